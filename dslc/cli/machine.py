@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from dslc.base.errors import DslcError
 from dslc.cli.output import size_text
+from dslc.runtime.cuda.libraries.library import PACKAGES
+from dslc.runtime.cuda.libraries.registry import LIBRARIES
 
 Answers = Mapping[str, Mapping[str, Any]]
 
@@ -20,7 +22,6 @@ _COMPILERS: Final = (
     "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-nvjitlink"
 )  # fmt: skip
 _INSTALL_COMPILERS: Final = "pip install 'dslc[cuda]'"
-_INSTALL_LIBRARIES: Final = "pip install 'dslc[vendor]'"
 _NO_DRIVER: Final = "install NVIDIA's driver, 580 or newer, and check `nvidia-smi`; in a container: --gpus all"
 
 
@@ -114,12 +115,13 @@ def _gpus(answers: Answers) -> list[Fact]:
 
 
 def _libraries(answers: Answers) -> list[Fact]:
-    lt, dnn = answers["cublaslt"], answers["cudnn"]
-    return [
-        Fact("vendor's libraries", "cuBLASLt", lt.get("version"), lt.get("where")),
-        Fact("vendor's libraries", "cuDNN", dnn.get("version"), dnn.get("where")),
-        Fact("vendor's libraries", "nvidia-cudnn-frontend", dnn.get("frontend") or _installed("nvidia-cudnn-frontend")),
-    ]
+    section, facts = "vendor's libraries", []
+    for name, library in LIBRARIES.items():
+        found = answers[name]
+        facts.append(Fact(section, library().title, found.get("version"), found.get("where")))
+        for package in library().packages:
+            facts.append(Fact(section, package, found.get("packages", {}).get(package) or _installed(package)))
+    return facts
 
 
 def _cache() -> list[Fact]:
@@ -175,9 +177,9 @@ def _running(answers: Answers, index: int) -> tuple[str | None, str | None]:
 
 
 def _calling(answers: Answers, running: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
-    for library in ("cublaslt", "cudnn"):
-        if "error" in answers[library]:
-            return str(answers[library]["error"]), _INSTALL_LIBRARIES
+    for name in LIBRARIES:
+        if "error" in answers[name]:
+            return str(answers[name]["error"]), PACKAGES
     return running
 
 

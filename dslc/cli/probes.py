@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from dslc.base.ended import ended, last_words
 from dslc.base.errors import DslcError
+from dslc.runtime.cuda.libraries.registry import LIBRARIES
 
 _PATIENCE: Final = 60.0  # seconds
 _KERNEL: Final = 'extern "C" __global__ void k(float* x) { x[0] = 1.0f; }'
@@ -57,29 +59,16 @@ def gpus() -> dict[str, Any]:
     return {"cuda": driver.version(), "libcuda": _mapped("libcuda.so"), "gpus": found}
 
 
-def cublaslt() -> dict[str, Any]:
-    """The library's version and path."""
-    from dslc.runtime.cuda.libraries.cublaslt import load_cublaslt, version_text
-
-    version = version_text(int(load_cublaslt().cublasLtGetVersion()))
-    return {"version": version, "where": _mapped("libcublasLt.so")}
-
-
-def cudnn() -> dict[str, Any]:
-    """The versions of the library and of its Python frontend, and the library's path."""
-    from dslc.runtime.cuda.libraries.cublaslt import version_text
-    from dslc.runtime.cuda.libraries.cudnn import load_cudnn
-
-    module = load_cudnn()
-    version = version_text(int(module.backend_version()))
-    return {"version": version, "frontend": str(module.__version__), "where": _mapped("libcudnn.so")}
+def library(name: str) -> dict[str, Any]:
+    """The version and path of a vendor's library, and the versions of the packages through which it is called."""
+    found = LIBRARIES[name]().installed()
+    return {"version": found.version, "where": _mapped(found.file), "packages": dict(found.packages)}
 
 
 PROBES: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
     "compile": compile_for_gpus,
     "gpus": gpus,
-    "cublaslt": cublaslt,
-    "cudnn": cudnn,
+    **{name: partial(library, name) for name in LIBRARIES},
 }
 
 

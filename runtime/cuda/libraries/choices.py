@@ -1,13 +1,11 @@
 """Libraries' choices for an artifact on a GPU, stored in the private cache so that later loads need not ask again.
 
-An entry belongs to one artifact, GPU, driver and library version, which all determine its name; a choice is looked up
-by its complete problem. ``dslc warm`` writes entries, loads read them.
+An entry belongs to one artifact, GPU, driver and library version, which all determine its name; a choice is the text of
+an algorithm, and is looked up by its complete problem. ``dslc warm`` writes entries, loads read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dslc.base import canonical
@@ -18,15 +16,8 @@ if TYPE_CHECKING:
     from dslc.base.cache import Cache
     from dslc.runtime.cuda.device import Device
 
+_FORM: Final = "texts"  # of the entries
 _MOST_VALUES: Final = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """``name``: of a plan, for people; ``data``: an algorithm or a plan, serialised by the library."""
-
-    name: str
-    data: bytes
 
 
 class Prepared:
@@ -34,20 +25,19 @@ class Prepared:
 
     def __init__(self, cache: Cache | None, library: str, version: str, artifact: str, device: Device) -> None:
         machine = (device.name, device.target, str(device.multiprocessors), str(device.driver.version()))
-        self._kind, self._fields = library, (VERSION, artifact, *machine, version)
+        self._kind, self._fields = library, (VERSION, _FORM, artifact, *machine, version)
         payload = cache.get(self._kind, self._fields) if cache is not None else None
-        self._choices: dict[str, Choice] = {} if payload is None else _read(payload)
+        self._choices: dict[str, str] = {} if payload is None else _read(payload)
         self.used = 0
 
-    def get(self, problem: object) -> Choice | None:
+    def get(self, problem: object) -> str | None:
         found = self._choices.get(repr(problem))
         self.used += found is not None
         return found
 
-    def add(self, problem: object, make: Callable[[], Choice]) -> None:
-        """Add the result of ``make`` unless the problem already has a choice."""
-        if repr(problem) not in self._choices:
-            self._choices[repr(problem)] = make()
+    def add(self, problem: object, algorithm: str) -> None:
+        """Add an algorithm unless the problem already has a choice."""
+        self._choices.setdefault(repr(problem), algorithm)
 
     def drop(self, problem: object) -> None:
         del self._choices[repr(problem)]
@@ -67,11 +57,10 @@ class Prepared:
         return len(self._choices)
 
     def _payload(self) -> bytes:
-        rows: list[Sequence[str]] = [(p, c.name, c.data.hex()) for p, c in sorted(self._choices.items())]
-        return canonical.dumps({"choices": [list(row) for row in rows]})
+        return canonical.dumps({"choices": [list(row) for row in sorted(self._choices.items())]})
 
 
-def _read(payload: bytes) -> dict[str, Choice]:
+def _read(payload: bytes) -> dict[str, str]:
     """Parses the bytes that ``keep`` wrote, as verified by the cache."""
     found = canonical.loads(payload, place="cache", offset=0, max_values=_MOST_VALUES)
-    return {problem: Choice(name, bytes.fromhex(data)) for problem, name, data in found["choices"]}
+    return {problem: algorithm for problem, algorithm in found["choices"]}

@@ -1,21 +1,27 @@
-"""Matrix products by cuBLASLt, through ctypes: a dozen functions of a C interface that is stable since CUDA 11.
+"""Matrix products by cuBLASLt, through ctypes: a few functions of a C interface that is stable since CUDA 11.
 
 The bindings of nvmath-python do the same, but take 26 MB and half a second of imports; the constants below are part of
 the library's ABI. A plan's matrices are row-major, cuBLASLt's are column-major: the same bytes are the transpose. So
 the call computes ``out^T = op(b)^T @ op(a)^T``, with the operands swapped and every flag kept.
+
+An algorithm is its configuration as text: the number of an implementation and its parameters, ``id=66 tile=20
+stages=35 splitk=1 reduction=0 swizzle=0 custom=0 inner=0 cluster=2``.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from dslc.base.errors import EnvironmentFault
 from dslc.base.turns import unbroken
-from dslc.runtime.cuda.libraries.choices import Choice
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.plan import Buffer
+from dslc.runtime.cuda.libraries.library import Installed, Library, Way, missing, unknown, version_text
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.checked_calls import Noted
@@ -25,11 +31,28 @@ _COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUB
 _TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
-#: Split reductions keep their parts in f32 and add them in a fixed order: neither in the output's type, nor by atomics.
-_IN_COMPUTE_TYPE: Final = 2
+_ALIGNMENTS_NEEDED: Final = (16, 17, 18, 19)  # cublasLtMatmulAlgoCapAttributes_t, in bytes: a, b, c, d
+#: cublasLtReductionScheme_t: parts of a sum that is split are kept in f32 and added in a fixed order, neither in the
+#: output's type nor by atomics; or they are added in place, in the order in which they are ready.
+_IN_COMPUTE_TYPE, _IN_PLACE = 2, 1
+#: The parameters of an algorithm in the order of its text: name, cublasLtMatmulAlgoConfigAttributes_t, C type.
+_CONFIGURATION: Final[tuple[tuple[str, int, Any], ...]] = (
+    ("id", 0, ctypes.c_int32),
+    ("tile", 1, ctypes.c_uint32),
+    ("stages", 6, ctypes.c_uint32),
+    ("splitk", 2, ctypes.c_int32),
+    ("reduction", 3, ctypes.c_uint32),
+    ("swizzle", 4, ctypes.c_uint32),
+    ("custom", 5, ctypes.c_uint32),
+    ("inner", 7, ctypes.c_uint16),
+    ("cluster", 8, ctypes.c_uint16),
+)
+_TEXT: Final = re.compile(" ".join(f"{name}=(0|[1-9][0-9]{{0,9}})" for name, _, _ in _CONFIGURATION), re.ASCII)
 _ALGORITHM: Final = 64  # bytes of cublasLtMatmulAlgo_t
 _RESULT: Final = 96  # bytes of cublasLtMatmulHeuristicResult_t: algorithm, u64 workspace, i32 status, ...
+_PROPOSALS: Final = 32  # asked for at once
 _ALIGNED: Final = 256  # bytes: the best alignment that the library knows, and the required one of a workspace
+_LEAST_ALIGNED: Final = 64  # bytes: every buffer of a plan begins at a multiple
 
 _P, _I, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
@@ -45,6 +68,10 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "cublasLtMatmulPreferenceSetAttribute": (_P, _I, _P, _Z),
     "cublasLtMatmulPreferenceDestroy": (_P,),
     "cublasLtMatmulAlgoGetHeuristic": (*(_P,) * 7, _I, _P, _P),
+    "cublasLtMatmulAlgoInit": (_P, *(_I,) * 7, _P),
+    "cublasLtMatmulAlgoConfigGetAttribute": (_P, _I, _P, _Z, _P),
+    "cublasLtMatmulAlgoConfigSetAttribute": (_P, _I, _P, _Z),
+    "cublasLtMatmulAlgoCapGetAttribute": (_P, _I, _P, _Z, _P),
     "cublasLtMatmulAlgoCheck": (_P,) * 8,
     "cublasLtMatmul": (*(_P,) * 14, _Z, _P),
 }
@@ -58,12 +85,7 @@ def load_cublaslt() -> Any:
         path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
         library = ctypes.CDLL(path)
     except (ImportError, OSError, RuntimeError) as error:  # pathfinder's own error is a RuntimeError
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EnvironmentFault(
-            "R205",
-            f"cuBLASLt cannot be loaded: {why}",
-            help="pip install 'dslc[vendor]', or build with --providers own",
-        ) from error
+        raise missing("cuBLASLt", error) from error
     library.cublasLtGetVersion.argtypes, library.cublasLtGetVersion.restype = (), _Z
     for name, types in _FUNCTIONS.items():
         function = getattr(library, name)
@@ -74,8 +96,8 @@ def load_cublaslt() -> Any:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """``out = alpha * op(a) @ op(b)``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments``: the alignments of the
-    addresses of a, b and out in bytes, 256 at most; ``workspace``: its size in bytes; ``algorithm``: empty for the
-    library's own choice."""
+    addresses of a, b and out in bytes, 256 at most; ``workspace``: its size in bytes; ``algorithm``: its text, empty
+    for the library's own choice."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -88,15 +110,10 @@ class Problem:
     alpha: float
     alignments: tuple[int, int, int]
     workspace: int
-    algorithm: bytes = b""
+    algorithm: str = ""
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.a)} by {self.dtype}{list(self.b)} to {self.out_dtype}{list(self.out)}"
-
-
-def version_text(number: int) -> str:
-    """130100 as ``13.1.0``, the version format of cuBLASLt and cuDNN."""
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def alignment(address: int) -> int:
@@ -109,128 +126,216 @@ def _check(name: str, status: int) -> None:
         raise EnvironmentFault("R206", f"{name} failed with status {status}", place="cuBLASLt")
 
 
-class CublasLt:
-    """A handle of the library. ``library``: that of ``load_cublaslt``, or a substitute in tests. The device's context
-    must be current in every call."""
+class CublasLt(Library[Problem]):
+    """A handle of the library. ``library``: that of ``load_cublaslt``, or a substitute in tests."""
+
+    name: ClassVar = "cublaslt"
+    title: ClassVar = "cuBLASLt"
 
     def __init__(self, library: Any, noted: Noted) -> None:
-        """``noted``: where the handle is noted."""
-        self._library = library
-        self._handle = self._made(noted, "cublasLt")
+        self.library, self._noted = library, noted
+        self.handle = self.made("cublasLt")
+
+    @classmethod
+    def open(cls, noted: Noted) -> Self:
+        return cls(load_cublaslt(), noted)
+
+    @classmethod
+    def installed(cls) -> Installed:
+        return Installed(version_text(int(load_cublaslt().cublasLtGetVersion())), "libcublasLt.so")
 
     @property
     def version(self) -> str:
-        """``13.1.0``"""
-        return version_text(int(self._library.cublasLtGetVersion()))
+        return version_text(int(self.library.cublasLtGetVersion()))
 
-    def product(self, problem: Problem, noted: Noted) -> Product:
-        """A product that is ready to run. EnvironmentFault R202 where the library has no algorithm that takes no more
-        than the workspace."""
-        return Product(self, problem, noted)
+    def problem(
+        self, call: Gemm | GraphOp, buffers: Sequence[Buffer], places: Sequence[int], workspace: int
+    ) -> Problem:
+        if not isinstance(call, Gemm):
+            raise unknown("an operation graph of cublaslt")
+        if call.c is not None or call.bias is not None or call.epilogue != "none":
+            raise unknown(f"a product by cublaslt with epilogue {call.epilogue}, or with more operands than two")
+        a, b, out = buffers
+        at_a, at_b, at_out = map(alignment, places)
+        return Problem(
+            a.shape, b.shape, out.shape, a.dtype, out.dtype, call.transpose_a, call.transpose_b, call.compute,
+            call.alpha, (at_a, at_b, at_out), workspace, call.algorithm.decode("ascii", "replace"),
+        )  # fmt: skip
 
-    def _call(self, name: str, *args: Any) -> None:
-        _check(name, int(getattr(self._library, name)(*args)))
+    def default(self, problem: Problem) -> Way:
+        described = _Described(self, problem)
+        [(algorithm, need)] = described.proposals(1, problem.workspace, _IN_COMPUTE_TYPE, problem.alignments)
+        return described.text(algorithm), need
 
-    def _made(self, noted: Noted, name: str, *args: Any) -> int:
+    def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
+        # the text must hold wherever a plan puts the operands
+        anywhere = replace(problem, alignments=(_LEAST_ALIGNED,) * 3, workspace=limit, algorithm="")
+        described = _Described(self, anywhere)
+        reductions = _IN_COMPUTE_TYPE if deterministic else _IN_COMPUTE_TYPE | _IN_PLACE
+        found: dict[str, int] = {}
+        for algorithm, _ in described.proposals(_PROPOSALS, limit, reductions, anywhere.alignments):
+            text = described.text(algorithm)
+            try:
+                _, found[text] = described.configured(text)
+            except EnvironmentFault:
+                continue  # its text does not say all of it
+        return list(found.items())
+
+    def prepare(self, problem: Problem) -> Product:
+        described = _Described(self, problem)
+        if problem.algorithm:
+            algorithm, _ = described.configured(problem.algorithm)
+        else:
+            [(algorithm, _)] = described.proposals(1, problem.workspace, _IN_COMPUTE_TYPE, problem.alignments)
+        return Product(described, algorithm)
+
+    def call(self, name: str, *args: Any) -> None:
+        """A call that must succeed: R206."""
+        _check(name, int(getattr(self.library, name)(*args)))
+
+    def made(self, name: str, *args: Any) -> int:
         """The object that a call makes and writes to its first argument, a place that is noted before."""
         out = ctypes.c_void_p()
-        noted.append((partial(self._let_go, name, out), ()))
-        self._call(f"{name}Create", ctypes.addressof(out), *args)
+        self._noted.append((partial(self._let_go, name, out), ()))
+        self.call(f"{name}Create", ctypes.addressof(out), *args)
         return out.value or 0
 
     def _let_go(self, name: str, out: ctypes.c_void_p) -> None:
         """Destroy what lies there, once."""
         if out.value:
-            destroy = partial(getattr(self._library, f"{name}Destroy"), out.value)
+            destroy = partial(getattr(self.library, f"{name}Destroy"), out.value)
             _, status = unbroken((partial(setattr, out, "value", None), destroy))
             _check(f"{name}Destroy", status)
 
-    def _set(self, name: str, target: int, attribute: int, value: Any) -> None:
-        self._call(name, target, attribute, ctypes.addressof(value), ctypes.sizeof(value))
+    def set(self, name: str, target: int, attribute: int, value: Any) -> None:
+        """Set an attribute of an object."""
+        self.call(name, target, attribute, ctypes.addressof(value), ctypes.sizeof(value))
+
+
+class _Described:
+    """A problem in the library's words: its operation and the layouts of its matrices."""
+
+    def __init__(self, lt: CublasLt, problem: Problem) -> None:
+        self.lt, self.problem = lt, problem
+        p = problem
+        self.scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
+        self._computes = _COMPUTE[p.compute], _TYPES["f64" if p.compute == "f64" else "f32"]
+        self.operation = lt.made("cublasLtMatmulDesc", *self._computes)
+        # the library's first operand is our second one
+        for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
+            lt.set("cublasLtMatmulDescSetAttribute", self.operation, flag, ctypes.c_int32(transposed))
+        count = p.out[0] if len(p.out) == 3 else 1
+        layouts = []
+        for shape, dtype in ((p.b, p.dtype), (p.a, p.dtype), (p.out, p.out_dtype)):
+            rows, cols = shape[-2:]
+            layout = lt.made("cublasLtMatrixLayout", _TYPES[dtype], cols, rows, cols)
+            if len(shape) == 3:
+                step = rows * cols if shape[0] > 1 else 0  # 0: one matrix for the whole stack
+                lt.set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_COUNT, ctypes.c_int32(count))
+                lt.set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, ctypes.c_int64(step))
+            layouts.append(layout)
+        self.operands = (*layouts, layouts[-1])
+
+    def proposals(
+        self, count: int, workspace: int, reductions: int, alignments: tuple[int, int, int]
+    ) -> list[tuple[bytes, int]]:
+        """What the library proposes, best first: algorithms with the workspace that they need, ``count`` at most."""
+        lt = self.lt
+        preference = lt.made("cublasLtMatmulPreference")
+        a, b, out = alignments
+        values = {_MAX_WORKSPACE: ctypes.c_uint64(workspace), _REDUCTIONS: ctypes.c_uint32(reductions)}
+        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, out, out))}
+        for attribute, value in values.items():
+            lt.set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
+        results, found = ctypes.create_string_buffer(count * _RESULT), ctypes.c_int(0)
+        places = (ctypes.addressof(results), ctypes.addressof(found))
+        status = lt.library.cublasLtMatmulAlgoGetHeuristic(
+            lt.handle, self.operation, *self.operands, preference, count, *places
+        )
+        rows = [results.raw[i * _RESULT : (i + 1) * _RESULT] for i in range(0 if status else found.value)]
+        good = [(row[:_ALGORITHM], _need(row)) for row in rows if not int.from_bytes(row[72:76], "little")]
+        if not good:
+            raise lt.refused(replace(self.problem, algorithm=""), "has no algorithm")
+        return good
+
+    def text(self, algorithm: bytes) -> str:
+        """The configuration of an algorithm."""
+        place = ctypes.create_string_buffer(algorithm, _ALGORITHM)
+        words = []
+        for name, attribute, kind in _CONFIGURATION:
+            value, written = kind(), ctypes.c_size_t()
+            self.lt.call(
+                "cublasLtMatmulAlgoConfigGetAttribute", ctypes.addressof(place), attribute, ctypes.addressof(value),
+                ctypes.sizeof(value), ctypes.addressof(written),
+            )  # fmt: skip
+            words.append(f"{name}={value.value}")
+        return " ".join(words)
+
+    def configured(self, text: str) -> tuple[bytes, int]:
+        """The algorithm of a configuration, which the library need not look for, and the workspace that it needs. R202
+        unless it computes this problem with its workspace and addresses."""
+        lt, p = self.lt, replace(self.problem, algorithm=text)
+        values = _values(text)
+        if values is None:
+            raise lt.refused(p, "that is no configuration of an algorithm")
+        place, result = ctypes.create_string_buffer(_ALGORITHM), ctypes.create_string_buffer(_RESULT)
+        types = (_TYPES[p.dtype], _TYPES[p.dtype], _TYPES[p.out_dtype], _TYPES[p.out_dtype])
+        status = lt.library.cublasLtMatmulAlgoInit(
+            lt.handle, *self._computes, *types, values[0].value, ctypes.addressof(place)
+        )
+        if status:
+            raise lt.refused(p, f"it has no algorithm with this id (status {status})")
+        for (_, attribute, _), value in list(zip(_CONFIGURATION, values))[1:]:
+            lt.set("cublasLtMatmulAlgoConfigSetAttribute", ctypes.addressof(place), attribute, value)
+        status = lt.library.cublasLtMatmulAlgoCheck(
+            lt.handle, self.operation, *self.operands, ctypes.addressof(place), ctypes.addressof(result)
+        )
+        if status:
+            raise lt.refused(p, f"it does not support that (status {status})")
+        if (need := _need(result.raw)) > p.workspace:
+            raise lt.refused(p, f"it needs a workspace of {need} bytes, not {p.workspace}")
+        b, a, out, _ = (self._least_alignment(place, attribute) for attribute in _ALIGNMENTS_NEEDED)
+        if any(given < least for given, least in zip(p.alignments, (a, b, out))):
+            raise lt.refused(p, f"it needs addresses that are multiples of {a}, {b} and {out}, not {p.alignments}")
+        return place.raw, need
+
+    def _least_alignment(self, algorithm: Any, attribute: int) -> int:
+        value, written = ctypes.c_uint32(), ctypes.c_size_t()
+        self.lt.call(
+            "cublasLtMatmulAlgoCapGetAttribute", ctypes.addressof(algorithm), attribute, ctypes.addressof(value),
+            ctypes.sizeof(value), ctypes.addressof(written),
+        )  # fmt: skip
+        return value.value
 
 
 class Product:
-    """One matrix product: its descriptors, and ``algorithm``, the library's or the given one, as bytes."""
+    """A matrix product that is ready to run. ``algorithm``: its configuration, as text."""
 
-    def __init__(self, lt: CublasLt, problem: Problem, noted: Noted) -> None:
-        self._lt, self._problem = lt, problem
-        made, p = partial(lt._made, noted), problem
-        scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
-        self._alpha, self._beta = scale(p.alpha), scale(0.0)
-        scale_type = _TYPES["f64" if p.compute == "f64" else "f32"]
-        self._operation = made("cublasLtMatmulDesc", _COMPUTE[p.compute], scale_type)
-        # the library's first operand is our second one
-        for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
-            lt._set("cublasLtMatmulDescSetAttribute", self._operation, flag, ctypes.c_int32(transposed))
-        count = p.out[0] if len(p.out) == 3 else 1
-        self._layouts = []
-        for shape, dtype in ((p.b, p.dtype), (p.a, p.dtype), (p.out, p.out_dtype)):
-            rows, cols = shape[-2:]
-            layout = made("cublasLtMatrixLayout", _TYPES[dtype], cols, rows, cols)
-            if len(shape) == 3:
-                step = rows * cols if shape[0] > 1 else 0  # 0: one matrix for the whole stack
-                lt._set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_COUNT, ctypes.c_int32(count))
-                lt._set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, ctypes.c_int64(step))
-            self._layouts.append(layout)
-        self._algorithm = ctypes.create_string_buffer(p.algorithm or self._heuristic(made), _ALGORITHM)
-        if p.algorithm:
-            self._check()
+    def __init__(self, described: _Described, algorithm: bytes) -> None:
+        self._described, self._lt = described, described.lt
+        self._alpha, self._beta = described.scale(described.problem.alpha), described.scale(0.0)
+        self._algorithm = ctypes.create_string_buffer(algorithm, _ALGORITHM)
+        self.algorithm = described.problem.algorithm or described.text(algorithm)
 
-    @property
-    def algorithm(self) -> bytes:
-        return self._algorithm.raw
-
-    def choice(self) -> Choice:
-        """The algorithm, to be stored."""
-        return Choice("", self.algorithm)
-
-    def _operands(self) -> Sequence[int]:
-        b, a, out = self._layouts
-        return (b, a, out, out)
-
-    def _heuristic(self, made: Callable[..., int]) -> bytes:
-        """The first algorithm that the library proposes."""
-        lt, p = self._lt, self._problem
-        preference = made("cublasLtMatmulPreference")
-        a, b, out = p.alignments
-        values = {_MAX_WORKSPACE: ctypes.c_uint64(p.workspace), _REDUCTIONS: ctypes.c_uint32(_IN_COMPUTE_TYPE)}
-        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, out, out))}
-        for attribute, value in values.items():
-            lt._set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
-        result, found = ctypes.create_string_buffer(_RESULT), ctypes.c_int(0)
-        places = (ctypes.addressof(result), ctypes.addressof(found))
-        status = lt._library.cublasLtMatmulAlgoGetHeuristic(
-            lt._handle, self._operation, *self._operands(), preference, 1, *places
-        )
-        state = int.from_bytes(result.raw[_ALGORITHM + 8 : _ALGORITHM + 12], "little")
-        if status or not found.value or state:
-            raise self._unknown("has no algorithm")
-        return result.raw[:_ALGORITHM]
-
-    def _check(self) -> None:
-        """Checks that the library supports the given algorithm for this product."""
-        result = ctypes.create_string_buffer(_RESULT)
-        places = (ctypes.addressof(self._algorithm), ctypes.addressof(result))
-        status = self._lt._library.cublasLtMatmulAlgoCheck(
-            self._lt._handle, self._operation, *self._operands(), *places
-        )
-        need = int.from_bytes(result.raw[_ALGORITHM : _ALGORITHM + 8], "little")
-        if status or need > self._problem.workspace:
-            raise self._unknown("does not accept the plan's algorithm")
-
-    def _unknown(self, what: str) -> EnvironmentFault:
-        return EnvironmentFault(
-            "R202",
-            f"cuBLASLt {what} for {self._problem}",
-            place="cuBLASLt",
-            help="build with --providers own",
-        )
-
-    def run(self, a: int, b: int, out: int, workspace: int, stream: Any) -> None:
-        """Enqueue the product. ``workspace``: the address of the problem's workspace, a multiple of 256."""
-        layout_b, layout_a, layout_out, _ = self._operands()
-        self._lt._call(
-            "cublasLtMatmul", self._lt._handle, self._operation, ctypes.addressof(self._alpha),
+    def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
+        a, b, out = operands
+        layout_b, layout_a, layout_out, _ = self._described.operands
+        self._lt.call(
+            "cublasLtMatmul", self._lt.handle, self._described.operation, ctypes.addressof(self._alpha),
             b, layout_b, a, layout_a, ctypes.addressof(self._beta), out, layout_out, out, layout_out,
-            ctypes.addressof(self._algorithm), workspace, self._problem.workspace, int(stream),
+            ctypes.addressof(self._algorithm), workspace, self._described.problem.workspace, int(stream),
         )  # fmt: skip
+
+
+def _need(result: bytes) -> int:
+    """The workspace that a ``cublasLtMatmulHeuristicResult_t`` names, in bytes."""
+    return int.from_bytes(result[_ALGORITHM : _ALGORITHM + 8], "little")
+
+
+def _values(text: str) -> list[Any] | None:
+    """The parameters that a text gives, as C values; None if it is no configuration."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    values = [kind(int(word)) for word, (_, _, kind) in zip(match.groups(), _CONFIGURATION)]
+    return values if all(v.value == int(word) for v, word in zip(values, match.groups())) else None

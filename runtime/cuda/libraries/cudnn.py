@@ -1,22 +1,28 @@
 """Convolutions through cuDNN's operation graphs, by the Python package nvidia-cudnn-frontend.
 
-cuDNN proposes plans, best first. The first one is used that is deterministic, accumulates in f32 without narrower
-intermediate types, compiles nothing, and fits the workspace.
+An algorithm is cuDNN's name of a plan: an engine and its knobs, ``eng62_k2=5_k13=0``. cuDNN proposes plans, best first.
+Without a name, the first one is used that is deterministic, accumulates in f32 without narrower intermediate types,
+compiles nothing, and fits the workspace. A named plan is made from its engine and knobs, in a third of a millisecond;
+proposals take 20.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from dslc.base.errors import EnvironmentFault
 from dslc.base.turns import Turn
-from dslc.runtime.cuda.libraries.choices import Choice
-from dslc.runtime.cuda.libraries.cublaslt import load_cublaslt, version_text
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.plan import Buffer
+from dslc.runtime.cuda.libraries.cublaslt import load_cublaslt
+from dslc.runtime.cuda.libraries.library import Installed, Library, Way, missing, unknown, version_text
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.checked_calls import Noted
@@ -26,7 +32,18 @@ _NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), 
 _TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 _OPERANDS: Final = (1, 2, 3)  # the ids of a graph's operands: two inputs, the output
 #: Forbidden properties of a plan. Tensor cores compute f32 as TF32, which must have been requested.
-_NEVER: Final = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
+_INEXACT: Final = ("DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
+_UNREPEATABLE: Final = "NONDETERMINISTIC"
+_PLAN: Final = re.compile(r"eng(0|[1-9][0-9]{0,9})((?:_k(?:0|[1-9][0-9]{0,9})=-?[0-9]{1,10})*)", re.ASCII)
+#: cudnnBackendKnobType_t: the knobs' numbers in plan names -> their names in the package, which numbers them otherwise.
+#: The package has no name for the other, deprecated ones.
+_KNOBS: Final = {
+    1: "SWIZZLE", 2: "TILE_SIZE", 4: "EDGE", 11: "MULTIPLY", 12: "SPLIT_K_BUF", 13: "TILEK", 14: "STAGES",
+    15: "REDUCTION_MODE", 17: "SPLIT_K_SLC", 18: "IDX_MODE", 23: "SPECFILT", 24: "KERNEL_CFG", 25: "WORKSPACE",
+    27: "TILE_CGA_M", 28: "TILE_CGA_N", 29: "BLOCK_SIZE", 30: "OCCUPANCY", 31: "ARRAY_SIZE_PER_THREAD",
+    33: "SPLIT_COLS", 34: "TILE_ROWS", 35: "TILE_COLS", 36: "LOAD_SIZE", 37: "CTA_COUNT", 38: "STREAM_K",
+    39: "SPLIT_P_SLC", 40: "TILE_M", 41: "TILE_N", 42: "WARP_SPEC_CFG", 43: "SWAP_AB",
+}  # fmt: skip
 
 
 def load_cudnn() -> Any:
@@ -37,20 +54,15 @@ def load_cudnn() -> Any:
 
         cudnn.backend_version()
     except (ImportError, OSError, RuntimeError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EnvironmentFault(
-            "R205",
-            f"cuDNN cannot be loaded: {why}",
-            help="pip install 'dslc[vendor]', or build with --providers own",
-        ) from error
+        raise missing("cuDNN", error) from error
     return cudnn
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``kind`` is that of ``GraphOp``; shapes are those in memory, with channels ``last`` or first; ``engine`` is -1
-    for the library's choice; ``workspace``: its size in bytes; ``compute``: ``tf32`` if f32 factors may be rounded to
-    TF32."""
+    """``kind`` is that of ``GraphOp``; shapes are those in memory, with channels ``last`` or first; ``workspace``: its
+    size in bytes; ``compute``: ``tf32`` if f32 factors may be rounded to TF32; ``algorithm``: the name of a plan, empty
+    for the library's choice."""
 
     kind: str
     inputs: tuple[tuple[int, ...], tuple[int, ...]]
@@ -60,14 +72,18 @@ class Problem:
     stride: tuple[int, ...]
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
-    engine: int
-    knobs: tuple[tuple[int, int], ...]
     workspace: int
     compute: str = "f32"
+    algorithm: str = ""
 
     def __str__(self) -> str:
         first, second = (f"{self.dtype}{list(s)}" for s in self.inputs)
         return f"{self.kind} of {first} and {second} to {self.dtype}{list(self.out)}"
+
+
+def plan_name(engine: int, knobs: Sequence[tuple[int, int]]) -> str:
+    """``eng62_k2=5``, cuDNN's name of a plan; empty for engine -1, which is cuDNN's choice."""
+    return f"eng{engine}" + "".join(f"_k{knob}={value}" for knob, value in knobs) if engine >= 0 else ""
 
 
 def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
@@ -81,78 +97,132 @@ def _destroy(module: Any, handles: list[Any]) -> None:
     deque(map(module.destroy_handle, map(handles.pop, (-1,) * len(handles))), maxlen=0)
 
 
-class Cudnn:
-    """A handle of the library. ``module``: that of ``load_cudnn``, or a substitute in tests. The device's context must
-    be current in every call."""
+class Cudnn(Library[Problem]):
+    """A handle of the library. ``module``: that of ``load_cudnn``, or a substitute in tests."""
+
+    name: ClassVar = "cudnn"
+    title: ClassVar = "cuDNN"
+    packages: ClassVar = ("nvidia-cudnn-frontend",)
 
     def __init__(self, module: Any, noted: Noted) -> None:
-        """``noted``: where the handle is noted."""
         self.module = module
         self._turn = Turn()  # the handle holds the stream of the call that is under way
+        self._declines = (module.cudnnGraphNotSupportedError, RuntimeError, ValueError)
         handles: list[Any] = []
         noted.append((partial(_destroy, module, handles), ()))
         handles.extend(map(call, (module.create_handle,)))
         self._handle = handles[0]
 
+    @classmethod
+    def open(cls, noted: Noted) -> Self:
+        return cls(load_cudnn(), noted)
+
+    @classmethod
+    def installed(cls) -> Installed:
+        module = load_cudnn()
+        frontend = (cls.packages[0], str(module.__version__))
+        return Installed(version_text(int(module.backend_version())), "libcudnn.so", (frontend,))
+
     @property
     def version(self) -> str:
-        """The versions of the library and of its Python package: ``9.19.0 (1.28.0)``."""
-        return f"{version_text(int(self.module.backend_version()))} ({self.module.__version__})"
+        return version_text(int(self.module.backend_version()))
 
-    def convolution(self, problem: Problem, kept: Choice | None = None) -> Convolution:
-        """A plan that is ready to run; ``kept``: a stored plan. EnvironmentFault R202 if the library has no permitted
-        plan, or rejects the stored one."""
-        return Convolution(self, problem, kept)
+    def problem(
+        self, call: Gemm | GraphOp, buffers: Sequence[Buffer], places: Sequence[int], workspace: int
+    ) -> Problem:
+        if not isinstance(call, GraphOp):
+            raise unknown("a product by cudnn")
+        first, second, out = buffers
+        stride, pad, dilation = (tuple(call.attrs[name]) for name in ("stride", "pad", "dilation"))
+        return Problem(
+            call.kind, (first.shape, second.shape), out.shape, out.dtype, call.attrs["layout"] == "last",
+            stride, pad, dilation, workspace, call.attrs["compute"], plan_name(call.engine, call.knobs),
+        )  # fmt: skip
 
-    def graph(self, **options: Any) -> Any:
-        return self.module.pygraph(handle=self._handle, **options)
+    def default(self, problem: Problem) -> Way:
+        made = self.prepare(replace(problem, algorithm=""))
+        return made.algorithm, made.workspace
 
-    def read(self, graph: Any, plan: bytes) -> None:
-        """Load a stored plan into an empty graph."""
-        graph.deserialize(self._handle, list(plan))
+    def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
+        asked = replace(problem, workspace=limit, algorithm="")
+        modes = self.module.heur_mode
+        found: dict[str, int] = {}
+        for mode in (modes.A, modes.B, modes.FALLBACK):
+            try:
+                for made in self._proposed(asked, [mode], deterministic):
+                    found.setdefault(made.algorithm, made.workspace)
+            except self._declines:
+                continue  # it proposes nothing in this mode
+        if not found:
+            raise self.refused(asked, "has no plan")
+        return list(found.items())
 
-    def execute(self, graph: Any, operands: Mapping[int, int], workspace: int, stream: Any) -> None:
-        with self._turn.hold() as scope, scope:
-            self.module.set_stream(handle=self._handle, stream=int(stream))
-            graph.execute(dict(operands), workspace, handle=self._handle)
+    def prepare(self, problem: Problem) -> Convolution:
+        with self._refusing(problem):
+            return self._named(problem) if problem.algorithm else self._chosen(problem)
 
-
-class Convolution:
-    """An operation graph of one convolution with its plan. ``engine``: the plan's name, such as ``eng62_k2=5``: the
-    engine, and its knobs as numbers."""
-
-    def __init__(self, library: Cudnn, problem: Problem, kept: Choice | None = None) -> None:
-        self._library, self._problem = library, problem
+    @contextmanager
+    def _refusing(self, problem: Problem) -> Iterator[None]:
+        """R202 with what the package says, if it raises."""
         try:
-            if kept is None:
-                self._graph = self._described()
-                self.engine = self._planned()
-            else:
-                self._graph, self.engine = self._read(kept), kept.name
-        except (library.module.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
-            why = str(error).strip().splitlines()
-            raise EnvironmentFault(
-                "R202",
-                f"cuDNN has no plan for {problem}: {why[0][:200] if why else repr(error)}",
-                place="cuDNN",
-                help="build with --providers own",
-            ) from error
+            yield
+        except self._declines as error:
+            why = (str(error).strip() or repr(error)).splitlines()[0][:200]
+            raise self.refused(problem, why if problem.algorithm else f"has no plan ({why})") from error
 
-    def choice(self) -> Choice:
-        """The plan, to be stored."""
-        return Choice(self.engine, bytes(self._graph.serialize()))
+    def _chosen(self, problem: Problem) -> Convolution:
+        """The first plan that cuDNN proposes and the rules permit."""
+        modes = [self.module.heur_mode.A, self.module.heur_mode.FALLBACK]
+        for made in self._proposed(problem, modes, deterministic=True):
+            return made
+        raise RuntimeError("none of its plans satisfies the rules")
 
-    def _read(self, kept: Choice) -> Any:
-        graph = self._library.graph()
-        self._library.read(graph, kept.data)
-        if graph.get_workspace_size() > self._problem.workspace:
-            raise RuntimeError("the stored plan needs a larger workspace")
-        return graph
+    def _named(self, problem: Problem) -> Convolution:
+        """The plan of an engine and its knobs, for which cuDNN proposes nothing."""
+        match = _PLAN.fullmatch(problem.algorithm)
+        if match is None:
+            raise ValueError("that is no name of a plan")
+        pairs = [word.split("=") for word in match[2].split("_k")[1:]]
+        kinds = [getattr(self.module.knob_type, _KNOBS.get(int(knob), ""), None) for knob, _ in pairs]
+        if None in kinds:  # the package cannot say them
+            modes = [self.module.heur_mode.A, self.module.heur_mode.B, self.module.heur_mode.FALLBACK]
+            for made in self._proposed(problem, modes, deterministic=False):
+                return made
+            raise RuntimeError("it proposes no such plan that fits the workspace")
+        graph = self._described(problem)
+        graph.create_execution_plan(int(match[1]), {kind: int(value) for kind, (_, value) in zip(kinds, pairs)})
+        if hasattr(graph, "_cpp_plans_created"):
+            graph._cpp_plans_created = True  # else the package asks for proposals too, which takes 20 ms
+        self._deselect(graph, problem, deterministic=False)
+        name = str(graph.get_plan_name_at_index(0))
+        if sorted(name.split("_")) != sorted(problem.algorithm.split("_")):
+            raise RuntimeError(f"it makes {name} of that")
+        graph.build_plan_at_index(0)
+        if (need := int(graph.get_workspace_size())) > problem.workspace:
+            raise RuntimeError(f"it needs a workspace of {need} bytes, not {problem.workspace}")
+        return Convolution(self, problem, graph, problem.algorithm, need)
 
-    def _described(self) -> Any:
-        module, p = self._library.module, self._problem
+    def _proposed(self, problem: Problem, modes: Sequence[Any], deterministic: bool) -> Iterator[Convolution]:
+        """The plans that cuDNN proposes and the rules permit, best first, or the named one; each is valid until the
+        next."""
+        graph = self._described(problem)
+        graph.create_execution_plans(list(modes))
+        self._deselect(graph, problem, deterministic)
+        for index in range(graph.get_execution_plan_count()):
+            name = str(graph.get_plan_name_at_index(index))
+            if problem.algorithm not in ("", name):
+                continue
+            try:
+                graph.build_plan_at_index(index)
+            except (self.module.cudnnGraphNotSupportedError, RuntimeError):
+                continue  # forbidden, or unsupported on this GPU
+            if (need := int(graph.get_workspace_size())) <= problem.workspace:
+                yield Convolution(self, problem, graph, name, need)
+
+    def _described(self, problem: Problem) -> Any:
+        module, p = self.module, problem
         kind, f32 = getattr(module.data_type, _TYPES[p.dtype]), module.data_type.FLOAT
-        graph = self._library.graph(io_data_type=kind, intermediate_data_type=f32, compute_data_type=f32)
+        graph = self.graph(io_data_type=kind, intermediate_data_type=f32, compute_data_type=f32)
         operands = []
         for number, name, shape in zip(_OPERANDS, _NAMES[p.kind], p.inputs):
             dim, stride = dims_of(shape, p.last)
@@ -163,38 +233,40 @@ class Convolution:
         )
         dim, stride = dims_of(p.out, p.last)
         out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(_OPERANDS[-1])
-        return graph
-
-    def _planned(self) -> str:
-        """Builds the first permitted plan, or the named one, and returns its name."""
-        module, p, graph = self._library.module, self._problem, self._graph
         graph.validate()
         graph.build_operation_graph()
-        graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
-        notes = [getattr(module.numerical_note, n) for n in _NEVER]
-        if p.dtype == p.compute == "f32":
-            notes.append(module.numerical_note.TENSOR_CORE)
-        graph.deselect_numeric_notes(notes)
-        graph.deselect_behavior_notes([module.behavior_note.RUNTIME_COMPILATION])
-        graph.deselect_workspace_greater_than(p.workspace)
-        names = [graph.get_plan_name_at_index(i) for i in range(graph.get_execution_plan_count())]
-        wanted = f"eng{p.engine}" + "".join(f"_k{knob}={value}" for knob, value in p.knobs)
-        for index, name in enumerate(names):
-            if p.engine >= 0 and name != wanted:
-                continue
-            try:
-                graph.build_plan_at_index(index)
-            except (module.cudnnGraphNotSupportedError, RuntimeError):
-                continue  # forbidden, or unsupported on this GPU
-            if graph.get_workspace_size() <= p.workspace:
-                return str(name)
-        known = f"none of its {len(names)} plans satisfies the rules" if p.engine < 0 else f"it has no plan {wanted}"
-        raise RuntimeError(known)
+        return graph
 
-    def run(self, first: int, second: int, out: int, workspace: int, stream: Any) -> None:
-        """Enqueue the convolution. ``workspace``: the address of the problem's workspace."""
+    def _deselect(self, graph: Any, problem: Problem, deterministic: bool) -> None:
+        """Forbid plans that compute something else or compile; with ``deterministic``, those that differ each time."""
+        notes = [*_INEXACT, *([_UNREPEATABLE] if deterministic else [])]
+        if problem.dtype == problem.compute == "f32":
+            notes.append("TENSOR_CORE")
+        graph.deselect_numeric_notes([getattr(self.module.numerical_note, note) for note in notes])
+        graph.deselect_behavior_notes([self.module.behavior_note.RUNTIME_COMPILATION])
+        graph.deselect_workspace_greater_than(problem.workspace)
+
+    def graph(self, **options: Any) -> Any:
+        """An empty graph."""
+        return self.module.pygraph(handle=self._handle, **options)
+
+    def execute(self, graph: Any, operands: Mapping[int, int], workspace: int, stream: Any) -> None:
+        """Enqueue a graph on a stream."""
+        with self._turn.hold() as scope, scope:
+            self.module.set_stream(handle=self._handle, stream=int(stream))
+            graph.execute(dict(operands), workspace, handle=self._handle)
+
+
+class Convolution:
+    """An operation graph of one convolution with its plan. ``algorithm``: the plan's name; ``workspace``: the bytes
+    that it needs."""
+
+    def __init__(self, library: Cudnn, problem: Problem, graph: Any, algorithm: str, workspace: int) -> None:
+        self._library, self._problem, self.built = library, problem, graph
+        self.algorithm, self.workspace = algorithm, workspace
+
+    def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
         try:
-            operands = dict(zip(_OPERANDS, (first, second, out)))
-            self._library.execute(self._graph, operands, workspace, stream)
+            self._library.execute(self.built, dict(zip(_OPERANDS, operands)), workspace, stream)
         except RuntimeError as error:
             raise EnvironmentFault("R206", f"cuDNN failed in {self._problem}: {error}", place="cuDNN") from error

@@ -27,8 +27,12 @@ ALL: Mapping[str, Mapping[str, Any]] = {
         "libcuda": "/usr/lib/libcuda.so.1",
         "gpus": [{"index": 0, "name": "NVIDIA H200", "capability": [9, 0], "bytes": 150109880320}],
     },
-    "cublaslt": {"version": "13.1.0", "where": "/opt/libcublasLt.so.13"},
-    "cudnn": {"version": "9.19.0", "frontend": "1.28.0", "where": "/opt/libcudnn.so.9"},
+    "cublaslt": {"version": "13.1.0", "where": "/opt/libcublasLt.so.13", "packages": {}},
+    "cudnn": {
+        "version": "9.19.0",
+        "where": "/opt/libcudnn.so.9",
+        "packages": {"nvidia-cudnn-frontend": "1.28.0"},
+    },
 }
 
 
@@ -110,7 +114,8 @@ def test_the_probes_read_driver_and_libraries(
     monkeypatch.setattr(cublaslt, "load_cublaslt", lambda: SimpleNamespace(cublasLtGetVersion=lambda: 130100))
     monkeypatch.setattr(cudnn, "load_cudnn", lambda: dnn)
     assert probes.answer("cublaslt")["version"] == "13.1.0"
-    assert probes.answer("cudnn") == {"version": "9.19.0", "frontend": "1.28.0", "where": None}
+    packages = {"nvidia-cudnn-frontend": "1.28.0"}
+    assert probes.answer("cudnn") == {"version": "9.19.0", "where": None, "packages": packages}
     fake.dead = 700
     assert "the GPU is lost" in probes.answer("gpus")["error"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu.fake_driver import FakeDriver
-from fake_gpu.fake_libraries import ALGORITHM, numbers, put
+from fake_gpu.fake_libraries import Algorithm, numbers, put
 from fake_gpu.library_model import batch, opened, small
 
 from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
@@ -23,10 +23,8 @@ from dslc.runtime.artifact.plan import Buffer
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, LibraryCall
-from dslc.runtime.cuda.libraries import cudnn
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.libraries.libraries import Libraries
-from dslc.runtime.cuda.libraries.libraries import _workspace as workspace_of
 from dslc.runtime.cuda.owned import Owned
 
 
@@ -171,8 +169,22 @@ class Bench:
         self.end += -(-size // 64) * 64
         return len(self.buffers) - 1
 
+    def fill(self, index: int) -> None:
+        """Bytes that no result has."""
+        b = self.buffers[index]
+        self.fake.array(self.base + b.offset, "u1", (b.bytes,))[...] = 0x7F
+
+    def place(self, index: int) -> int:
+        return self.base + self.buffers[index].offset
+
+    def candidates(self, instruction: Any, limit: int, deterministic: bool) -> list[Any]:
+        return self.libraries.candidates(instruction, self.buffers, self.place, limit, deterministic)
+
+    def default(self, instruction: Any) -> Any:
+        return self.libraries.default(instruction, self.buffers, self.place)
+
     def run(self, instruction: Any, out: int, captured: bool) -> np.ndarray:
-        run = self.libraries.call(instruction, self.buffers, lambda i: self.base + self.buffers[i].offset)
+        run = self.libraries.call(instruction, self.buffers, self.place)
         step = LibraryCall(run, self.libraries.recorder, "w net.nn:3")
         noted: Noted = []
         stream = self.device.driver.stream(noted)
@@ -249,41 +261,120 @@ def test_random_convolutions(bench: Any, last: bool) -> None:
         put(rounded := np.zeros(expected.shape, np.uint16 if dtype == "bf16" else np.float32), expected, dtype)
         assert np.array_equal(got, numbers(rounded, dtype)), asked
     # f32 keeps off tensor cores; both keep to what is deterministic, compiled and small
-    assert set(dnn.built) == {"eng1", "eng5_k2=4_k3=0"}
+    assert set(dnn.built) == {"eng1", "eng5_k2=4_k13=0"}
 
 
-def test_choices_of_a_plan(bench: Any) -> None:
-    on, lt, dnn = bench
+def product(on: Any) -> tuple[Gemm, int]:
+    """A product of two matrices of ones, and its result."""
     a, out = on.array(np.ones((4, 4)), "f32"), on.array(np.zeros((4, 4)), "f32")
-    image, result = (on.array(np.ones((1, 1, 4, 4)), "f32") for _ in range(2))
-    room = on.room(1 << 12)
-    asked = Gemm("cublaslt", a, a, None, None, out, room, False, False, "f32", 0.5, 0.0, "none", b"", 0, 0)
-    assert np.array_equal(on.run(asked, out, True), np.full((4, 4), 2.0))
-    assert ALGORITHM in on.libraries.choices.values()
-    on.run(replace(asked, algorithm=b"known".ljust(64, b".")), out, True)
-    assert lt.calls["cublasLtMatmulAlgoCheck"] == 1
-    _, most = workspace_of(room, on.buffers, lambda index: 0)
-    for number, (lt.checked_need, runs) in enumerate([(most, True), (most + 1, False)]):
-        named = replace(asked, algorithm=b"known".ljust(64, bytes([number])))
-        with nullcontext() if runs else pytest.raises(EnvironmentFault, match="does not accept the plan's algorithm"):
-            on.run(named, out, True)
-    lt.checked_need = 0
+    room = on.room((1 << 17) + 256)
+    return Gemm("cublaslt", a, a, None, None, out, room, False, False, "f32", 0.5, 0.0, "none", b"", 0, 0), out
+
+
+def convolution(on: Any, dtype: str = "f32") -> tuple[GraphOp, int]:
+    """A convolution of an image of ones, and its result."""
+    image, result = (on.array(np.ones((1, 1, 4, 4)), dtype) for _ in range(2))
+    window, room = on.array(np.ones((1, 1, 1, 1)), dtype), on.room((1 << 17) + 256)
     attrs = {"layout": "first", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}
-    [one] = [on.array(np.ones((1, 1, 1, 1)), "f32")]
-    chosen = GraphOp("cudnn", "conv", attrs, (image, one), (result,), room, 1, (), 0, 0)
-    assert np.array_equal(on.run(chosen, result, False), np.ones((1, 1, 4, 4)))
-    assert on.libraries.choices[next(p for p in on.libraries.choices if isinstance(p, cudnn.Problem))] == "eng1"
+    return GraphOp("cudnn", "conv", attrs, (image, window), (result,), room, -1, (), 0, 0), result
+
+
+def named(call: Any, algorithm: str) -> Any:
+    """The call by the algorithm of this text."""
+    if isinstance(call, Gemm):
+        return replace(call, algorithm=algorithm.encode())
+    engine, *knobs = algorithm.removeprefix("eng").split("_k")
+    return replace(call, engine=int(engine), knobs=tuple((int(k), int(v)) for k, v in (x.split("=") for x in knobs)))
+
+
+LIMIT = 1 << 20
+
+
+@pytest.mark.parametrize("kind", [product, convolution])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_every_candidate_runs_from_its_text_without_a_question(bench: Any, kind: Any, deterministic: bool) -> None:
+    on, lt, dnn = bench
+    call, out = kind(on)
+    found = on.candidates(call, LIMIT, deterministic)
+    assert len(dict(found)) == len(found) > 1
+    assert on.default(call) in found
+    expected = on.run(call, out, True)
+    for text, need in found:
+        on.fill(out)
+        asked = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["heuristics"]
+        given = replace(named(call, text), workspace=on.room(need + 256))
+        assert np.array_equal(on.run(given, out, False), expected), text
+        assert list(on.libraries.choices.values())[-1] == text
+        questions = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["heuristics"]
+        assert questions == asked or "_k0=" in text  # the package has no name for this knob
+        if need:
+            short = replace(given, workspace=on.room(need + 255))
+            with pytest.raises(EnvironmentFault, match=r"workspace|Deselecting") as caught:
+                on.run(short, out, False)
+            assert caught.value.code == "R202" and text in caught.value.message
+
+
+def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
+    on, lt, dnn = bench
+    call, _ = product(on)
+    texts = {a: a.text for a in lt.algorithms}
+    first, aligned, in_place, parts, narrow, secret, last = lt.algorithms
+    assert on.candidates(call, LIMIT, True) == [(a.text, a.need) for a in (first, parts, last)]
+    assert on.candidates(call, LIMIT, False) == [(a.text, a.need) for a in (first, in_place, parts, last)]
+    assert on.candidates(call, parts.need, True) == [(a.text, a.need) for a in (first, parts, last)]
+    assert on.candidates(call, parts.need - 1, True) == [(a.text, a.need) for a in (first, last)]
+    assert texts[aligned] not in dict(on.candidates(call, LIMIT, False))  # a plan aligns to 64 bytes
+    assert texts[narrow] not in dict(on.candidates(call, LIMIT, False))  # sums in f32
+    assert texts[secret] not in dict(on.candidates(call, LIMIT, False))  # its text does not say all
+    call, _ = convolution(on)
+    assert on.candidates(call, LIMIT, True) == [("eng7_k0=1_k2=2", 64), ("eng1", 0)]
+    assert on.candidates(call, 63, True) == [("eng1", 0)]
+    assert on.candidates(call, LIMIT, False) == [("eng20_k2=1", 0), ("eng7_k0=1_k2=2", 64), ("eng1", 0)]
+    call, _ = convolution(on, "bf16")
+    assert ("eng5_k2=4_k13=0", 1 << 16) in on.candidates(call, LIMIT, True)
+    dnn.proposes["B"] = ()  # a mode that has nothing is none of the others' faults
+    assert on.candidates(call, 0, True) == [("eng1", 0)]
+    dnn.plans = lt.algorithms = []
+    for call, _ in (product(on), convolution(on)):
+        for ask in (lambda: on.candidates(call, LIMIT, True), lambda: on.default(call)):  # noqa: B023
+            with pytest.raises(EnvironmentFault, match="has no ") as caught:
+                ask()
+            assert caught.value.code == "R202"
+
+
+def test_a_named_algorithm_is_used_or_refused_by_name(bench: Any) -> None:
+    on, _, dnn = bench
+    (gemm, _), (graph, result) = product(on), convolution(on)
+    assert np.array_equal(on.run(named(graph, "eng20_k2=1"), result, False), np.ones((1, 1, 4, 4)))
     for wrong, word in [
-        (replace(asked, algorithm=b"unknown".ljust(64, b".")), "the plan's algorithm"),
-        (replace(asked, epilogue="relu"), "epilogue relu"),
-        (replace(asked, bias=a), "more operands"),
-        (replace(asked, provider="blas"), "a product by blas"),
-        (replace(chosen, engine=9, knobs=((2, 1),)), "it has no plan eng9_k2=1"),
-        (replace(chosen, engine=20, knobs=((2, 1),)), "it has no plan eng20_k2=1"),
+        (named(gemm, Algorithm(id=1).text), "it has no algorithm with this id"),
+        (named(gemm, Algorithm(tile=99).text), "it does not support that"),
+        (named(gemm, Algorithm(tile=18, aligned=128).text), "it needs addresses that are multiples of 128"),
+        (named(gemm, Algorithm(inner=1 << 16).text), "no configuration of an algorithm"),
+        (named(gemm, Algorithm().text + " "), "no configuration of an algorithm"),
+        (replace(gemm, algorithm=bytes(range(192, 256))), "no configuration of an algorithm"),
+        (named(graph, "eng9_k2=1"), "CUDNN_STATUS_NOT_SUPPORTED"),
+        (named(graph, "eng5_k2=4_k13=0"), "Deselecting"),  # f32 by tensor cores
+        (named(graph, "eng6"), "Deselecting"),  # it compiles
+        (named(graph, "eng7_k0=2_k2=2"), "it proposes no such plan"),
     ]:
+        on.array(np.ones(16), "f32")  # 64 bytes on: the next problem's addresses are aligned no better
         with pytest.raises(EnvironmentFault) as caught:
-            on.run(wrong, out, False)
-        assert caught.value.code == "R202" and word in caught.value.message
+            on.run(wrong, result, False)
+        title = "cuBLASLt 13.1.0" if isinstance(wrong, Gemm) else "cuDNN 9.19.0"
+        assert caught.value.code == "R202" and word in caught.value.message, caught.value.message
+        assert caught.value.message.startswith(f"{title} cannot run `") and "f32[" in caught.value.message
+        assert "dslc tune" in str(caught.value.help)
+    for wrong, word in [
+        (replace(gemm, epilogue="relu"), "epilogue relu"),
+        (replace(gemm, bias=gemm.a), "more operands"),
+        (replace(gemm, provider="blas"), "a call of blas"),
+        (replace(gemm, provider="cudnn"), "a product by cudnn"),
+        (replace(graph, provider="cublaslt"), "an operation graph of cublaslt"),
+    ]:
+        with pytest.raises(EnvironmentFault, match=word) as caught:
+            on.run(wrong, result, False)
+        assert caught.value.code == "R202"
     dnn.plans = dnn.plans[:3]
-    with pytest.raises(EnvironmentFault, match="none of its 3 plans satisfies the rules"):
-        on.run(replace(chosen, engine=-1, workspace=None), result, False)
+    with pytest.raises(EnvironmentFault, match="none of its plans satisfies the rules"):
+        on.run(replace(graph, workspace=None), result, False)

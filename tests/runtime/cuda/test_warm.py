@@ -46,7 +46,7 @@ class Place:
                 assert session.keep_choices() > 0
         lt, dnn = fakes
         assert not lt.objects and not dnn.objects
-        return losses, lt.calls["cublasLtMatmulAlgoGetHeuristic"], len(dnn.built)
+        return losses, lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["heuristics"]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_load_keeps_nothing_by_itself(place: Place) -> None:
     assert place.entries() == [] and place.load()[1:] == (products, convolutions)
 
 
-@pytest.mark.parametrize("what", ["cublaslt", "cudnn", "frontend", "gpu", "driver", "size"])
+@pytest.mark.parametrize("what", ["cublaslt", "cudnn", "gpu", "driver", "size"])
 def test_it_holds_for_these_versions_and_this_gpu_alone(
     place: Place, machine: Any, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -88,8 +88,6 @@ def test_it_holds_for_these_versions_and_this_gpu_alone(
             lt.version += 1
         elif what == "cudnn":
             dnn.backend_version = lambda: 91901  # type: ignore[method-assign]
-        elif what == "frontend":
-            dnn.__version__ = "1.29.0"
 
     def attribute(driver: FakeDriver, wanted: Any, device: Any) -> int:
         return 131 if wanted.name.endswith("COUNT") else 9 * wanted.name.endswith("MAJOR")
@@ -103,7 +101,7 @@ def test_it_holds_for_these_versions_and_this_gpu_alone(
         name, answer = asked[what]
         monkeypatch.setattr(FakeDriver, name, answer)
         monkeypatch.setattr(devices, "_machine", devices._Machine())
-    expected = {"cublaslt": (products, 0), "cudnn": (0, convolutions), "frontend": (0, convolutions)}
+    expected = {"cublaslt": (products, 0), "cudnn": (0, convolutions)}
     assert place.load(change=change)[1:] == expected.get(what, (products, convolutions))
 
 
@@ -111,8 +109,8 @@ def test_a_choice_that_the_library_no_longer_takes_is_made_again_with_one_warnin
     losses, products, convolutions = place.load(keep=True)
 
     def other_plans(fakes: Fakes) -> None:
-        fakes[1].plans = [("eng9", 0, set())]
-        fakes[0].known.clear()
+        fakes[1].plans, fakes[1].proposes["A"] = [("eng9", 0, set())], ("eng9",)
+        fakes[0].refuses = {"cublasLtMatmulAlgoInit"}
 
     with pytest.warns(DslcWarning, match="is ignored, and chosen again") as told:
         assert place.load(change=other_plans, keep=True) == (losses, products, convolutions)
@@ -163,7 +161,11 @@ def test_the_command(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     assert data["device"] == "gpu:0" and data["kept"] > 2 and data["load_seconds_again"] > 0
     lt, dnn = place.make(place.fake)
     assert run(["warm", str(place.path)]) == 0
-    assert "kept" in capfd.readouterr().out and not dnn.built and not lt.calls["cublasLtMatmulAlgoGetHeuristic"]
+    assert (
+        "kept" in capfd.readouterr().out
+        and not dnn.calls["heuristics"]
+        and not lt.calls["cublasLtMatmulAlgoGetHeuristic"]
+    )
     assert run(["warm", str(place.path), "--device", "tpu"]) == 3
 
 

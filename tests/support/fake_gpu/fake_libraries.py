@@ -7,10 +7,10 @@ an operand that is wrong gives a wrong result. What is not let go of stays in ``
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,9 @@ from fake_gpu.fake_driver import FakeDriver
 
 from dslc.compiler.ops import registry
 
-ALGORITHM = b"the first proposal".ljust(64, b".")
+#: The parameters of an algorithm of cuBLASLt, by cublasLtMatmulAlgoConfigAttributes_t, and their sizes in bytes.
+CONFIGURATION = ("id", "tile", "splitk", "reduction", "swizzle", "custom", "stages", "inner", "cluster")
+_SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
 _NAMES = {0: "f32", 1: "f64", 2: "f16", 14: "bf16"}
 _STORED = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "bf16": "<u2"}
 
@@ -47,8 +49,46 @@ def put(target: np.ndarray, values: np.ndarray, dtype: str) -> None:
     target[...] = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
 
 
+@dataclass(frozen=True)
+class Algorithm:
+    """An implementation with its parameters, the workspace that it needs, and the least alignment of its operands.
+    ``secret``: whether it has a parameter that no attribute tells."""
+
+    id: int = 66
+    tile: int = 20
+    splitk: int = 1
+    reduction: int = 0
+    swizzle: int = 0
+    custom: int = 0
+    stages: int = 35
+    inner: int = 0
+    cluster: int = 2
+    need: int = 4096
+    aligned: int = 16
+    secret: bool = False
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """In the order of the attributes."""
+        return tuple(getattr(self, name) for name in CONFIGURATION)
+
+    @property
+    def text(self) -> str:
+        order = ("id", "tile", "stages", "splitk", "reduction", "swizzle", "custom", "inner", "cluster")
+        return " ".join(f"{name}={getattr(self, name)}" for name in order)
+
+    @property
+    def bytes(self) -> bytes:
+        return struct.pack("<9i?", *self.values, self.secret).ljust(64, b".")
+
+
+def _algorithm_at(place: int) -> tuple[tuple[int, ...], bool]:
+    *values, secret = struct.unpack_from("<9i?", ctypes.string_at(place, 64))
+    return tuple(values), secret
+
+
 class FakeCublasLt:
-    """``refuses``: names of functions that fail."""
+    """``refuses``: names of functions that fail. ``algorithms``: all that there are, best first."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self.driver = driver
@@ -57,8 +97,15 @@ class FakeCublasLt:
         self.refuses: set[str] = set()
         self.log: list[dict[str, Any]] = []
         self.version = 130100
-        self.known = {ALGORITHM}  # what a check of an algorithm takes
-        self.checked_need = 0  # bytes of workspace that a check asks for
+        self.algorithms = [
+            Algorithm(),
+            Algorithm(tile=18, aligned=128, need=0),
+            Algorithm(id=21, splitk=4, reduction=1, need=64),
+            Algorithm(id=21, splitk=4, reduction=2, need=1 << 16),
+            Algorithm(id=24, splitk=4, reduction=4, need=0),
+            Algorithm(id=67, secret=True, need=0),
+            Algorithm(id=66, tile=15, cluster=3, inner=1, need=0),
+        ]
         self._next = 0x1000
 
     def __getattr__(self, name: str) -> Any:
@@ -82,7 +129,7 @@ class FakeCublasLt:
             if kind.endswith("Destroy"):
                 assert self.objects.pop(args[0])["kind"] == kind.removesuffix("Destroy")
                 return 0
-            assert kind.endswith("SetAttribute")
+            assert kind.endswith("SetAttribute"), name
             target, attribute, source, size = args
             assert self.objects[target]["kind"] == kind.removesuffix("SetAttribute")
             self.objects[target][attribute] = int.from_bytes(ctypes.string_at(source, size), "little")
@@ -93,25 +140,67 @@ class FakeCublasLt:
     def do_GetVersion(self) -> int:
         return self.version
 
+    def _of(self, values: tuple[int, ...], secret: bool = False) -> Algorithm | None:
+        return next((a for a in self.algorithms if (a.values, a.secret) == (values, secret)), None)
+
     def do_MatmulAlgoGetHeuristic(self, *args: int) -> int:
-        c, d, preference, count, result, found = args[4:]
-        assert c == d and count == 1
-        self.log.append({"preference": dict(self.objects[preference])})
-        ctypes.memmove(result, ALGORITHM + struct.pack("<QifQQ", 4096, 0, 1.0, 0, 0), 96)
-        ctypes.c_int.from_address(found).value = 1
+        c, d, preference, count, results, found = args[4:]
+        assert c == d
+        told = self.objects[preference]
+        self.log.append({"preference": dict(told)})
+        least = min(told[n] for n in (5, 6, 7, 8))
+        good = [
+            a for a in self.algorithms
+            if a.need <= told[1] and a.reduction & told[3] == a.reduction and a.aligned <= least
+        ]  # fmt: skip
+        for number, algorithm in enumerate(good[:count]):
+            row = algorithm.bytes + struct.pack("<QifQQ", algorithm.need, 0, 1.0, 0, 0)
+            ctypes.memmove(results + 96 * number, row, 96)
+        ctypes.c_int.from_address(found).value = len(good[:count])
+        return 0 if good else 15
+
+    def do_MatmulAlgoInit(self, handle: int, compute: int, scale: int, *rest: int) -> int:
+        *types, number, place = rest
+        assert handle in self.objects and len(types) == 4 and all(t in _NAMES for t in types)
+        if all(a.id != number for a in self.algorithms):
+            return 15
+        ctypes.memmove(place, struct.pack("<9i?", number, *(0,) * 8, False).ljust(64, b"."), 64)
+        return 0
+
+    def do_MatmulAlgoConfigGetAttribute(self, place: int, attribute: int, out: int, size: int, written: int) -> int:
+        assert size == _SIZES[attribute]
+        value = _algorithm_at(place)[0][attribute]
+        ctypes.memmove(out, value.to_bytes(size, "little"), size)
+        ctypes.c_size_t.from_address(written).value = size
+        return 0
+
+    def do_MatmulAlgoConfigSetAttribute(self, place: int, attribute: int, source: int, size: int) -> int:
+        assert size == _SIZES[attribute] and attribute, "the id is read-only"
+        values, secret = _algorithm_at(place)
+        given = int.from_bytes(ctypes.string_at(source, size), "little")
+        changed = (*values[:attribute], given, *values[attribute + 1 :])
+        ctypes.memmove(place, struct.pack("<9i?", *changed, secret).ljust(64, b"."), 64)
+        return 0
+
+    def do_MatmulAlgoCapGetAttribute(self, place: int, attribute: int, out: int, size: int, written: int) -> int:
+        algorithm = self._of(*_algorithm_at(place))
+        assert algorithm is not None and size == 4 and attribute in (16, 17, 18, 19)
+        ctypes.c_uint32.from_address(out).value = algorithm.aligned
         return 0
 
     def do_MatmulAlgoCheck(self, *args: int) -> int:
-        *_, algorithm, result = args
-        given = ctypes.string_at(algorithm, 64)
-        known = given.startswith(b"known") or given in self.known
-        ctypes.memmove(result, bytes(64) + struct.pack("<QifQQ", self.checked_need, 0, 1.0, 0, 0), 96)
-        return 0 if known else 15
+        *_, place, result = args
+        algorithm = self._of(*_algorithm_at(place))
+        if algorithm is None:
+            return 15
+        ctypes.memmove(result, bytes(64) + struct.pack("<QifQQ", algorithm.need, 0, 1.0, 0, 0), 96)
+        return 0
 
     def do_Matmul(self, handle: int, operation: int, *rest: int) -> int:
         alpha, a, la, b, lb, beta, c, lc, d, ld, algorithm, workspace, size, stream = rest
         assert self.objects[handle]["kind"] == "" and workspace % 256 == 0
-        assert ctypes.string_at(algorithm, 64) == ALGORITHM or ctypes.string_at(algorithm, 64).startswith(b"known")
+        chosen = self._of(*_algorithm_at(algorithm))
+        assert chosen is not None and chosen.need <= size and not any(x % chosen.aligned for x in (a, b, d))
         compute, scale = self.objects[operation]["given"]
         assert (compute, scale) in ((68, 0), (70, 1))
         number = ctypes.c_double if scale == 1 else ctypes.c_float
@@ -156,11 +245,14 @@ class FakeCudnn:
         self.objects: set[int] = set()
         self.calls: Counter[str] = Counter()
         self.plans = [("eng20_k2=1", 0, {"NONDETERMINISTIC"}), ("eng4_k2=3", 1 << 40, set()),
-                      ("eng6", 0, {"RUNTIME_COMPILATION"}), ("eng5_k2=4_k3=0", 1 << 16, {"TENSOR_CORE"}),
-                      ("eng1", 0, set())]  # fmt: skip
+                      ("eng6", 0, {"RUNTIME_COMPILATION"}), ("eng5_k2=4_k13=0", 1 << 16, {"TENSOR_CORE"}),
+                      ("eng7_k0=1_k2=2", 64, set()), ("eng1", 0, set())]  # fmt: skip
         self.built: list[str] = []
         self.data_type = SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
-        self.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
+        self.heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
+        #: Which of the plans each mode proposes.
+        self.proposes = {"A": ("eng20", "eng4", "eng6", "eng5"), "B": ("eng5", "eng7"), "FALLBACK": ("eng1",)}
+        self.knob_type = SimpleNamespace(TILE_SIZE="2", TILEK="13", EDGE="4")
         notes = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD",
                  "TENSOR_CORE")  # fmt: skip
         self.numerical_note = SimpleNamespace(**{n: n for n in notes})
@@ -219,25 +311,11 @@ class Graph:
         self.barred: set[str] = set()
         self.limit = 0
         self.chosen: int | None = None
-        self.planned = False
+        self.plans: list[tuple[str, int, set[str]]] = []
+        self._cpp_plans_created = False
 
     def tensor(self, dim: list[int], stride: list[int], data_type: str, name: str, uid: int) -> Tensor:
         return Tensor(dim, stride, data_type).set_uid(uid)
-
-    def serialize(self) -> list[int]:
-        assert self.chosen is not None
-        tensors = [(t.dim, t.stride, t.dtype, t.uid) for t in (*self.inputs, self.out)]
-        return list(json.dumps([self.op, self.attrs, tensors, self.module.plans[self.chosen][0]]).encode())
-
-    def deserialize(self, handle: int, data: list[int]) -> None:
-        assert handle in self.module.objects
-        self.op, self.attrs, tensors, plan = json.loads(bytes(data))
-        *self.inputs, self.out = (Tensor(*t[:3]).set_uid(t[3]) for t in tensors)
-        names = [name for name, _, _ in self.module.plans]
-        if plan not in names:
-            raise RuntimeError("this plan is of another version")
-        self.chosen = names.index(plan)
-        self.module.calls["read"] += 1
 
     def conv_fprop(self, image: Tensor, weight: Tensor, **attrs: Any) -> Tensor:
         return self._made("conv", image, weight, attrs)
@@ -260,11 +338,26 @@ class Graph:
         pass
 
     def create_execution_plans(self, modes: list[str]) -> None:
-        assert modes[0] == "A"
-        self.planned = True
+        self.module.calls["heuristics"] += 1
+        self._cpp_plans_created = True
+        for mode in modes:
+            engines = self.module.proposes[mode]
+            self.plans += [p for p in self.module.plans if p[0].split("_")[0] in engines]
+        if not self.plans:
+            raise NotSupported("no engine for this graph")
+
+    def create_execution_plan(self, engine: int, knobs: Mapping[str, int]) -> None:
+        """Like the real one, which asks for proposals later unless it believes that it did."""
+        numbers = sorted((int(knob), value) for knob, value in knobs.items())
+        name = f"eng{engine}" + "".join(f"_k{knob}={value}" for knob, value in numbers)
+        found = [p for p in self.module.plans if p[0] == name]
+        if not found:
+            raise RuntimeError("finalize(engine_config) failed with code: CUDNN_STATUS_NOT_SUPPORTED\nand more")
+        self.plans += found
+        self.module.calls["replays"] += 1
 
     def deselect_numeric_notes(self, notes: list[str]) -> None:
-        assert self.planned
+        assert self.plans
         self.barred |= set(notes)
 
     deselect_behavior_notes = deselect_numeric_notes
@@ -273,13 +366,19 @@ class Graph:
         self.limit = limit
 
     def get_execution_plan_count(self) -> int:
-        return len(self.module.plans)
+        return len(self.plans)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        return self.module.plans[index][0]
+        self._believe()
+        return self.plans[index][0]
+
+    def _believe(self) -> None:
+        if not self._cpp_plans_created:
+            self.module.calls["heuristics"] += 1
 
     def build_plan_at_index(self, index: int) -> None:
-        name, need, notes = self.module.plans[index]
+        self._believe()
+        name, need, notes = self.plans[index]
         if notes & self.barred or need > self.limit:
             raise NotSupported("Deselecting execution plan")
         self.chosen = index
@@ -287,7 +386,7 @@ class Graph:
 
     def get_workspace_size(self) -> int:
         assert self.chosen is not None
-        return self.module.plans[self.chosen][1]
+        return self.plans[self.chosen][1]
 
     def execute(self, operands: Mapping[int, int], workspace: int, handle: int) -> None:
         assert self.chosen is not None and handle in self.module.objects
