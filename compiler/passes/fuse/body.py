@@ -1,12 +1,13 @@
-"""Bodies of fused nodes: their steps, and their numbers when nodes are merged."""
+"""Bodies of fused nodes: their steps, and bodies of nodes that are merged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.fused import results_of
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
 _BODIES: Final = ("fused", "fused_sums")  # nodes with steps
@@ -54,16 +55,32 @@ def body_of(node: Node) -> tuple[Attr, ...]:
     return ((node.op.name, tuple(range(len(node.inputs))), tuple(sorted(node.attrs.items()))),)
 
 
-def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> list[Attr]:
-    """Steps with renumbered inputs, whose own results count from ``offset``."""
-    found: list[Attr] = []
-    for step in body:
-        assert isinstance(step, tuple) and isinstance(step[1], tuple)
-        name, read, attrs = step
-        found.append((name, tuple(placed(i, inputs, offset) for i in read), attrs))  # type: ignore[union-attr]
-    return found
+class Body:
+    """The body of a new node under construction: the steps of several nodes, one after the other. ``number``: the
+    inputs and the results of the steps so far -> their numbers in the body."""
 
+    def __init__(self, inputs: Iterable[Value]) -> None:
+        self.inputs = tuple(dict.fromkeys(inputs))
+        self.number = {v: i for i, v in enumerate(self.inputs)}
+        self.steps: list[Attr] = []
 
-def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
-    assert isinstance(number, int)
-    return inputs[number] if number < len(inputs) else offset + number - len(inputs)
+    def add(self, node: Node, read: Sequence[Value] | None = None) -> Callable[[int], int]:
+        """Adds the steps of a node, which read the values ``read`` in place of its inputs. Returns the function from a
+        number in the node's body to the number in this one."""
+        inputs = [self.number[v] for v in (node.inputs if read is None else read)]
+        count, shift = len(inputs), len(self.inputs) + len(self.steps) - len(inputs)
+
+        def place(number: int) -> int:
+            return inputs[number] if number < count else shift + number
+
+        if node.op.name not in _BODIES:
+            self.number[node.outputs[0]] = len(self.inputs) + len(self.steps)
+            self.steps.append((node.op.name, tuple(inputs), tuple(sorted(node.attrs.items()))))
+            return place
+        for step in body_of(node):
+            assert isinstance(step, tuple) and isinstance(step[1], tuple)
+            self.steps.append((step[0], tuple(map(place, step[1])), step[2]))  # type: ignore[arg-type]
+        if node.op.name == "fused":
+            last = count + len(body_of(node))
+            self.number.update(zip(node.outputs, map(place, results_of(node.attrs, last))))
+        return place

@@ -24,7 +24,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.contraction import PRODUCTS, joined
 from dslc.compiler.ops.fused import expanded, results_of
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, renumbered
+from dslc.compiler.passes.fuse.body import Body, is_pointwise
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 
 EXACT: Final = frozenset(
@@ -71,8 +71,7 @@ def _made_by(value: Value, node: Node) -> Node | None:
 
 
 def _with_epilogue(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
-    others = [v for v in dict.fromkeys(last.inputs) if v is not first.out]
-    place = {first.out: 0, **{v: n for n, v in enumerate(others, 1)}}
-    body = renumbered(body_of(last), [place[v] for v in last.inputs], 1 + len(others))
-    operands = first.reading(new)
-    return joined(operands, last, [new.get(v, v) for v in others], tuple(body))
+    body = Body([first.out, *last.inputs])
+    body.add(last)
+    others = [new.get(v, v) for v in body.inputs[1:]]
+    return joined(first.reading(new), last, others, tuple(body.steps))

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, placed, renumbered
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
 
 MAX_RESULTS: Final = 16
 
@@ -90,19 +90,12 @@ def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list
 def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> None:
     """One node for all. Its outputs are the values read outside, which are recorded in ``new``."""
     own = {v for n in nodes for v in n.outputs}
-    inputs = list(dict.fromkeys(new.get(v, v) for n in nodes for v in n.inputs if v not in own))
-    number = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
+    body = Body(new.get(v, v) for n in nodes for v in n.inputs if v not in own)
     for node in nodes:
-        read = [number[v if v in own else new.get(v, v)] for v in node.inputs]
-        start = len(inputs) + len(body)
-        body += renumbered(body_of(node), read, start)
-        for value, place in zip(node.outputs, results_of(node.attrs, len(read) + len(body_of(node)))):
-            number[value] = placed(place, read, start)
+        body.add(node, [v if v in own else new.get(v, v) for v in node.inputs])
     kept = [v for n in nodes for v in n.outputs if v in outside]
-    attrs = {"body": tuple(body), "results": tuple(number[v] for v in kept)}
-    last = nodes[-1]
-    whole = last.replaced(
-        op=fused, inputs=tuple(inputs), types=tuple(v.type for v in kept), attrs=attrs, origins=origins_of(nodes)
+    attrs = {"body": tuple(body.steps), "results": tuple(body.number[v] for v in kept)}
+    whole = nodes[-1].replaced(
+        op=fused, inputs=body.inputs, types=tuple(v.type for v in kept), attrs=attrs, origins=origins_of(nodes)
     )
     new.update(zip(kept, whole.outputs))

@@ -31,7 +31,7 @@ Results keep their bits. GPU only; linear in nodes and reads, except for chains 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
@@ -54,29 +54,29 @@ def inline(graph: Graph) -> Graph:
     return graph
 
 
-def _chosen(graph: Graph) -> dict[Node, dict[Value, Node]]:
-    """A reader -> the inputs that it will compute, with their producers. Of a chain of values that vanish, the last."""
+def _chosen(graph: Graph) -> dict[Node, list[Node]]:
+    """A reader -> the producers of the inputs that it will compute. Of a chain of values that vanish, the last."""
     readers, roots = graph.readers(), set(graph.roots)
-    found: dict[Node, dict[Value, Node]] = {}
+    found: dict[Node, set[Node]] = {}
     vanishing: set[Node] = set()
     for made in reversed(graph.nodes):
         own = readers.get(made.out, []) if is_chain(made) else []
         if not own or any(reader in vanishing for reader in own):
             continue
-        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, {}))]
+        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()))]
         vanishes = made.out not in roots and takers == own and _saves_bytes(made, own)
         if vanishes:
             vanishing.add(made)
         for reader in takers:
             if vanishes or _costs_nothing(made, reader):
-                found.setdefault(reader, {})[made.out] = made
+                found.setdefault(reader, set()).add(made)
     # the order of a body is that of its node's inputs
-    return {node: {v: inside[v] for v in node.inputs if v in inside} for node, inside in found.items()}
+    return {node: [v.producer for v in dict.fromkeys(node.inputs) if v.producer in own] for node, own in found.items()}
 
 
-def _may_compute(reader: Node, made: Node, others: Mapping[Value, Node]) -> bool:
+def _may_compute(reader: Node, made: Node, others: Collection[Node]) -> bool:
     """Whether the reader's kernel can compute the value next to ``others``."""
-    if sum(len(body_of(n)) for n in (reader, made, *others.values())) > MAX_STEPS:
+    if sum(len(body_of(n)) for n in (reader, made, *others)) > MAX_STEPS:
         return False
     if reader.op.name == "fused_sums":
         drawn = draws(made) or draws(reader)

@@ -22,11 +22,12 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 from dslc.compiler.passes.conditions import batches_launches
+from dslc.compiler.passes.fuse.body import Body
 from dslc.compiler.passes.fuse.optimizer import group_updates
 
 
@@ -139,24 +140,14 @@ def _together(phase: Phase, last: Phase) -> bool:
 def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
     """Returns the result of one node for the region, which takes the name and span of the last member."""
     inside = {n.out for n in members}
-    inputs = list(
-        dict.fromkeys(
-            new.get(v, v) for n in members for v in n.inputs if v not in inside and not _is_constant(v.producer)
-        )
-    )
-    number: dict[Value, int] = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
-
-    def add(node: Node, read: tuple[int, ...]) -> None:
-        number[node.out] = len(inputs) + len(body)
-        body.append((node.op.name, read, tuple(sorted(node.attrs.items()))))
-
+    outside = [v for n in members for v in n.inputs if v not in inside and not _is_constant(v.producer)]
+    body = Body(new.get(v, v) for v in outside)
     for node in members:
         for value in node.inputs:
-            if isinstance(value.producer, Node) and _is_constant(value.producer) and value not in number:
-                add(value.producer, ())
-        add(node, tuple(number[v if v in number else new[v]] for v in node.inputs))
+            if isinstance(value.producer, Node) and _is_constant(value.producer) and value not in body.number:
+                body.add(value.producer)
+        body.add(node, [v if v in body.number else new[v] for v in node.inputs])
     last = members[-1]
-    attrs = {"body": tuple(body)}
+    attrs = {"body": tuple(body.steps)}
     # The type is the last member's. Inferring it would walk the body again; verify does that in any case.
-    return last.replaced(op=fused, inputs=tuple(inputs), attrs=attrs, origins=origins_of(members)).out
+    return last.replaced(op=fused, inputs=body.inputs, attrs=attrs, origins=origins_of(members)).out

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import fused
-from dslc.compiler.passes.fuse.body import body_of, placed, renumbered
+from dslc.compiler.passes.fuse.body import Body
 
 _T = TypeVar("_T")
 
@@ -28,9 +29,8 @@ def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -
     return graph.replace_values(new) if new else graph
 
 
-def inlined(graph: Graph, chosen: Mapping[Node, Mapping[Value, Node]]) -> Graph:
-    """The graph in which nodes compute some of their inputs themselves: a node -> these inputs and the nodes whose
-    steps compute them."""
+def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
+    """The graph in which nodes compute some of their inputs themselves: a node -> the producers of these inputs."""
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         return joined(node, chosen[node], new) if node in chosen else node.reading(new)
@@ -38,30 +38,20 @@ def inlined(graph: Graph, chosen: Mapping[Node, Mapping[Value, Node]]) -> Graph:
     return rebuilt(graph, rule)
 
 
-def joined(node: Node, inside: Mapping[Value, Node], new: Mapping[Value, Value]) -> Node:
-    """Returns ``node`` with the bodies of the producers in ``inside`` placed before its own; inputs are renamed by
+def joined(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+    """Returns ``node`` with the bodies of producers of its inputs placed before its own; inputs are renamed by
     ``new``."""
-    current = tuple([new.get(v, v) for v in node.inputs])
-    sources = [v for old, v in zip(node.inputs, current) if old not in inside]
-    sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
-    inputs = list(dict.fromkeys(sources))
-    number = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
-    results: dict[Value, int] = {}
-    for old, producer in inside.items():
-        start = [number[new.get(v, v)] for v in producer.inputs]
-        body += renumbered(body_of(producer), start, len(inputs) + len(body))
-        results[old] = len(inputs) + len(body) - 1
-    first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
-    offset = len(inputs) + len(body)
-    body += renumbered(body_of(node), first, offset)
-    origins = origins_of((*inside.values(), node))
+    read = [v if v.producer in producers else new.get(v, v) for v in node.inputs]
+    inputs = [v for v in read if v.producer not in producers]
+    body = Body([*inputs, *(new.get(v, v) for producer in producers for v in producer.inputs)])
+    for producer in producers:
+        body.add(producer, [new.get(v, v) for v in producer.inputs])
+    place = body.add(node, read)
+    origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
     if node.op.name != "fused_sums":
-        return node.replaced(op=fused, inputs=tuple(inputs), attrs={"body": tuple(body)}, origins=origins)
-    summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
-    kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
-    attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
-    return node.replaced(inputs=tuple(inputs), attrs=attrs, origins=origins)
+        return node.replaced(op=fused, inputs=body.inputs, attrs=attrs, origins=origins)
+    own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
+    return node.replaced(inputs=body.inputs, attrs={**node.attrs, **attrs, **own}, origins=origins)
 
 
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:

@@ -16,9 +16,9 @@ The activation then costs one write and no launch. Results keep their bits. GPU 
 
 from __future__ import annotations
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, renumbered
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
 from dslc.compiler.passes.fuse.rebuild import reading
 
 
@@ -77,13 +77,9 @@ def _fits(host: Node, guest: Node, large: list[Value]) -> bool:
 
 def _with_second_output(host: Node, guest: Node) -> Node:
     """One node with the results of both."""
-    inputs = list(dict.fromkeys((*host.inputs, *guest.inputs)))
-    number = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
-    results = []
-    for node in (host, guest):
-        body += renumbered(body_of(node), [number[v] for v in node.inputs], len(inputs) + len(body))
-        results.append(len(inputs) + len(body) - 1)
+    body = Body((*host.inputs, *guest.inputs))
+    body.add(host)
+    body.add(guest)
     types = (host.types[0], guest.types[0])
-    attrs = {"body": tuple(body), "results": tuple(results)}
-    return host.replaced(op=fused, inputs=tuple(inputs), types=types, attrs=attrs, origins=origins_of((host, guest)))
+    attrs = {"body": tuple(body.steps), "results": (body.number[host.out], body.number[guest.out])}
+    return host.replaced(op=fused, inputs=body.inputs, types=types, attrs=attrs, origins=origins_of((host, guest)))

@@ -16,11 +16,11 @@ and reads.
 
 from __future__ import annotations
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS, results_of
+from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
 
 
 def reduction_epilogue(graph: Graph) -> Graph:
@@ -95,16 +95,13 @@ def _moved(value: Value, new: dict[Value, Value]) -> Value:
 def _merge(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
     """Replaces both by one node and records its results in ``new``. ``wanted``: values that other nodes read."""
     own = _reduced(sums)
-    late = list(dict.fromkeys(v for v in node.inputs if v not in own))
-    count = len(own) + len(late)
-    number = {v: i for i, v in enumerate((*own, *late))}
-    read = [number[v] for v in node.inputs]
-    body: tuple[Attr, ...] = tuple(renumbered(body_of(node), read, count))
-    places = results_of(node.attrs, len(node.inputs) + len(body)) if node.op.name == "fused" else (len(node.inputs),)
-    results = {v: placed(place, read, count) for v, place in zip(node.outputs, places, strict=True)}
-    results |= {v: number[v] for v in own if v in wanted}
+    body = Body((*own, *node.inputs))
+    body.add(node)
+    late = body.inputs[len(own) :]
+    results = {v: body.number[v] for v in node.outputs}
+    results |= {v: body.number[v] for v in own if v in wanted}
     kept = sums.outputs[len(own) :]
-    attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
+    attrs = {**sums.attrs, "late": len(late), "finish": tuple(body.steps), "results": tuple(results.values())}
     whole = sums.replaced(
         op=fused_sums if kept else finished_sums,
         inputs=tuple(_moved(v, new) for v in (*sums.inputs, *late)),

@@ -111,7 +111,7 @@ def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
         sums = sums.replaced(op=fused_sums, attrs=plain)
-    whole = joined(sums, {made.out: made}, new)
+    whole = joined(sums, [made], new)
     if not operand.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first

@@ -24,8 +24,8 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 from dslc.compiler.passes.plan.memory import alike
 
@@ -112,28 +112,19 @@ def _is_worth_it(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]
 
 def _reading_in_place(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
     """The node as a fused one that reads the whole tensors and contains the slices as steps."""
-    inputs = list(dict.fromkeys(new.get(v, v) for v in (_source(v, parts) for v in node.inputs)))
-    number = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
-    read = []
-    made: dict[Value, int] = {}
-    for value in node.inputs:
-        at = number[new.get(s, s)] if (s := _source(value, parts)) is value else made.get(value, -1)
-        if at < 0:
-            at = number[new.get(s, s)]
-            for step in parts[value]:
-                body.append((step.op.name, (at,), tuple(sorted(step.attrs.items()))))
-                at = len(inputs) + len(body) - 1
-            made[value] = at
-        read.append(at)
-    before = len(body)
-    body += renumbered(body_of(node), read, len(inputs) + before)
-    attrs: dict[str, Attr] = {"body": tuple(body)}
+    sources = {v: new.get(s, s) for v in node.inputs for s in [_source(v, parts)]}
+    body, ways = Body(sources.values()), list[Node]()
+    for value in (v for v in sources if v in parts):
+        first, *others = parts[value]
+        body.add(first, [sources[value]])
+        for step in others:
+            body.add(step)
+        ways += parts[value]
+    body.add(node, [v if v in parts else sources[v] for v in node.inputs])
+    attrs: dict[str, Attr] = {"body": tuple(body.steps)}
     if "results" in node.attrs:
-        results = results_of(node.attrs, len(node.inputs) + len(body) - before)
-        attrs["results"] = tuple(placed(i, read, len(inputs) + before) for i in results)
-    ways = [step for value in made for step in parts[value]]
-    return node.replaced(op=fused, inputs=tuple(inputs), attrs=attrs, origins=origins_of([*ways, node]))
+        attrs["results"] = tuple(body.number[v] for v in node.outputs)
+    return node.replaced(op=fused, inputs=body.inputs, attrs=attrs, origins=origins_of([*ways, node]))
 
 
 def _source(value: Value, parts: _Parts) -> Value:
