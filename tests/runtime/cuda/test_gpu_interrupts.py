@@ -13,7 +13,7 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.gpu_model import write_gpu_line
 from fake_gpu.gpu_pair import Machine, batch
-from interruption.interrupts import LOST, World, count, elsewhere, spread, strike
+from interruption.interrupts import LOST, World, count, elsewhere, settle, spread, strike
 
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.session.load import load
@@ -120,6 +120,7 @@ def test_an_interrupt_of_load_or_close_leaves_nothing(
         return pool.used, pool.blocks, fake.used - pool.used - pool.cached, leaks, len(fake._stack), fake.retained
 
     expected = predicted()
+    settle()
     before = held()
     points = count(make if name == "load" else make().close, opcodes=opcodes)
     assert points >= (300 if opcodes else 60), f"only {points} points: the sweep has missed the call"

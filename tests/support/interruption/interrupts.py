@@ -117,6 +117,13 @@ def strike(
     return found
 
 
+def settle() -> None:
+    """From here on a search for garbage looks only at what is made later, not at all that a long run of tests has
+    imported and kept: a sweep makes one at each point."""
+    gc.collect()
+    gc.freeze()
+
+
 @dataclass(frozen=True)
 class Remains:
     """All that a call could leave over."""
@@ -156,7 +163,7 @@ def leaves_nothing(
     under ``folder`` remains, and no descriptor once its frames are gone; ``after`` finds nothing wrong; the next call
     has the result of the first. ``least``: points that the call has at least, else the sweep has missed it."""
     expected = call()
-    gc.collect()
+    settle()
     before = Remains.of(folder)
     points = count(call, opcodes=opcodes)
     assert points >= least, f"only {points} points"
@@ -225,6 +232,7 @@ class World:
         self.start = session.state_tensors()
         self.torn = self.struck = 0
         self.broken: list[str] = []
+        settle()
 
     def reset(self) -> None:
         self.session.restore(self.start, 5)
