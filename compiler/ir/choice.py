@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Final
 
 from dslc.base.errors import BuildError
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.ir.text import format_attr, format_type
+from dslc.compiler.ir.types import TensorType
 
 #: The provider of the compiler's own kernels.
 OWN: Final = "own"
@@ -83,14 +84,24 @@ def key_of(node: Node) -> str:
     Equal for nodes that differ in names, places and phases only. The node's sizes must be ints.
     """
     first = {v: i for i, v in reversed([*enumerate(node.inputs)])}  # where a tensor is read first
-    inputs = [format_type(v.type) if first[v] == i else f"#{first[v]}" for i, v in enumerate(node.inputs)]
-    attrs = " ".join(f"{name}={format_attr(value)}" for name, value in sorted(node.attrs.items()))
-    results = " ".join(map(format_type, node.types))
-    return _shortened(f"{node.op.name} {' '.join(inputs)} -> {results}{' ' if attrs else ''}{attrs}")
+    inputs = tuple([v.type if first[v] == i else first[v] for i, v in enumerate(node.inputs)])
+    return _key(node.op.name, inputs, node.types, _Attrs(repr(sorted(node.attrs.items())), node.attrs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attrs:
+    """Attributes compared by their text: values that Python calls equal, e.g. 0.0 and -0.0, pose other problems."""
+
+    text: str
+    attrs: Attrs = field(compare=False)
 
 
 @lru_cache(maxsize=4096)
-def _shortened(text: str) -> str:
+def _key(op: str, inputs: tuple[TensorType | int, ...], results: tuple[TensorType, ...], attrs: _Attrs) -> str:
+    """``inputs``: types, or the number of the operand that is the same tensor. Most nodes of a model repeat another."""
+    read = " ".join(f"#{each}" if isinstance(each, int) else format_type(each) for each in inputs)
+    said = "".join(f" {name}={format_attr(value)}" for name, value in sorted(attrs.attrs.items()))
+    text = f"{op} {read} -> {' '.join(map(format_type, results))}{said}"
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST - _DIGITS - 2].rstrip()} #{sha256(text.encode()).hexdigest()[:_DIGITS]}"
