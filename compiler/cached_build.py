@@ -80,7 +80,8 @@ def finished(
     if found is not None:
         facts, files = _unpack(found)
         if options.locked:
-            require(Origins.of_json(each) for each in facts["choices"].values())
+            chosen = {target: Origins.of_json(each) for target, each in facts["choices"].items()}
+            require(chosen, options.tuned)
         return Finished(name, files, facts, 0, replace(cache.counts), time.monotonic() - started, None)
     from dslc.compiler.artifact.package import face_files
     from dslc.compiler.pipeline import build

@@ -247,7 +247,7 @@ def build(
     gpus = [target for target in options.targets if target in ARCHITECTURES]
     chosen = {target: origins(programs, target, options.tuned.get(target)) for target in gpus}
     if options.locked:
-        require(chosen.values())
+        require(chosen, options.tuned)
     batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
     need = _need(layout, programs)
     mirrored = any(program.mirrored is not None for program in programs)

@@ -95,7 +95,8 @@ def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place
 
 
 def _unclear(cause: str, names: Sequence[str], place: str | None) -> BuildError:
-    return BuildError("E0608", cause, place=place or "--gpu", help=f"choose one: --gpu '{names[0].partition(',')[0]}'")
+    help = f"choose one: --gpu '{names[0].partition(',')[0]}', or `gpu` below `build:` in dslc.yaml"
+    return BuildError("E0608", cause, place=place or "--gpu", help=help)
 
 
 def origins(programs: Sequence[Program], target: str, found: Tuned | None) -> Origins:
@@ -136,16 +137,18 @@ def provenance(programs: Sequence[Program], found: Mapping[str, Tuned]) -> dict[
     return said
 
 
-def require(found: Iterable[Origins]) -> None:
+def require(found: Mapping[str, Origins], tuned: Mapping[str, Tuned]) -> None:
     """Raise EnvironmentFault R210, with the keys, if the lock lacks problems of a target."""
-    for each in found:
-        if each.missing:
-            shown = "; ".join(each.missing[:_SHOWN])
-            more = f"; and {len(each.missing) - _SHOWN:,} more" if len(each.missing) > _SHOWN else ""
-            count = f"{len(each.missing):,} problem{'s' if len(each.missing) > 1 else ''}"
-            raise EnvironmentFault(
-                "R210",
-                f"the lock lacks {count} of this build{f' on {each.gpu}' if each.gpu else ''}: {shown}{more}",
-                place=FILE,
-                help="measure them on that GPU with dslc tune, or build without --locked",
-            )
+    for target, each in found.items():
+        if not each.missing:
+            continue
+        shown = "; ".join(each.missing[:_SHOWN])
+        more = f"; and {len(each.missing) - _SHOWN:,} more" if len(each.missing) > _SHOWN else ""
+        count = f"{len(each.missing):,} problem{'s' if len(each.missing) > 1 else ''}"
+        on = f" on {each.gpu}" if each.gpu else f" for {target}"
+        raise EnvironmentFault(
+            "R210",
+            f"the lock lacks {count} of this build{on}: {shown}{more}",
+            place=tuned[target].place if target in tuned else FILE,
+            help="measure what is missing with dslc tune, or build without --locked",
+        )

@@ -82,9 +82,14 @@ def size_option(f: F) -> F:
     )(f)
 
 
+def gpu_option(f: F) -> F:
+    """--gpu, for each command that looks at what a build for a GPU gives."""
+    return click.option("--gpu", metavar="NAME", help="Obey measurements of this GPU, if the lock holds several.")(f)
+
+
 def lock_options(f: F) -> F:
     """--locked and --gpu, for each command that builds for a GPU."""
-    f = click.option("--gpu", metavar="NAME", help="Obey measurements of this GPU, if the lock holds several.")(f)
+    f = gpu_option(f)
     return click.option(
         "--locked", is_flag=True, help="On a GPU, obey only measurements of dslc.lock; if one is missing, fail."
     )(f)

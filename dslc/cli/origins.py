@@ -18,6 +18,7 @@ _FIELDS: Final = {
     "--providers": "build.providers",
     "--size": "build.sizes",
     "--name": "build.name",
+    "--gpu": "build.gpu",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from dslc.base.visible import one_line
@@ -39,6 +41,7 @@ def command(artifact: str | None, weights: bool) -> None:
         f"built by   {', '.join(f'{tool} {version}' for tool, version in header['toolchain'].items())}",
         f"source     sha256:{header['source_sha256']}",
         f"options    {_options(header['options'])}",
+        *(_measured(target, each) for target, each in header.get("lock", {}).items()),
         *(f"dim        {d['name']} in {d['low']}..{d['high']} = {d['default']}" for d in interface["dims"]),
         *(f"input      {tensor_text(t)}" for t in interface["inputs"]),
         *(f"result     {tensor_text(t)}" for t in interface["results"]),
@@ -73,6 +76,7 @@ def command(artifact: str | None, weights: bool) -> None:
         "toolchain": header["toolchain"],
         "source_sha256": header["source_sha256"],
         "options": header["options"],
+        "lock": header.get("lock", {}),
         "interface": interface,
         "state_bytes": header["state"]["bytes"],
         "state": header["state"]["tensors"],
@@ -81,6 +85,12 @@ def command(artifact: str | None, weights: bool) -> None:
         "programs": [program_data(p) for p in found.all_programs()],
     }
     emit(data, "\n".join(lines))
+
+
+def _measured(target: str, lock: dict[str, Any]) -> str:
+    """The measurements that a target's programs obey."""
+    versions = "; ".join(lock["versions"])
+    return f"measured   {target}: {lock['blocks']:,} problems on {lock['gpu']}, sha256:{lock['sha256']} ({versions})"
 
 
 def _options(options: dict[str, object]) -> str:

@@ -19,7 +19,7 @@ from dslc.cli.artifacts import (
     state_bytes,
 )
 from dslc.cli.forecast import budget_bytes
-from dslc.cli.options import names_source, pairs, sizes, source_options
+from dslc.cli.options import gpu_option, names_source, pairs, sizes, source_options
 from dslc.cli.output import emit, size_text, table
 
 
@@ -32,6 +32,7 @@ from dslc.cli.output import emit, size_text, table
     "--budget", metavar="SIZE|GPU", help="FILE: find the largest batch that fits, for example into 20GiB or an H100."
 )
 @source_options("plan for this target", "FILE: sizes of a dim, such as B=64,128.")
+@gpu_option
 def command(
     artifact: str | None,
     top: int,
@@ -41,6 +42,7 @@ def command(
     providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    gpu: str | None,
 ) -> None:
     """Show planned memory; for a model, predict it by size.
 
@@ -50,7 +52,7 @@ def command(
     the memory of a step and of the session of `dslc train`, and the step's modelled time. Nothing else is compiled, and
     no GPU is needed.
     """
-    building = {"target": target, "precision": precision, "providers": providers}
+    building = {"target": target, "precision": precision, "providers": providers, "gpu": gpu}
     if names_source(artifact):
         _foreseen(artifact, {key: value for key, value in building.items() if value is not None}, budget, defines, size)
     elif budget is not None or defines or size or any(building.values()):

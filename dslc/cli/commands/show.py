@@ -9,7 +9,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.options import PRECISION_HELP, define_option, size_option
+from dslc.cli.options import PRECISION_HELP, define_option, gpu_option, size_option
 from dslc.cli.origins import placed
 from dslc.cli.output import emit
 
@@ -30,6 +30,7 @@ ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
 @size_option
+@gpu_option
 def command(
     model: str | None,
     entry: str | None,
@@ -39,6 +40,7 @@ def command(
     precision: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    gpu: str | None,
 ) -> None:
     """Print a model's graph, as checked or after a pass.
 
@@ -51,7 +53,7 @@ def command(
     if after is not None and diff is not None:
         raise click.UsageError("--after and --diff exclude each other")
     request = requested(model, target=None, precision=precision, defines=defines, size=size)
-    options = request.options(locked=False)  # nothing is built
+    options = request.options(locked=False, gpu=gpu)  # nothing is built
     if after is None and diff is None and entry is None:
         graph, text = request.checked.graph, format_graph(request.checked.graph)
     elif diff is not None:

@@ -12,7 +12,7 @@ import click
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.commands.show import ENTRIES
-from dslc.cli.options import PRECISION_HELP, define_option, size_option
+from dslc.cli.options import PRECISION_HELP, define_option, gpu_option, size_option
 from dslc.cli.origins import placed
 from dslc.cli.output import emit, size_text, table
 
@@ -32,6 +32,7 @@ _SHOWN: Final = 16  # identical lines of each kind; --json has all
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
 @size_option
+@gpu_option
 def command(
     node: str,
     model: str | None,
@@ -40,6 +41,7 @@ def command(
     precision: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    gpu: str | None,
 ) -> None:
     """Explain what the compiler did with a node or a line.
 
@@ -52,7 +54,7 @@ def command(
     from dslc.compiler.report.history import history, wanted
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    options = request.options(locked=False)  # nothing is built
+    options = request.options(locked=False, gpu=gpu)  # nothing is built
     entry, sizes = chosen_entry(request, entry, options)
     programs: dict[str, Program] = {}
     with placed(request.config):

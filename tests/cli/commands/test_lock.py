@@ -77,6 +77,7 @@ def test_a_build_finds_and_obeys_the_lock_and_says_so_once(dslc: Callable, proje
     assert found == {"gpu": GPU, "lock": len(keys) - 1, "table": 0, "heuristic": 1, "missing": keys[:1]}
     header = read_artifact(project / "build/net/net.dslc").header
     assert header["format"] == [1, 2]
+    assert f"measured   sm_90: {len(keys) - 1} problems on {GPU}, sha256:" in dslc("info", "build/net").out
     expected = {
         "gpu": GPU,
         "sha256": digest_of(lock.blocks),
@@ -153,6 +154,14 @@ def test_several_gpus_of_one_target(dslc: Callable, project: Path) -> None:
     assert ran.code == 2 and "error[E0608]" in ran.err and GPU in ran.err and H100 in ran.err
     ran = dslc("build", "net.nn", *TARGET, "--gpu", "H100", "--json")
     assert ran.json["choices"]["sm_90"]["gpu"] == H100
+    for looks in (("show", "--after", "select"), ("why", "fc"), ("mem", "net.nn", *TARGET), ("build",)):
+        (project / "dslc.yaml").write_text("model: net.nn\nbuild: {target: sm_90}\n")
+        ran = dslc(*looks)
+        assert ran.code == 2 and "error[E0608]" in ran.err and "--gpu 'NVIDIA H100 PCIe'" in ran.err
+        assert dslc(*looks, "--gpu", "NVIDIA H100 PCIe").code == 0
+    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {target: sm_90, gpu: B200}\n")
+    ran = dslc("build")
+    assert ran.code == 2 and "nothing was measured on a GPU 'B200'" in ran.err
     (project / "dslc.yaml").write_text("model: net.nn\nbuild: {target: sm_90, gpu: H200, locked: true}\n")
     assert dslc("build", "--json").json["choices"]["sm_90"]["gpu"] == GPU
     for text in ("locked: 1", "locked: maybe", "gpu: 3", "gpu: [a]"):

@@ -91,11 +91,13 @@ def test_the_digest_covers_every_field_of_the_blocks_and_nothing_else() -> None:
 def test_a_miss_names_the_keys_and_the_command() -> None:
     keys = tuple(f"key {i:02}" for i in range(20))
     with pytest.raises(EnvironmentFault, match="lacks 20 problems of this build on NVIDIA H200") as caught:
-        require([Origins("", 1, 0, 0, ()), Origins(GPU, 1, 0, 20, keys)])
+        found = {"sm_80": Origins("", 1, 0, 0, ()), "sm_90": Origins(GPU, 1, 0, 20, keys)}
+        require(found, {"sm_90": Tuned(GPU, NONE, NONE, "models/dslc.lock")})
     error = caught.value
     assert error.code == "R210" and error.exit_code == 4 and "key 00; key 01" in error.message
     assert "and 12 more" in error.message and "dslc tune" in str(error.help)
-    require([Origins(GPU, 20, 0, 0, ())])
+    assert error.place == "models/dslc.lock"
+    require({"sm_90": Origins(GPU, 20, 0, 0, ())}, {})
 
 
 def test_origins_are_kept_as_data() -> None:
