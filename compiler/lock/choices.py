@@ -74,7 +74,8 @@ def providers_of(vendor: bool) -> Collection[str]:
 
 
 def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place: str | None) -> Tuned:
-    """What was measured for a target. ``gpu``: a part of the GPU's name; None if there is only one.
+    """What was measured for a target. ``gpu``: a part of the GPU's name, or several joined by commas for several
+    targets; None if there is only one.
 
     The project's lock decides for which GPU; without one for this target, the shipped tables do. BuildError E0608 if
     several GPUs are possible, or if ``gpu`` names none of them.
@@ -83,7 +84,7 @@ def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place
     seen: list[str] = []
     for source in (mine, table):
         names = [name for name in source.gpus if target_of_gpu(name) == target]
-        found = [name for name in names if name == gpu] or [n for n in names if (gpu or "").lower() in n.lower()]
+        found = names if gpu is None else _named(names, gpu)
         if len(found) > 1:
             raise _unclear(f"{len(found)} GPUs were measured for the target {target}: {'; '.join(found)}", found, place)
         if found:
@@ -92,6 +93,17 @@ def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place
     if seen:
         raise _unclear(f"nothing was measured on a GPU {gpu!r:.100}; for {target} on: {'; '.join(seen)}", seen, place)
     return Tuned("", Lock(), Lock(), place)
+
+
+def _named(names: Sequence[str], asked: str) -> list[str]:
+    """The names that are meant: the equal one, else those that contain the text, else those that contain a part."""
+    equal = [name for name in names if name == asked]
+    parts = [part.strip().lower() for part in asked.split(",") if part.strip()]
+    return (
+        equal
+        or [name for name in names if asked.lower() in name.lower()]
+        or [name for name in names if any(part in name.lower() for part in parts)]
+    )
 
 
 def _unclear(cause: str, names: Sequence[str], place: str | None) -> BuildError:

@@ -84,7 +84,11 @@ def size_option(f: F) -> F:
 
 def gpu_option(f: F) -> F:
     """--gpu, for each command that looks at what a build for a GPU gives."""
-    return click.option("--gpu", metavar="NAME", help="Obey measurements of this GPU, if the lock holds several.")(f)
+    return click.option(
+        "--gpu",
+        metavar="NAME",
+        help="Obey measurements of this GPU, if the lock holds several; for several targets: A100,H200.",
+    )(f)
 
 
 def lock_options(f: F) -> F:

@@ -55,6 +55,14 @@ def test_several_gpus_need_a_name() -> None:
         found(on(GPU, longer), NONE, gpu="H200")
 
 
+def test_several_targets_need_several_names() -> None:
+    lock = on(GPU, H100, A100)
+    assert found(lock, NONE, "sm_90", "A100,H200").gpu == GPU
+    assert found(lock, NONE, "sm_80", "A100, h200").gpu == A100
+    with pytest.raises(BuildError, match="nothing was measured on a GPU 'H200'; for sm_80"):
+        found(lock, NONE, "sm_80", "H200")
+
+
 def test_a_gpu_that_was_not_measured_is_an_error_that_lists_those_that_were() -> None:
     with pytest.raises(BuildError, match="nothing was measured on a GPU 'B200'") as caught:
         found(on(GPU, H100), NONE, gpu="B200")
