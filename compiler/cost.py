@@ -5,18 +5,20 @@ launch.
 
 (Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once; views cost nothing. No
 kernel reaches its roof: ``part``, the fraction that kernels of a kind reach, and ``start``, their fixed overhead, were
-measured (``codegen/device_model.py``). The model compares plans of one program; it does not predict exact times.
+measured (``codegen/device_model.py``). The model compares plans of one program; it does not predict exact times. If the
+way in which a build computes a node was measured on the GPU, that time counts instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Final
 
 from dslc.compiler.codegen.device_model import DeviceModel, Fractions, Reached
 from dslc.compiler.codegen.targets import TARGETS
+from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
@@ -40,10 +42,11 @@ _PEAK: Final = Reached()
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A device, and the fractions of its rates that each kind of kernel reaches; a kind that is not listed reaches the
-    roof."""
+    roof. ``measured``: the seconds of one call of a node, launch included; None if they were not measured."""
 
     device: DeviceModel
     reached: Fractions
+    measured: Callable[[Node], float | None] | None = field(default=None, compare=False)
 
     def of_kind(self, kind: str) -> Reached:
         """The fractions of a kind of kernel."""
@@ -59,6 +62,21 @@ def machine_of(target: str, provider: str = "vendor") -> Machine:
     """The machine of a target with the kernels of a provider (``vendor``; any other: the compiler's own kernels)."""
     row = TARGETS[target]
     return Machine(row.device, row.libraries if provider == "vendor" else row.kernels)
+
+
+def machine_for(build: Build) -> Machine:
+    """The machine of a build, with the measured times of the ways that it takes."""
+    machine = machine_of(build.target, build.provider)
+    if not build.choices.ways:
+        return machine
+    known: dict[Node, float | None] = {}
+
+    def measured(node: Node) -> float | None:
+        if node not in known:
+            known[node] = build.choices.seconds(node, build.providers)
+        return known[node]
+
+    return replace(machine, measured=measured)
 
 
 _KINDS: Final = {
@@ -110,6 +128,8 @@ def work(node: Node, machine: Machine) -> float:
     """Seconds of one node without its launch; its sizes must be ints."""
     if node.op.view:
         return 0.0
+    if machine.measured is not None and (found := machine.measured(node)) is not None:
+        return max(0.0, found - machine.device.launch)
     moving, arithmetic = roof(node, machine)
     reached = machine.of_kind(kind(node))
     if reached is not _PEAK and node.op.name in CONTRACTIONS:
@@ -118,7 +138,7 @@ def work(node: Node, machine: Machine) -> float:
 
 
 def seconds(node: Node, machine: Machine) -> float:
-    """Modelled time of one node; its sizes must be ints."""
+    """Modelled or measured time of one node; its sizes must be ints."""
     return 0.0 if node.op.view else machine.device.launch + work(node, machine)
 
 

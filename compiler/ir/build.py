@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from dslc.compiler.ir.choice import NO_CHOICES, Choices
+from dslc.compiler.ir.choice import ALL_PROVIDERS, NO_CHOICES, OWN_KERNELS, Choices
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.program import Program
@@ -124,6 +124,11 @@ class Build:
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0
+
+    @property
+    def providers(self) -> Collection[str]:
+        """The providers whose measured ways the build may use."""
+        return ALL_PROVIDERS if self.provider == "vendor" else OWN_KERNELS
 
 
 Pass: TypeAlias = Callable[[Program, Build], Program]

@@ -56,6 +56,11 @@ class Choices:
     workspace_limit: int | None = None
     digest: str = ""
 
+    def seconds(self, node: Node, providers: Collection[str]) -> float | None:
+        """The measured time of a node by its best way; None if none was measured."""
+        way = self.best(key_of(node), providers)
+        return None if way is None else way.seconds
+
     def best(self, key: str, providers: Collection[str]) -> Measured | None:
         """The best way by one of the providers within the limit; None if none was measured."""
         limit = self.workspace_limit

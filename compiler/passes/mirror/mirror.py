@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
-from dslc.compiler.cost import machine_of, total_seconds
+from dslc.compiler.cost import Machine, machine_for, total_seconds
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.graph import Graph, Node, Phase
 from dslc.compiler.ir.program import Mirrored, Program
@@ -112,24 +112,26 @@ class CandidatePlan:
         fusing: Sequence[Pass],
         planning: Sequence[Pass],
         fused: Program | None = None,
+        machine: Machine | None = None,
     ) -> None:
-        """``fused``: the program after ``fusing``, if known."""
+        """``fused``: the program after ``fusing``, if known. ``machine``: that of the build, if known."""
         self._fused = fused
         self.program = program
         self.build = build
         self.fusing = fusing
         self.planning = planning
-        self.machine = machine_of(build.target, build.provider)
+        self.machine = machine_for(build) if machine is None else machine
 
     def of(self, graph: Graph) -> CandidatePlan:
         """A candidate with another graph."""
-        return CandidatePlan(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
+        program = dataclasses.replace(self.program, graph=graph)
+        return CandidatePlan(program, self.build, self.fusing, self.planning, machine=self.machine)
 
     def under(self, build: Build) -> CandidatePlan:
         """A candidate for a build that differs only in its budget, which only planning uses."""
         if build.budget == self.build.budget:
             return self
-        return CandidatePlan(self.program, build, self.fusing, self.planning, self.fused)
+        return CandidatePlan(self.program, build, self.fusing, self.planning, self.fused, self.machine)
 
     @cached_property
     def fused(self) -> Program:

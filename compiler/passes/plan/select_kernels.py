@@ -18,7 +18,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, traits_of
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.choice import ALL_PROVIDERS, OWN_KERNELS, Choice, key_of
+from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
@@ -33,18 +33,18 @@ def select(program: Program, build: Build) -> Program:
     launches = {
         node: found
         for node in working
-        if (found := lowered(node, program.target, vendor, choice_of(node, build, vendor))) is not None
+        if (found := lowered(node, program.target, vendor, choice_of(node, build))) is not None
     }
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
     return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
 
 
-def choice_of(node: Node, build: Build, vendor: bool) -> Choice | None:
+def choice_of(node: Node, build: Build) -> Choice | None:
     """How measurements say that a node is computed best, by a provider of the build; None if nothing was measured."""
     if not build.choices.ways:
         return None
-    way = build.choices.best(key_of(node), ALL_PROVIDERS if vendor else OWN_KERNELS)
+    way = build.choices.best(key_of(node), build.providers)
     return None if way is None else way.choice
 
 

@@ -54,8 +54,9 @@ class Busy:
 def halves(node: Node, machine: Machine) -> tuple[float, float]:
     """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
     time."""
-    starting = machine.of_kind(kind(node)).start
-    return machine.device.launch + starting, work(node, machine) - starting
+    working = work(node, machine)
+    starting = min(machine.of_kind(kind(node)).start, working)  # measured work may be less
+    return machine.device.launch + starting, working - starting
 
 
 def timeline(

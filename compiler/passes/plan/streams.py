@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import Machine, machine_of, total_seconds
+from dslc.compiler.cost import Machine, machine_for, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
@@ -66,7 +66,7 @@ def streams(program: Program, build: Build) -> Program:
     assert program.schedule is not None, "streams are assigned on a schedule"
     if not traits_of(build.target).has_streams or build.streams == 1:
         return program
-    machine = machine_of(build.target, build.provider)
+    machine = machine_for(build)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
     single = total_seconds(program.schedule, machine)
