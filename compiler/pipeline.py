@@ -31,10 +31,11 @@ from dslc.compiler.passes.conditions import (
     rounds_to_tf32,
     tensor_cores,
     when,
+    when_by,
 )
 from dslc.compiler.passes.fuse.bitmask import bitmask
 from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
-from dslc.compiler.passes.fuse.epilogue import epilogue
+from dslc.compiler.passes.fuse.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
@@ -59,7 +60,7 @@ from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_na
 
 _FUSING: Final[tuple[Pass, ...]] = (
     fuse,
-    when(fuses_into_contractions, epilogue),
+    when_by(fuses_into_contractions, epilogue, joins),
     when(fuses_reductions, cross_entropy),
     when(batches_launches, small_tensors),
     when(batches_launches, horizontal),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build, Pass
@@ -13,6 +13,7 @@ from dslc.compiler.ir.graph import Graph
 from dslc.compiler.ir.program import Program
 
 Condition: TypeAlias = Callable[[Build], bool]
+Rule = TypeVar("Rule")
 
 
 def when(condition: Condition, rewrite: Callable[[Graph], Graph]) -> Pass:
@@ -20,9 +21,17 @@ def when(condition: Condition, rewrite: Callable[[Graph], Graph]) -> Pass:
 
     @wraps(rewrite)
     def step(program: Program, build: Build) -> Program:
-        if not condition(build):
-            return program
-        return dataclasses.replace(program, graph=rewrite(program.graph))
+        return dataclasses.replace(program, graph=rewrite(program.graph)) if condition(build) else program
+
+    return step
+
+
+def when_by(condition: Condition, rewrite: Callable[[Graph, Rule], Graph], rule: Callable[[Build], Rule]) -> Pass:
+    """The same for a rewriter that decides by a rule of the build."""
+
+    @wraps(rewrite)
+    def step(program: Program, build: Build) -> Program:
+        return dataclasses.replace(program, graph=rewrite(program.graph, rule(build))) if condition(build) else program
 
     return step
 
@@ -43,8 +52,9 @@ def fuses_reductions(build: Build) -> bool:
 
 
 def fuses_into_contractions(build: Build) -> bool:
-    """Whether contractions are computed by the compiler's own kernels, which take an epilogue."""
-    return fuses_reductions(build) and build.provider != "vendor"
+    """Whether contractions are computed by the compiler's own kernels, which take an epilogue, or measured times say
+    for which it is faster."""
+    return fuses_reductions(build) and (build.provider != "vendor" or bool(build.choices.ways))
 
 
 def batches_launches(build: Build) -> bool:

@@ -11,21 +11,25 @@ After::
 
 The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
 computes exactly: no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64 kernels on GPUs;
-linear in nodes and reads.
+linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not, unless measured times of both
+ways say which one is faster (``joins``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
-from typing import Final
+from typing import Final, TypeAlias
 
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.contraction import PRODUCTS, joined
 from dslc.compiler.ops.fused import expanded, results_of
 from dslc.compiler.passes.fuse.body import Body, is_pointwise
 from dslc.compiler.passes.fuse.rebuild import rebuilt
+from dslc.compiler.passes.fuse.tf32 import rounded
 
 EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
@@ -34,16 +38,39 @@ EXACT: Final = frozenset(
 _MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
 
 
-def epilogue(graph: Graph) -> Graph:
+#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
+Joins: TypeAlias = Callable[[Node, Node, Node], bool]
+
+
+def epilogue(graph: Graph, joins: Joins = lambda *_: True) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     readers, roots = graph.readers(), set(graph.roots)
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         first = _product(node)
-        alone = first is not None and first.out not in roots and readers[first.out] == [node]
-        return _with_epilogue(first, node, new) if first is not None and alone else node.reading(new)
+        if first is None or first.out in roots or readers[first.out] != [node]:
+            return node.reading(new)
+        found = _with_epilogue(first, node, new)
+        return found if joins(first, node, found) else node.reading(new)
 
     return rebuilt(graph, rule)
+
+
+def joins(build: Build) -> Joins:
+    """The rule of a build: by measured times if the product, the pointwise node and the fused node have them."""
+    by_rule, choices, tf32 = build.provider != "vendor", build.choices, build.precision.tf32
+
+    def rule(first: Node, last: Node, found: Node) -> bool:
+        if not choices.ways:
+            return by_rule
+        fused = choices.seconds(rounded(found) if tf32 else found, OWN_KERNELS)
+        product = choices.seconds(rounded(first) if tf32 else first, build.providers)
+        pointwise = choices.seconds(last, build.providers)
+        if fused is None or product is None or pointwise is None:
+            return by_rule
+        return fused < product + pointwise
+
+    return rule
 
 
 def _product(node: Node) -> Node | None:

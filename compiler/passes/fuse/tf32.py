@@ -24,8 +24,14 @@ def tf32(graph: Graph) -> Graph:
     """The graph with f32 contractions marked as tf32. Idempotent."""
 
     def rule(node: Node) -> Node | None:
-        if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
-            return None
-        return node.replaced(attrs={**node.attrs, "tf32": True})
+        found = rounded(node)
+        return None if found is node else found
 
     return graph.rewrite(rule)
+
+
+def rounded(node: Node) -> Node:
+    """The node, marked as tf32 if it is an f32 contraction that is not."""
+    if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
+        return node
+    return node.replaced(attrs={**node.attrs, "tf32": True})
