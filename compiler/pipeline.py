@@ -56,6 +56,7 @@ from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.plan.streams import streams
+from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 
 _FUSING: Final[tuple[Pass, ...]] = (
@@ -190,7 +191,23 @@ def compile_entry(
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
     program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
-    return run_passes(program, build, PIPELINE, until=after, keep=keep)
+    return run_passes(program, jointly(program, build), PIPELINE, until=after, keep=keep)
+
+
+def jointly(program: Program, build: Build) -> Build:
+    """The build whose measured ways share a limit of their workspaces: that with which the program, before any pass,
+    fits the budget and ends first. The same build without a budget or without measurements."""
+    if build.budget is None or not build.choices.ways:
+        return build
+    with no_collection():
+        lowered = _lowered(program, build)
+        return with_limit(build, lambda each: plans(lowered, [each], _FUSING, _PLANNING)[0])
+
+
+def _lowered(program: Program, build: Build) -> Program:
+    for step in _LOWERING:
+        program = step(program, build)
+    return program
 
 
 def foresee(
@@ -204,9 +221,14 @@ def foresee(
     builds = [build_options(checked, replace(options, mirror=each), layout, target) for each in mirrors]
     program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
     with no_collection():
-        for step in _LOWERING:
-            program = step(program, builds[0])
-        return plans(program, builds, _FUSING, _PLANNING)
+        program = _lowered(program, builds[0])
+        if not builds[0].choices.ways:
+            return plans(program, builds, _FUSING, _PLANNING)
+
+        def planned(build: Build) -> Program:
+            return plans(program, [build], _FUSING, _PLANNING)[0]
+
+        return [planned(with_limit(build, planned)) for build in builds]
 
 
 def build(
