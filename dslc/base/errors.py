@@ -144,6 +144,7 @@ CODES: Final[dict[str, str]] = {
     "W007": "libraries took long to load",
     "W008": "the loss does not depend on a parameter",
     "W009": "another build may give other bytes",
+    "W010": "the algorithms were measured with another version of a library",
 }
 
 

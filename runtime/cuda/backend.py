@@ -158,9 +158,11 @@ class CudaBackend:
                 stacklevel=6,
             )
 
-        said = self._libraries.announcement(artifact.header["name"])
-        if said is not None:
-            warnings.warn(DslcWarning("W007", said), stacklevel=6)
+        slow = self._libraries.announcement(artifact.header["name"])
+        other = self._libraries.measured_elsewhere(artifact.header["name"], artifact.header["toolchain"])
+        for number, said in (("W007", slow), ("W010", other)):
+            if said is not None:
+                warnings.warn(DslcWarning(number, said), stacklevel=6)
 
     def check(self) -> None:
         self._device.mend()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -68,6 +68,19 @@ class Libraries:
     def used(self) -> int:
         """How many stored choices were used."""
         return sum(prepared.used for prepared in self._prepared.values())
+
+    def measured_elsewhere(self, name: str, measured: Mapping[str, str]) -> str | None:
+        """A message if the algorithms of the artifact ``name`` were measured with other versions of the libraries in
+        use. ``measured``: library -> version; those it does not name are not compared."""
+        other = [
+            f"{library.title} {measured[key]}, here is {library.version}"
+            for key, library in sorted(self._opened.items())
+            if measured.get(key, library.version) != library.version
+        ]
+        if not other:
+            return None
+        said = " and with ".join(other)
+        return f"{name}: its algorithms were measured with {said}: their times and last bits may differ"
 
     def announcement(self, name: str) -> str | None:
         """A message with the time of the libraries for the artifact ``name``, if it is a second or more and the

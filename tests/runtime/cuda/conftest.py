@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fake_gpu.fixtures import gpu, libraries, machine, pair
+from fake_gpu.fixtures import bench, gpu, libraries, machine, pair
 
-__all__ = ["gpu", "libraries", "machine", "pair"]
+__all__ = ["bench", "gpu", "libraries", "machine", "pair"]

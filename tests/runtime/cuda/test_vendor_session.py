@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,19 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu.fake_driver import FakeDriver
-from fake_gpu.fake_libraries import Algorithm, numbers, put
+from fake_gpu.fake_libraries import numbers, put
+from fake_gpu.library_bench import Bench
 from fake_gpu.library_model import batch, opened, small
 
 from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
-from dslc.runtime.artifact.plan import Buffer
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.graph import Bulk, LibraryCall
-from dslc.runtime.cuda.libraries.checked_calls import Noted
-from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.owned import Owned
 
 
@@ -145,68 +141,6 @@ def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libra
     assert lt.calls.total() == calls
 
 
-class Bench:
-    """Arrays in the memory of a fake GPU, and instructions on them."""
-
-    def __init__(self, fake: FakeDriver, device: Device, owned: Owned) -> None:
-        self.fake, self.device, self.owned = fake, device, owned
-        self.buffers: list[Buffer] = []
-        self.base = device.pool.allocate(1 << 22).address
-        self.end = 0
-        self.libraries = Libraries(device, owned)
-
-    def array(self, values: np.ndarray, dtype: str) -> int:
-        kept = np.zeros(values.shape, {"bf16": np.uint16, "f16": np.float16, "f64": np.float64}.get(dtype, np.float32))
-        put(kept, values, dtype)
-        offset = self.end
-        self.end += -(-kept.nbytes // 64) * 64
-        self.buffers.append(Buffer("work", offset, dtype, values.shape))
-        self.fake.array(self.base + offset, kept.dtype.str, kept.shape)[...] = kept
-        return len(self.buffers) - 1
-
-    def room(self, size: int) -> int:
-        self.buffers.append(Buffer("work", self.end, "u8", (size,)))
-        self.end += -(-size // 64) * 64
-        return len(self.buffers) - 1
-
-    def fill(self, index: int) -> None:
-        """Bytes that no result has."""
-        b = self.buffers[index]
-        self.fake.array(self.base + b.offset, "u1", (b.bytes,))[...] = 0x7F
-
-    def place(self, index: int) -> int:
-        return self.base + self.buffers[index].offset
-
-    def candidates(self, instruction: Any, limit: int, deterministic: bool) -> list[Any]:
-        return self.libraries.candidates(instruction, self.buffers, self.place, limit, deterministic)
-
-    def default(self, instruction: Any) -> Any:
-        return self.libraries.default(instruction, self.buffers, self.place)
-
-    def run(self, instruction: Any, out: int, captured: bool) -> np.ndarray:
-        run = self.libraries.call(instruction, self.buffers, self.place)
-        step = LibraryCall(run, self.libraries.recorder, "w net.nn:3")
-        noted: Noted = []
-        stream = self.device.driver.stream(noted)
-        if captured:
-            Bulk(self.device, [(0, step)], stream, self.owned).launch(stream)
-        else:
-            step.submit(self.device, stream)
-        self.device.driver.synchronise(stream)
-        self.device.driver.let_go(noted)
-        b = self.buffers[out]
-        stored = {"bf16": "<u2", "f16": "<f2", "f64": "<f8", "f32": "<f4"}[b.dtype]
-        return numbers(self.fake.array(self.base + b.offset, stored, b.shape).copy(), b.dtype)
-
-
-@pytest.fixture
-def bench(gpu: tuple[FakeDriver, Device], libraries: Any) -> Any:
-    fake, device = gpu
-    lt, dnn = libraries(fake)
-    with device, closing(Owned(device)) as owned:
-        yield Bench(fake, device, owned), lt, dnn
-
-
 def test_random_products(bench: Any) -> None:
     on, lt, _ = bench
     choose, rng = random.Random(7), np.random.default_rng(7)
@@ -262,119 +196,3 @@ def test_random_convolutions(bench: Any, last: bool) -> None:
         assert np.array_equal(got, numbers(rounded, dtype)), asked
     # f32 keeps off tensor cores; both keep to what is deterministic, compiled and small
     assert set(dnn.built) == {"eng1", "eng5_k2=4_k13=0"}
-
-
-def product(on: Any) -> tuple[Gemm, int]:
-    """A product of two matrices of ones, and its result."""
-    a, out = on.array(np.ones((4, 4)), "f32"), on.array(np.zeros((4, 4)), "f32")
-    room = on.room((1 << 17) + 256)
-    return Gemm("cublaslt", a, a, None, None, out, room, False, False, "f32", 0.5, 0.0, "none", b"", 0, 0), out
-
-
-def convolution(on: Any, dtype: str = "f32") -> tuple[GraphOp, int]:
-    """A convolution of an image of ones, and its result."""
-    image, result = (on.array(np.ones((1, 1, 4, 4)), dtype) for _ in range(2))
-    window, room = on.array(np.ones((1, 1, 1, 1)), dtype), on.room((1 << 17) + 256)
-    attrs = {"layout": "first", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}
-    return GraphOp("cudnn", "conv", attrs, (image, window), (result,), room, -1, (), 0, 0), result
-
-
-def named(call: Any, algorithm: str) -> Any:
-    """The call by the algorithm of this text."""
-    if isinstance(call, Gemm):
-        return replace(call, algorithm=algorithm.encode())
-    engine, *knobs = algorithm.removeprefix("eng").split("_k")
-    return replace(call, engine=int(engine), knobs=tuple((int(k), int(v)) for k, v in (x.split("=") for x in knobs)))
-
-
-LIMIT = 1 << 20
-
-
-@pytest.mark.parametrize("kind", [product, convolution])
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_every_candidate_runs_from_its_text_without_a_question(bench: Any, kind: Any, deterministic: bool) -> None:
-    on, lt, dnn = bench
-    call, out = kind(on)
-    found = on.candidates(call, LIMIT, deterministic)
-    assert len(dict(found)) == len(found) > 1
-    assert on.default(call) in found
-    expected = on.run(call, out, True)
-    for text, need in found:
-        on.fill(out)
-        asked = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["heuristics"]
-        given = replace(named(call, text), workspace=on.room(need + 256))
-        assert np.array_equal(on.run(given, out, False), expected), text
-        assert list(on.libraries.choices.values())[-1] == text
-        questions = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["heuristics"]
-        assert questions == asked or "_k0=" in text  # the package has no name for this knob
-        if need:
-            short = replace(given, workspace=on.room(need + 255))
-            with pytest.raises(EnvironmentFault, match=r"workspace|Deselecting") as caught:
-                on.run(short, out, False)
-            assert caught.value.code == "R202" and text in caught.value.message
-
-
-def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
-    on, lt, dnn = bench
-    call, _ = product(on)
-    texts = {a: a.text for a in lt.algorithms}
-    first, aligned, in_place, parts, narrow, secret, last = lt.algorithms
-    assert on.candidates(call, LIMIT, True) == [(a.text, a.need) for a in (first, parts, last)]
-    assert on.candidates(call, LIMIT, False) == [(a.text, a.need) for a in (first, in_place, parts, last)]
-    assert on.candidates(call, parts.need, True) == [(a.text, a.need) for a in (first, parts, last)]
-    assert on.candidates(call, parts.need - 1, True) == [(a.text, a.need) for a in (first, last)]
-    assert texts[aligned] not in dict(on.candidates(call, LIMIT, False))  # a plan aligns to 64 bytes
-    assert texts[narrow] not in dict(on.candidates(call, LIMIT, False))  # sums in f32
-    assert texts[secret] not in dict(on.candidates(call, LIMIT, False))  # its text does not say all
-    call, _ = convolution(on)
-    assert on.candidates(call, LIMIT, True) == [("eng7_k0=1_k2=2", 64), ("eng1", 0)]
-    assert on.candidates(call, 63, True) == [("eng1", 0)]
-    assert on.candidates(call, LIMIT, False) == [("eng20_k2=1", 0), ("eng7_k0=1_k2=2", 64), ("eng1", 0)]
-    call, _ = convolution(on, "bf16")
-    assert ("eng5_k2=4_k13=0", 1 << 16) in on.candidates(call, LIMIT, True)
-    dnn.proposes["B"] = ()  # a mode that has nothing is none of the others' faults
-    assert on.candidates(call, 0, True) == [("eng1", 0)]
-    dnn.plans = lt.algorithms = []
-    for call, _ in (product(on), convolution(on)):
-        for ask in (lambda: on.candidates(call, LIMIT, True), lambda: on.default(call)):  # noqa: B023
-            with pytest.raises(EnvironmentFault, match="has no ") as caught:
-                ask()
-            assert caught.value.code == "R202"
-
-
-def test_a_named_algorithm_is_used_or_refused_by_name(bench: Any) -> None:
-    on, _, dnn = bench
-    (gemm, _), (graph, result) = product(on), convolution(on)
-    assert np.array_equal(on.run(named(graph, "eng20_k2=1"), result, False), np.ones((1, 1, 4, 4)))
-    for wrong, word in [
-        (named(gemm, Algorithm(id=1).text), "it has no algorithm with this id"),
-        (named(gemm, Algorithm(tile=99).text), "it does not support that"),
-        (named(gemm, Algorithm(tile=18, aligned=128).text), "it needs addresses that are multiples of 128"),
-        (named(gemm, Algorithm(inner=1 << 16).text), "no configuration of an algorithm"),
-        (named(gemm, Algorithm().text + " "), "no configuration of an algorithm"),
-        (replace(gemm, algorithm=bytes(range(192, 256))), "no configuration of an algorithm"),
-        (named(graph, "eng9_k2=1"), "CUDNN_STATUS_NOT_SUPPORTED"),
-        (named(graph, "eng5_k2=4_k13=0"), "Deselecting"),  # f32 by tensor cores
-        (named(graph, "eng6"), "Deselecting"),  # it compiles
-        (named(graph, "eng7_k0=2_k2=2"), "it proposes no such plan"),
-    ]:
-        on.array(np.ones(16), "f32")  # 64 bytes on: the next problem's addresses are aligned no better
-        with pytest.raises(EnvironmentFault) as caught:
-            on.run(wrong, result, False)
-        title = "cuBLASLt 13.1.0" if isinstance(wrong, Gemm) else "cuDNN 9.19.0"
-        assert caught.value.code == "R202" and word in caught.value.message, caught.value.message
-        assert caught.value.message.startswith(f"{title} cannot run `") and "f32[" in caught.value.message
-        assert "dslc tune" in str(caught.value.help)
-    for wrong, word in [
-        (replace(gemm, epilogue="relu"), "epilogue relu"),
-        (replace(gemm, bias=gemm.a), "more operands"),
-        (replace(gemm, provider="blas"), "a call of blas"),
-        (replace(gemm, provider="cudnn"), "a product by cudnn"),
-        (replace(graph, provider="cublaslt"), "an operation graph of cublaslt"),
-    ]:
-        with pytest.raises(EnvironmentFault, match=word) as caught:
-            on.run(wrong, result, False)
-        assert caught.value.code == "R202"
-    dnn.plans = dnn.plans[:3]
-    with pytest.raises(EnvironmentFault, match="none of its plans satisfies the rules"):
-        on.run(replace(graph, workspace=None), result, False)

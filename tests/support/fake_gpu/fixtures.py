@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_libraries import FakeCublasLt, FakeCudnn
 from fake_gpu.gpu_pair import Pair
+from fake_gpu.library_bench import Bench
 
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Driver
 from dslc.runtime.cuda.libraries import cublaslt, cudnn
+from dslc.runtime.cuda.owned import Owned
 
 
 @pytest.fixture
@@ -71,3 +74,12 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeDriver], tuple[F
         return lt, dnn
 
     return make
+
+
+@pytest.fixture
+def bench(gpu: tuple[FakeDriver, Device], libraries: Any) -> Iterator[tuple[Bench, FakeCublasLt, FakeCudnn]]:
+    """Calls on a fake GPU, and the fakes of cuBLASLt and cuDNN."""
+    fake, device = gpu
+    lt, dnn = libraries(fake)
+    with device, closing(Owned(device)) as owned:
+        yield Bench(fake, device, owned), lt, dnn

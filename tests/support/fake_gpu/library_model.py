@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -23,11 +25,14 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.options import Options
 from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
-from dslc.runtime.artifact.instructions import Kernel, Reference
+from dslc.runtime.artifact.instructions import Gemm, Kernel, Reference
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.extents import rows_of
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
+
+#: Library -> the text of an algorithm.
+Algorithms: TypeAlias = Mapping[str, str]
 
 MODEL = """nn 1
 dim B in 1..64 = 4
@@ -54,7 +59,7 @@ def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
     return found.spec
 
 
-def with_libraries(plan: Plan, work_bytes: int) -> Plan:
+def with_libraries(plan: Plan, work_bytes: int, algorithms: Algorithms | None) -> Plan:
     """Contractions of a plan as library calls, whose workspace follows ``work_bytes``."""
     buffers = [*plan.buffers, Buffer("work", work_bytes, "u8", (WORKSPACE,))]
     instructions: list[Any] = []
@@ -66,15 +71,31 @@ def with_libraries(plan: Plan, work_bytes: int) -> Plan:
         old = [plan.buffers[i] for i in (*step.inputs, *step.outputs)]
         operands = range(len(buffers), len(buffers) + len(old))
         buffers += [replace(b, shape=shape) for b, shape in zip(old, spec.shapes, strict=True)]
-        instructions.append(spec.instruction(operands, len(plan.buffers), step.where))
+        call = spec.instruction(operands, len(plan.buffers), step.where)
+        instructions.append(call if algorithms is None else named(call, algorithms[call.provider]))
     return replace(plan, buffers=tuple(buffers), instructions=tuple(instructions))
 
 
-def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]:
-    """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels."""
+def named(call: Any, algorithm: str) -> Any:
+    """The call by the algorithm of this text."""
+    if isinstance(call, Gemm):
+        return replace(call, algorithm=algorithm.encode())
+    engine, *knobs = algorithm.removeprefix("eng").split("_k")
+    return replace(call, engine=int(engine), knobs=tuple((int(k), int(v)) for k, v in (x.split("=") for x in knobs)))
+
+
+def small(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    algorithms: Algorithms | None = None,
+    toolchain: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Path, Kernels]:
+    """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels.
+    ``algorithms``: of each library; None for its choice. ``toolchain``: more versions of the header."""
     monkeypatch.setattr(vendor, "MIN_WORK", 0)
     # what is lowered so is no other test's
-    monkeypatch.setattr(lowering_cache, "_first", lowering_cache._first.__wrapped__)
+    first = lowering_cache._first
+    monkeypatch.setattr(lowering_cache, "_first", getattr(first, "__wrapped__", first))
     (folder / "small.nn").write_text(MODEL)
     built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))
     artifact, kernels = Artifact.of_bytes(built.artifact), Kernels(registry.meanings())
@@ -86,7 +107,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
             plan, work = artifact.plan(program), program.work_bytes
             if target != "cpu":
                 work += -work % 64
-                plan = on_gpu(with_libraries(plan, work), kernels, target, bulks=True)
+                plan = on_gpu(with_libraries(plan, work, algorithms), kernels, target, bulks=True)
                 work += WORKSPACE
             plans.append(plan)
             number = f"plan.{len(programs)}"
@@ -101,6 +122,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
                              "work_bytes": work, "planned": work})  # fmt: skip
     header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
     features = ["cublaslt", "cuda", "cudnn", "reference"]
+    header["toolchain"] = {**header["toolchain"], **toolchain}
     more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
     data = write_artifact({**header, **more}, blobs)
     (folder / "small.dslc").write_bytes(data)
