@@ -99,13 +99,13 @@ def finished(
 def facts_of(result: BuildResult) -> dict[str, Any]:
     """Facts of a build for people and scripts: bytes, nodes, where contractions run, and for each program its memory in
     bytes and its passes. The seconds of a pass are those of the build that ran it."""
-    from dslc.compiler.codegen.cuda.contraction.vendor import census
+    from dslc.compiler.report.contractions import census
 
     rest: Counter[str] = Counter()  # nodes that run through numpy, by op
     for program in result.programs:
         ours = {*program.kernels}
         rest.update(node.op.name for node in program.graph.nodes if not node.op.view and node not in ours)
-    calls, own = census(node for program in result.programs if program.vendor for node in program.kernels)
+    calls, own = census(result.programs)
     return {
         "name": result.name,
         "bytes": len(result.artifact),

@@ -84,6 +84,9 @@ class Target(Protocol):
         """The names of the ways in which own kernels can compute a node, the default's empty one first; empty if the
         node has no kernel. Only sums may differ between them, by their order."""
 
+    def why_no_library(self, node: Node) -> str | None:
+        """Why a node that a library is for runs as own kernels, ``measured`` if they were chosen; None for others."""
+
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""
 

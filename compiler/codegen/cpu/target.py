@@ -35,6 +35,9 @@ class Cpu:
     def variants(self, node: Node) -> tuple[str, ...]:
         return () if lower(node) is None else ("",)
 
+    def why_no_library(self, node: Node) -> str | None:
+        return None
+
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((kernel_of(spec).tasks, 1, 1))
 

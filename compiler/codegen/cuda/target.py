@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dslc.compiler.codegen.cuda.compile import geometry
-from dslc.compiler.codegen.cuda.contraction.algorithms import chosen_call
-from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
+from dslc.compiler.codegen.cuda.libraries.registry import chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
@@ -32,8 +31,12 @@ class Cuda:
     def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
         if choice is not None:
             return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
-        call = vendor_call(node) if self.vendor else None
+        call = library_call(node) if self.vendor else None
         return [call] if isinstance(call, Launch) else lower(node)
+
+    def why_no_library(self, node: Node) -> str | None:
+        found = library_call(node)
+        return "measured" if isinstance(found, Launch) else found
 
     def variants(self, node: Node) -> tuple[str, ...]:
         return variants(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +16,6 @@ from dslc.cli.progress import build_progress
 
 if TYPE_CHECKING:
     from dslc.compiler.cached_build import Finished
-
-
-_LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 
 @click.command(cls=Command)
@@ -169,7 +166,9 @@ def _contractions(counted: dict[str, dict[str, int]]) -> list[str]:
     calls, rest = counted["libraries"], counted["own"]
     if not calls and not rest:
         return []
-    parts = [f"{count:,} {_LIBRARIES[name]}" for name, count in calls.items()]
+    from dslc.runtime.cuda.libraries.registry import LIBRARIES
+
+    parts = [f"{count:,} {LIBRARIES[name]().title}" for name, count in calls.items()]
     if rest:
         parts.append(f"{sum(rest.values()):,} own kernels: " + ", ".join(f"{c:,} {what}" for what, c in rest.items()))
     return [f"contractions: {'; '.join(parts)}"]

@@ -25,8 +25,9 @@ from places import SUPPORT
 from dslc.compiler.codegen.cpu import kernel_spec as cpu
 from dslc.compiler.codegen.cpu.object.compile import KERNELS
 from dslc.compiler.codegen.cuda import kernel_spec as cuda
-from dslc.compiler.codegen.cuda.contraction.algorithms import Chosen
-from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
+from dslc.compiler.codegen.cuda.libraries.registry import Chosen
 from dslc.compiler.codegen.cuda.region.kernel import RegionKernel
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Region, Store

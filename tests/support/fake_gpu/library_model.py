@@ -16,8 +16,11 @@ from fake_gpu.gpu_model import Kernels, on_gpu
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen import lowering_cache
-from dslc.compiler.codegen.cuda.contraction import vendor
-from dslc.compiler.codegen.cuda.contraction.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
+from dslc.compiler.codegen.cuda.libraries import library
+from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
+from dslc.compiler.codegen.cuda.libraries.library import WORKSPACE
+from dslc.compiler.codegen.cuda.libraries.registry import library_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -54,7 +57,7 @@ def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
         return None
     values = [Input(f"x{i}", Kind.DATA, kinds[i]).value for i in step.inputs]
     attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in step.attrs.items()}
-    found = vendor_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs))
+    found = library_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs))
     assert isinstance(found, Launch)
     return found.spec
 
@@ -92,7 +95,7 @@ def small(
 ) -> tuple[Path, Kernels]:
     """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels.
     ``algorithms``: of each library; None for its choice. ``toolchain``: more versions of the header."""
-    monkeypatch.setattr(vendor, "MIN_WORK", 0)
+    monkeypatch.setattr(library, "MIN_WORK", 0)
     # what is lowered so is no other test's
     first = lowering_cache._first
     monkeypatch.setattr(lowering_cache, "_first", getattr(first, "__wrapped__", first))

@@ -45,12 +45,12 @@ def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **att
 
 def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any] | None:
     """A case of the store; None for a node that no library takes."""
-    from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
+    from dslc.compiler.codegen.cuda.libraries.registry import library_call
     from dslc.compiler.codegen.cuda.lower import lower
     from dslc.compiler.codegen.launch import Launch
     from dslc.runtime.artifact.plan import Buffer, Plan
 
-    call = vendor_call(node)
+    call = library_call(node)
     if not isinstance(call, Launch):
         return None
     buffers, end = [], 0

@@ -69,13 +69,14 @@ def test_nothing_chosen_is_what_it_was(node: Node, vendor: bool) -> None:
 @pytest.mark.parametrize(
     ("node", "choice", "why"),
     [
-        (product(), Choice("cudnn", PLAN), "its library is cublaslt"),
-        (convolution(), Choice("cublaslt", ALGORITHM), "its library is cudnn"),
-        (convolution(groups=2), Choice("cudnn", PLAN), "no library is called for it: groups"),
+        (product(), Choice("cudnn", PLAN), "cudnn is not called for it"),
+        (convolution(), Choice("cublaslt", ALGORITHM), "cublaslt is not called for it"),
+        (convolution(groups=2), Choice("cudnn", PLAN), "cudnn is not called for it: groups"),
         (convolution(), Choice("cudnn", "eng62 k2=5"), "does not write algorithms like this"),
         (convolution(), Choice("cudnn", "eng62_k2=5\n"), "does not write algorithms like this"),
         (product(), Choice("cublaslt", "66, 20"), "does not write algorithms like this"),
         (product(), Choice("cublaslt", "id=٣"), "does not write algorithms like this"),
+        (product(), Choice("blas", "fast"), "there is no library blas"),
         (product(), Choice("own", "as it was in 1997"), "no such variant"),
     ],
     ids=str,

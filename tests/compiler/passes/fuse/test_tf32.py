@@ -13,7 +13,8 @@ from dslc.base.errors import BuildError
 from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract
-from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
 from dslc.compiler.cost import machine_of, roof
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder

@@ -20,25 +20,25 @@ from dslc.compiler import pipeline
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.contraction import vendor
-from dslc.compiler.codegen.cuda.contraction.vendor import (
-    MIN_WORK,
-    WORKSPACE,
-    VendorConv,
-    VendorGemm,
-    vendor_call,
-    workspace_bytes,
-)
+from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
+from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, workspace_bytes
+from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.ir.choice import Choice
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.compiler.options import Options
+from dslc.compiler.report.contractions import census
+from dslc.runtime.artifact.header import FEATURES
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.plan_check import BlobInfo, check
+from dslc.runtime.cuda.libraries import registry as runtime
 
 
 def node(name: str, *shapes: tuple[int, ...], dtype: DType = DType.BF16, **attrs: Any) -> Node:
@@ -66,7 +66,7 @@ def convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], last: bool, *
 
 
 def called(made: Node) -> Any:
-    found = vendor_call(made)
+    found = library_call(made)
     assert isinstance(found, Launch), found
     assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, workspace_bytes(found.spec)))
     return found.spec
@@ -143,14 +143,14 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
     ids=str,
 )
 def test_what_has_own_kernels(made: Node, why: str | None) -> None:
-    assert vendor_call(made) == why
+    assert library_call(made) == why
 
 
 def test_the_work_counts_alike_in_all_three_convolutions() -> None:
     for channels in (16, 64, 72):
         for name in ("conv", "conv_dgrad", "conv_wgrad"):
             made = convolution(name, (1, channels, 32, 32), (16, channels, 1, 1), True)
-            assert (vendor_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
+            assert (library_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
 
 
 def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
@@ -167,7 +167,7 @@ def programs(model: str, size: int, provider: str = "vendor", **options: Any) ->
 def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None:
     program = programs(model, size, **options)
     plan = Plan.decode(plan_of(program).encode())
-    calls, rest = vendor.census(program.kernels)
+    calls, rest = census([program])
     gemms = [i for i in plan.instructions if isinstance(i, Gemm)]
     graphs = [i for i in plan.instructions if isinstance(i, GraphOp)]
     assert (len(gemms), len(graphs)) == (calls["cublaslt"], calls["cudnn"])
@@ -175,7 +175,7 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
     if model == "resnet50.nn":
         assert len(graphs) == 52 + 53 + 52
         assert [what for what in rest if what.startswith("conv")] == ["conv (few channels)"]
-    made = (found.spec for found in map(vendor_call, program.kernels) if isinstance(found, Launch))
+    made = (found.spec for found in map(library_call, program.kernels) if isinstance(found, Launch))
     wanted = Counter(map(workspace_bytes, made))
     given = Counter(plan.buffers[call.workspace].bytes for call in (*gemms, *graphs) if call.workspace is not None)
     assert given == wanted and max(given) <= WORKSPACE
@@ -201,6 +201,23 @@ def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None
 def test_a_larger_call_is_given_no_less() -> None:
     found = [workspace_bytes(called(matmul((2**i, 512), (512, 256)))) for i in range(4, 20)]
     assert found == sorted(found) and found[0] < 2 << 20 and found[-1] == WORKSPACE
+
+
+def test_both_sides_know_the_same_libraries() -> None:
+    assert set(LIBRARIES) == set(runtime.LIBRARIES) <= FEATURES
+    for name, library in LIBRARIES.items():
+        assert library.name == name
+
+
+def test_own_kernels_that_a_measurement_chose_are_counted_as_such() -> None:
+    program = programs("lenet.nn", 64, streams=1)
+    calls, rest = census([program])
+    target = target_of("sm_90", vendor=True)
+    [node, *_] = [n for n, ls in program.kernels.items() if isinstance(ls[0].spec, VendorConv | VendorGemm)]
+    own = replace(program, kernels={**program.kernels, node: target.lower(node, Choice("own"))})
+    fewer, more = census([own])
+    assert fewer.total() == calls.total() - 1
+    assert more - rest == Counter({f"{node.op.name.removesuffix('_last')} (measured)": 1})
 
 
 def said_of(result: pipeline.BuildResult) -> list[str]:
@@ -238,7 +255,7 @@ def test_random_products_are_calls_that_fit_the_plan() -> None:
         a = (*stacks[0], *((k, m) if ta else (m, k)))
         b = (*stacks[1], *((n, k) if tb else (k, n)))
         made = matmul(a, b, ta, tb, dtype=DType.F32)
-        found = vendor_call(made)
+        found = library_call(made)
         if isinstance(found, str):
             assert found == "few multiply-adds" and prod(made.types[0].ints) * k < MIN_WORK
             continue

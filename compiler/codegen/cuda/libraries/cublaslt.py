@@ -1,0 +1,79 @@
+"""Matmuls through cuBLASLt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Final, Literal
+
+from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr
+from dslc.runtime.artifact.instructions import Gemm
+
+
+@described("VendorGemm", "a b out transpose_a transpose_b compute")
+@dataclass(frozen=True)
+class VendorGemm:
+    """``out = op(a) @ op(b)`` of dense matrices ``[m, k]``, or of stacks ``[z, m, k]``; a stack of 1 is broadcast to
+    the other. ``transpose_a``, ``transpose_b``: the last two axes are swapped first."""
+
+    library: ClassVar = "cublaslt"
+    a: Shape
+    b: Shape
+    out: Shape
+    transpose_a: bool
+    transpose_b: bool
+    compute: Literal["f32", "f64", "tf32"]
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """The shapes of the operands and, last, of the result, as passed to the library."""
+        return self.a, self.b, self.out
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """How many matrices, their rows and columns, and how many products each element sums."""
+        rows, columns = self.out[-2:]
+        return prod(self.out[:-2]), rows, columns, self.a[-2 if self.transpose_a else -1]
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Gemm:
+        """The call on buffers of a plan. Without an algorithm, the library chooses one on the GPU that runs it."""
+        a, b, out = operands
+        return Gemm(
+            self.library, a, b, None, None, out, workspace, self.transpose_a, self.transpose_b, self.compute,
+            alpha=1.0, beta=0.0, epilogue="none", algorithm=algorithm.encode("ascii"), stream=0, where=where,
+        )  # fmt: skip
+
+
+def _call(node: Node) -> VendorGemm | str | None:
+    if node.op.name != "matmul":
+        return None
+    [a, b], [c] = node.input_types, node.types
+    ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
+    inner = a.ints[-2] if ta else a.ints[-1]
+    if is_small(prod(c.ints) * inner):
+        return "few multiply-adds"
+    if max(prod(t.ints) for t in (a, b, c)) >= MAX_ELEMENTS:
+        return "2^31 elements"
+    compute: Literal["f32", "f64", "tf32"] = "f64" if a.dtype is DType.F64 else compute_of(node)
+    matrix_a, matrix_b, matrix_c = a.ints[-2:], b.ints[-2:], c.ints[-2:]
+    each_a, each_b, each = prod(a.ints[:-2]), prod(b.ints[:-2]), prod(c.ints[:-2])
+    if each == 1:
+        return VendorGemm(matrix_a, matrix_b, matrix_c, ta, tb, compute)
+    if each_b == 1 and not ta:  # all matrices of the stack are multiplied by the same one
+        rows = each * matrix_c[0]
+        return VendorGemm((rows, inner), matrix_b, (rows, matrix_c[1]), ta, tb, compute)
+    if {each_a, each_b} <= {1, each}:
+        return VendorGemm((each_a, *matrix_a), (each_b, *matrix_b), (each, *matrix_c), ta, tb, compute)
+    return "stacks that broadcast both ways"
+
+
+#: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.
+LIBRARY: Final = Library(
+    VendorGemm.library, _call, re.compile(r"[a-z]{1,16}=[0-9]{1,10}(?: [a-z]{1,16}=[0-9]{1,10}){0,15}", re.ASCII)
+)

@@ -1,0 +1,72 @@
+"""The compiler's side of a vendor's library: which nodes it computes, and the instruction that asks it to.
+
+Such a launch has no code of its own: its description becomes a ``Gemm`` or a ``GraphOp`` instruction. The choice of
+nodes depends only on shapes and dtypes, so any machine builds the same artifact. The algorithm is chosen on the GPU
+that runs it, or by a measured ``Choice``. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeAlias
+
+from dslc.compiler.codegen.target import LibraryCall
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ops.attrs import flag_attr
+from dslc.runtime.artifact.instructions import Instruction
+
+#: Most bytes of workspace that an algorithm may use, plus some for alignment.
+WORKSPACE: Final = (32 << 20) + 256
+#: The workspace estimate of a small call: bytes for counters, and a copy of the result per ``_ADDED_AT_ONCE`` products
+#: of a sum. A library may share a sum among blocks that each add that many.
+_COUNTER_BYTES: Final = 64 << 10
+_ADDED_AT_ONCE: Final = 32
+#: Fewest multiply-adds that are worth a call: below, a launch takes longer than the contraction.
+MIN_WORK: Final = 1 << 20
+MAX_ELEMENTS: Final = 2**31  # of a tensor, for libraries that use 32-bit indices
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Call(LibraryCall, Protocol):
+    """A library's call of a contraction."""
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """How many matrices, their rows and columns, and how many products each element sums."""
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Instruction:
+        """The call on buffers of a plan, by an algorithm of the library's form. Without one, the library chooses on the
+        GPU that runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """``name``: in instructions. ``call``: the call for a node, a text that says why there is none, or None for a node
+    that the library is not for; sizes are ints, and none of the result's is 0. ``algorithm``: the form of the texts of
+    its algorithms."""
+
+    name: str
+    call: Callable[[Node], Call | str | None]
+    algorithm: re.Pattern[str]
+
+
+def workspace_bytes(call: Call) -> int:
+    """Workspace bytes of a call, which consecutive calls share: the maximum, or the need of a small call. That is both
+    factors copied in f32 (an image as its patches) and the parts of sums."""
+    count, rows, columns, added = call.product
+    parts = -(-added // _ADDED_AT_ONCE)
+    need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTER_BYTES
+    return min(WORKSPACE, -(-need // 256) * 256 + 256)
+
+
+def is_small(multiply_adds: int) -> bool:
+    """True if a contraction is not worth a call."""
+    return multiply_adds < MIN_WORK
+
+
+def compute_of(node: Node) -> Literal["f32", "tf32"]:
+    """The dtype to which f32 factors may be rounded."""
+    return "tf32" if flag_attr(node.attrs, "tf32") else "f32"

@@ -1,0 +1,85 @@
+"""The registry of vendor libraries: the one place of the compiler that knows them.
+
+A new library is a file next to this one with a ``LIBRARY``, which is listed here, and its counterpart in the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from dslc.compiler.codegen.cuda.libraries import cublaslt, cudnn
+from dslc.compiler.codegen.cuda.libraries.library import Call, Library, workspace_bytes
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.target import LibraryCall
+from dslc.compiler.ir.choice import Choice, impossible
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.graph import Node
+from dslc.runtime.artifact.instructions import Instruction
+
+_ALIGNMENT: Final = 256  # bytes; of a workspace
+
+#: By name. The first one that computes a node is called.
+LIBRARIES: Final[Mapping[str, Library]] = MappingProxyType(
+    {library.name: library for library in (cublaslt.LIBRARY, cudnn.LIBRARY)}
+)
+
+
+@described("Chosen", "call algorithm")
+@dataclass(frozen=True)
+class Chosen:
+    """``call`` by ``algorithm``, which is not empty, in the words of its library."""
+
+    call: Call
+    algorithm: str
+
+    @property
+    def library(self) -> str:
+        """As for the call."""
+        return self.call.library
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """As for the call."""
+        return self.call.shapes
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Instruction:
+        """The call's, with the algorithm."""
+        return self.call.instruction(operands, workspace, where, self.algorithm)
+
+
+def library_call(node: Node) -> Launch | str | None:
+    """The library's call for a node; a text that says why it has none; None for a node that no library is for.
+
+    Sizes are ints, and none of the result's is 0.
+    """
+    why = None
+    for library in LIBRARIES.values():
+        call = library.call(node)
+        if call is not None and not isinstance(call, str):
+            return _launch(node, call, workspace_bytes(call))
+        why = why or call
+    return why
+
+
+def chosen_call(node: Node, choice: Choice) -> Launch:
+    """The library call that a choice names, with the workspace that its algorithm needs. BuildError E0609 if the
+    library does not compute the node, or does not write algorithms like this."""
+    library = LIBRARIES.get(choice.provider)
+    if library is None:
+        raise impossible(node, choice, f"there is no library {choice.provider}")
+    call = library.call(node)
+    if call is None or isinstance(call, str):
+        raise impossible(node, choice, f"{library.name} is not called for it: {call or 'it has other ops'}")
+    if not choice.algorithm:
+        return _launch(node, call, workspace_bytes(call))
+    if not library.algorithm.fullmatch(choice.algorithm):
+        raise impossible(node, choice, f"{library.name} does not write algorithms like this")
+    whole = -(-choice.workspace // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+    return _launch(node, Chosen(call, choice.algorithm), whole)
+
+
+def _launch(node: Node, call: LibraryCall, workspace: int) -> Launch:
+    return Launch(call, node.inputs, (node.out, Scratch(0, workspace)))
