@@ -159,7 +159,7 @@ def _one(gpu: Gpu, store: Reader, case: dict[str, Any], libraries: Any) -> tuple
             found = gpu.seconds(work, 10, 15)
             times.append(found[len(found) // 2])
         times.append(_torch_seconds(peer))
-        return times, errors, choice if isinstance(choice, str) else ""
+        return times, errors, choice
     finally:
         item.close()
         torch.cuda.empty_cache()

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from real_gpu.kernel_store import Reader, Writer, arguments
 from real_gpu.launcher import Gpu
 
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Node
     from dslc.runtime.cuda.libraries.libraries import Libraries
+    from dslc.runtime.cuda.libraries.library import Way
 
 
 def node_of(op: str, shapes: Sequence[Sequence[int]], dtype: str, **attrs: Any) -> Node:
@@ -104,12 +108,30 @@ class Contraction:
         for kernel, x, given in self._own:
             self._gpu.launch(kernel, x["grid"], x["block"], x["shared"], given)
 
-    def vendor(self) -> Callable[[], None]:
-        """The library's call, ready to be enqueued."""
+    def vendor(self, algorithm: str = "") -> Callable[[], None]:
+        """The library's call, ready to be enqueued, by the algorithm of this text or by the library's choice."""
         places = [*self.addresses, self._room]
-        [instruction] = self.plan.instructions
-        run = self._libraries.call(instruction, self.plan.buffers, places.__getitem__)  # type: ignore[arg-type]
+        call = self._call
+        if isinstance(call, Gemm):
+            call = replace(call, algorithm=algorithm.encode())
+        elif algorithm:
+            engine, *knobs = algorithm.removeprefix("eng").split("_k")
+            pairs = [tuple(map(int, knob.split("="))) for knob in knobs]
+            call = replace(call, engine=int(engine), knobs=tuple((knob, value) for knob, value in pairs))
+        run = self._libraries.call(call, self.plan.buffers, places.__getitem__)
         return lambda: run(self._gpu.stream)
+
+    def candidates(self) -> list[Way]:
+        """The reproducible ways that fit the case's workspace."""
+        places = [*self.addresses, self._room]
+        room = self.plan.buffers[-1].bytes - 256
+        return self._libraries.candidates(self._call, self.plan.buffers, places.__getitem__, room, True)
+
+    @property
+    def _call(self) -> Gemm | GraphOp:
+        [call] = self.plan.instructions
+        assert isinstance(call, Gemm | GraphOp)
+        return call
 
     def close(self) -> None:
         self._held.close()
