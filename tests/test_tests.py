@@ -18,7 +18,7 @@ TESTS = ROOT / "tests"
 MODULES = sorted(TESTS.rglob("*.py"))
 #: What tests/ has next to the folders of the source: suites that are not about one module, and what all of them share.
 SUITES = {"base", "cli", "faults", "fuzz", "gpu", "golden", "models", "mutation", "peer", "regress", "soak", "support"}
-SUITES |= {"surroundings"}
+SUITES |= {"surroundings", "tune"}
 MOST_FILES = 24  # of a folder, so that one look shows them
 
 

@@ -104,6 +104,16 @@ class Device:
         return self.driver.multiprocessors(self._handle)
 
     @property
+    def cache_bytes(self) -> int:
+        """Bytes of the second-level cache."""
+        return self.driver.cache_bytes(self._handle)
+
+    @property
+    def bus_id(self) -> str:
+        """The place of the GPU on the machine's bus, the same for all processes."""
+        return self.driver.bus_id(self._handle)
+
+    @property
     def cycles(self) -> int:
         """Cycles per second of all multiprocessors together, at the highest clock."""
         return self.multiprocessors * self.driver.clock_rate(self._handle)

@@ -64,6 +64,16 @@ class Driver(CheckedCalls):
         attribute = self._binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
         return 1000 * int(self._call("cuDeviceGetAttribute", attribute, device))
 
+    def cache_bytes(self, device: Any) -> int:
+        """Bytes of the second-level cache."""
+        attribute = self._binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+        return int(self._call("cuDeviceGetAttribute", attribute, device))
+
+    def bus_id(self, device: Any) -> str:
+        """The place of the device on the machine's bus, the same for all processes: ``0000:19:00.0``."""
+        name: bytes = self._call("cuDeviceGetPCIBusId", 32, device)
+        return name.split(b"\0")[0].decode("ascii", "replace")
+
     def total_memory(self, device: Any) -> int:
         """Bytes of the device; no context is needed."""
         return int(self._call("cuDeviceTotalMem", device))

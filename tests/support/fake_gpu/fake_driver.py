@@ -295,7 +295,12 @@ class FakeDriver:
             return 132
         if attribute.name.endswith("CLOCK_RATE"):
             return 1980000
+        if attribute.name.endswith("L2_CACHE_SIZE"):
+            return 1 << 16
         return self.capability[attribute.name.endswith("MINOR")]
+
+    def do_cuDeviceGetPCIBusId(self, length: int, device: Any) -> bytes:
+        return b"0000:01:00.0\0"[:length]
 
     def do_cuDeviceTotalMem(self, device: Any) -> int:
         return self.total

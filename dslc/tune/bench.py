@@ -1,0 +1,246 @@
+"""One problem on the GPU: its operands, its reference result, and the candidates that were found right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dslc.base.errors import OutOfMemory
+from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction
+from dslc.runtime.artifact.targets import capability_of
+from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.binding import Binder
+from dslc.runtime.cuda.graph import Bulk, Launch, Placed
+from dslc.runtime.cuda.modules import Modules
+from dslc.runtime.cuda.owned import Owned
+from dslc.tune.checking import Difference, combined, damage
+from dslc.tune.operands import PATTERN, UNWRITTEN, Fountain, Guarded, guarded, read, room
+from dslc.tune.timing import Flush, Turns
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.plan import Buffer, Plan
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.libraries.libraries import Libraries
+    from dslc.tune.candidate import Candidate
+
+_MOST_SETS: Final = 32  # of operands; so many calls make the time of an event's record small
+_FLUSHED: Final = 2  # times the cache: the bytes of all sets after which the first one's have left the cache
+_HEADROOM: Final = 0.8  # part of the free memory that sets may take; the rest is for workspaces
+#: A comparison's blocks, threads, and results per block, as in ``dslc.compiler.codegen.cuda.compare``.
+Comparer = Callable[[str], tuple[Any, int, int]]
+_RESULTS: Final = 4
+
+
+class Refusal(Exception):
+    """A problem that cannot be measured; the text says why."""
+
+
+class _Placed(Binder):
+    """Binds a plan whose buffers lie anywhere. ``places``: (region, offset) -> address."""
+
+    def __init__(
+        self, plan: Plan, places: Mapping[tuple[str, int], int], modules: Modules, libraries: Libraries
+    ) -> None:
+        super().__init__(plan, {"io": 0, "work": 0}, modules, libraries, "candidate")
+        self._places = places
+
+    def address(self, index: int) -> int:
+        buffer = self._plan.buffers[index]
+        return self._places[buffer.region, buffer.offset]
+
+
+class Set:
+    """One set of operands: each input and each result of the problem between red zones."""
+
+    def __init__(self, device: Device, owned: Owned, plan: Plan, stream: Any) -> None:
+        self.inputs = [
+            guarded(device, owned, f"input {i}", plan.buffers[port.buffer].bytes, stream)
+            for i, port in enumerate(plan.inputs)
+        ]
+        self.results = [
+            guarded(device, owned, f"result {i}", plan.buffers[port.buffer].bytes, stream)
+            for i, port in enumerate(plan.outputs)
+        ]
+
+    def places(self, plan: Plan) -> dict[tuple[str, int], int]:
+        """The addresses of a candidate's ports."""
+        ports = zip((*plan.inputs, *plan.outputs), (*self.inputs, *self.results), strict=True)
+        return {(plan.buffers[p.buffer].region, plan.buffers[p.buffer].offset): where.address for p, where in ports}
+
+
+class _Accepted:
+    """A candidate that was loaded: its plan, its code and its scratch memory."""
+
+    def __init__(self, bench: Bench, candidate: Candidate) -> None:
+        device = bench.device
+        self.owned = Owned(device)
+        self.plan = candidate.plan
+        capability = capability_of(bench.target)
+        assert capability is not None, f"{bench.target} is a GPU"
+        self._modules = Modules(device, candidate.code, capability, bench.through_ptx)
+        self.owned.on_close(self._modules.close)
+        self._libraries = bench.libraries
+        self.scratch: dict[tuple[str, int], Guarded] = {
+            (buffer.region, buffer.offset): guarded(device, self.owned, f"scratch {i}", buffer.bytes, bench.stream)
+            for i, buffer in enumerate(self._scratch_buffers())
+        }
+
+    def _scratch_buffers(self) -> list[Buffer]:
+        """The largest buffer at each place of the work region."""
+        found: dict[int, Buffer] = {}
+        for buffer in self.plan.buffers:
+            if buffer.region == "work" and (buffer.offset not in found or found[buffer.offset].bytes < buffer.bytes):
+                found[buffer.offset] = buffer
+        return list(found.values())
+
+    def calls(self, operands: Set) -> list[Placed]:
+        """The steps of one call on a set."""
+        scratch = {place: block.address for place, block in self.scratch.items()}
+        binder = _Placed(self.plan, {**operands.places(self.plan), **scratch}, self._modules, self._libraries)
+        return [item for instruction in self.plan.instructions for item in binder.placed(instruction)]
+
+
+class Bench:
+    """Opened with the reference's candidate; ``close`` gives everything back. The device's context is current.
+
+    ``comparer(dtype)``: the function of the comparing kernel, its blocks and threads.
+    """
+
+    def __init__(
+        self, device: Device, stream: Any, libraries: Libraries, comparer: Comparer, target: str, through_ptx: bool,
+        reference: Candidate,
+    ) -> None:  # fmt: skip
+        self.device, self.stream, self.libraries, self.target = device, stream, libraries, target
+        self.through_ptx = through_ptx
+        self._comparer = comparer
+        self._accepted: dict[str, _Accepted] = {}
+        self._owned = Owned(device)
+        with self._owned:
+            self._open(reference)
+
+    def _open(self, reference: Candidate) -> None:
+        device, owned, plan = self.device, self._owned, reference.plan
+        owned.on_close(device.pool.release_cached)
+        owned.on_close(self._let_go_of_accepted)
+        self._plan = plan
+        self._flush = Flush(device, owned)
+        self._first = Set(device, owned, plan, self.stream)
+        self._kept = [guarded(device, owned, each.name, each.size, self.stream) for each in self._first.results]
+        self._fountain, self._operands = Fountain(device, owned, self.stream), reference.operands
+        self._parts = guarded(device, owned, "parts", 8 * _RESULTS * self._comparer("f32")[1], self.stream)
+        device.driver.synchronise(self.stream)
+        loaded = _Accepted(self, reference)
+        try:
+            wrong = self._run(loaded)
+            if wrong is not None:
+                raise Refusal(f"the reference {wrong}")
+            for kept, result in zip(self._kept, self._first.results):
+                device.driver.copy(kept.address, result.address, result.size, self.stream)
+            device.driver.synchronise(self.stream)
+        finally:
+            loaded.owned.close()
+
+    def _run(self, loaded: _Accepted) -> str | None:
+        """Run one call on the first set; how it wrote outside of its buffers, or None. An earlier candidate may have
+        written anywhere, so inputs and zones are set again."""
+        driver = self.device.driver
+        for i, (port, operand, where) in enumerate(zip(self._plan.inputs, self._operands, self._first.inputs)):
+            self._fountain.fill(where, self._plan.buffers[port.buffer].dtype, operand, i)
+            where.guard(self.device, self.stream)
+        for result in self._first.results:
+            result.guard(self.device, self.stream)
+        for block in (*self._first.results, *loaded.scratch.values()):
+            driver.fill(block.address, UNWRITTEN, 1, block.size, self.stream)
+        for _, step in loaded.calls(self._first):
+            step.submit(self.device, self.stream)  # type: ignore[union-attr]
+        driver.synchronise(self.stream)
+        blocks = (*self._first.inputs, *self._first.results, *loaded.scratch.values())
+        return damage([block.zones(self.device, self.stream) for block in blocks], PATTERN)
+
+    def check(self, name: str, candidate: Candidate) -> tuple[float, str | None]:
+        """Load and run a candidate: (its error, why it is refused). It is kept for ``time`` unless it is refused.
+        OutOfMemory if its workspace does not fit, and other DslcErrors of a kernel that fails."""
+        loaded = _Accepted(self, candidate)
+        try:
+            why = self._run(loaded)
+            error = 0.0
+            for number, (port, result, kept) in enumerate(zip(self._plan.outputs, self._first.results, self._kept)):
+                if why is None:
+                    buffer = self._plan.buffers[port.buffer]
+                    apart = self._difference(buffer.dtype, result, kept)
+                    error = max(error, apart.error)
+                    why = apart.refusal(buffer.dtype, _tf32(candidate.plan.instructions))
+                    if why is not None and len(self._kept) > 1:
+                        why = f"{why} in result {number}"
+            if why is None:
+                self._accepted[name] = loaded
+            return error, why
+        finally:
+            if name not in self._accepted:
+                loaded.owned.close()
+
+    def _difference(self, dtype: str, result: Guarded, kept: Guarded) -> Difference:
+        function, blocks, threads = self._comparer(dtype)
+        from dslc.runtime.artifact.dtypes import ITEMSIZE
+
+        count = result.size // ITEMSIZE[dtype]
+        values = [("pointer", x.address) for x in (result, kept, self._parts)]
+        arguments = Arguments([*values, ("i64", count)])
+        launch = Launch(function, (blocks, 1, 1), (threads, 1, 1), 0, arguments, "comparison")
+        launch.submit(self.device, self.stream)
+        raw = read(self.device, self._parts.address, 8 * _RESULTS * blocks, self.stream)
+        return combined(raw.view(np.float64).reshape(blocks, _RESULTS).tolist(), count)
+
+    def time(self, seconds: float, begins: Callable[[str], None]) -> dict[str, list[float]]:
+        """The seconds of one call of each accepted candidate in each round."""
+        owned = Owned(self.device)
+        try:
+            sets = [self._first, *self._more_sets(owned)]
+            graphs = {}
+            for name, loaded in self._accepted.items():
+                placed: list[Placed] = list(itertools.chain.from_iterable(loaded.calls(each) for each in sets))
+                graphs[name] = Bulk(self.device, placed, self.stream, owned), len(sets)
+            turns = Turns(self.device, self.stream, owned, self._flush, graphs, begins)
+            turns.run(seconds)
+            return turns.rounds
+        finally:
+            self.device.driver.synchronise(self.stream)
+            owned.close()
+
+    def _more_sets(self, owned: Owned) -> list[Set]:
+        """Further sets with the same content: as many as exceed the cache and fit into the memory."""
+        plan, device = self._plan, self.device
+        need = room([plan.buffers[port.buffer] for port in (*plan.inputs, *plan.outputs)])
+        wanted = min(_MOST_SETS, 1 + -(-_FLUSHED * device.cache_bytes // need))
+        fitting = int(_HEADROOM * device.pool.available()) // need
+        sets: list[Set] = []
+        for _ in range(min(wanted - 1, fitting)):
+            try:
+                sets.append(Set(device, owned, plan, self.stream))
+            except OutOfMemory:
+                break
+            for source, target in zip(self._first.inputs, sets[-1].inputs):
+                device.driver.copy(target.address, source.address, source.size, self.stream)
+        device.driver.synchronise(self.stream)
+        return sets
+
+    def _let_go_of_accepted(self) -> None:
+        while self._accepted:
+            self._accepted.popitem()[1].owned.close()
+
+    def close(self) -> None:
+        """Give everything back to the driver."""
+        self._owned.close()
+
+
+def _tf32(instructions: Sequence[Instruction]) -> bool:
+    """Whether a library rounds factors to TF32; own kernels say so in the node, so the reference does the same."""
+    for instruction in instructions:
+        if isinstance(instruction, Gemm) and instruction.compute == "tf32":
+            return True
+        if isinstance(instruction, GraphOp) and instruction.attrs.get("compute") == "tf32":
+            return True
+    return False

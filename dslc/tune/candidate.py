@@ -1,0 +1,136 @@
+"""A candidate: one node as a plan of its own with its code, in one container that a worker loads.
+
+Each operand and each scratch block has its own bytes in the plan, so the worker may place each anywhere. A container's
+header holds the operands' contents (``Operand``); its blobs are the plan and the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.base.errors import ArtifactError
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.cost import CONTRACTIONS
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
+from dslc.runtime.artifact.container import Blob, Container, pack, unpack
+from dslc.runtime.artifact.plan import Plan
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.choice import Choice
+    from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+
+_PLAN: Final = "plan"
+_ANY: Final = {"u8": (0, 256), "b1": (0, 2)}  # the range of integers if the op states none
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The values of an input: integers of ``low`` to ``high`` (not included), or normal floats; ``positive``: their
+    absolute values, so that roots, logarithms and quotients of them are ordinary numbers."""
+
+    low: int
+    high: int
+    positive: bool
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A candidate before its code is compiled. ``kernels``: descriptions by symbol."""
+
+    plan: Plan
+    kernels: Mapping[str, Any]
+    operands: tuple[Operand, ...]
+    target: str
+
+    def blobs(self, compiler: KernelCompiler) -> list[Blob]:
+        """The compiled code."""
+        return target_of(self.target).blobs(self.kernels, compiler) if self.kernels else []
+
+    def packed(self, compiler: KernelCompiler) -> bytes:
+        """The bytes of the container."""
+        return pack_candidate(self.plan, self.operands, self.blobs(compiler))
+
+
+def recipe(node: Node, target: str, vendor: bool, choice: Choice | None) -> Recipe | None:
+    """The candidate that computes a node as ``choice`` says; None if there is no kernel. BuildError if it is not
+    possible."""
+    values = dict.fromkeys(node.inputs)
+    sources = {v: Input(f"x{i}", Kind.DATA, v.type) for i, v in enumerate(values)}
+    alone = Node(node.op, tuple(sources[v].value for v in node.inputs), node.types, node.attrs)
+    launches = lowered(alone, target, vendor, choice)
+    if launches is None:
+        return None
+    sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
+    graph = Graph(tuple(sources.values()), (alone,), {f"result.y{i}": v for i, v in enumerate(alone.outputs)})
+    program = Program(
+        "predict",
+        {},
+        graph,
+        kernels={alone: launches},
+        scratch={alone: tuple(sizes[i] for i in range(len(sizes)))},
+        schedule=(alone,),
+        memory=_apart(graph, alone, tuple(sizes[i] for i in range(len(sizes)))),
+        target=target,
+        vendor=vendor,
+    )
+    kernels: dict[str, Any] = {}
+    plan = plan_of(program, kernels)
+    return Recipe(plan, kernels, tuple(_operand(node, node.inputs.index(v)) for v in values), target)
+
+
+def _apart(graph: Graph, node: Node, scratch: Sequence[int]) -> MemoryPlan:
+    """Bytes of its own for each value and each scratch block."""
+    places: dict[Value, Place] = {}
+    end = STEP_BLOCK
+    for value in (*(source.value for source in graph.inputs), *node.outputs):
+        places[value] = Place("io", end)
+        end += -(-value.type.bytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+    blocks, work = [], 0
+    for size in scratch:
+        blocks.append(Place("work", work))
+        work += -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+    results = {name: places[value] for name, value in graph.outputs.items()}
+    return MemoryPlan(places, results, (), end, work, work, {node: tuple(blocks)})
+
+
+def _operand(node: Node, index: int) -> Operand:
+    dtype = node.inputs[index].type.dtype
+    if dtype.is_float:
+        return Operand(0, 0, node.op.name not in CONTRACTIONS)
+    stated = node.op.index_range(node, index)
+    low, high = stated if stated is not None else _ANY.get(dtype.value, (1, 2))
+    assert isinstance(high, int), "sizes are ints"
+    return Operand(low, max(low + 1, high), False)
+
+
+def pack_candidate(plan: Plan, operands: Sequence[Operand], code: Sequence[Blob]) -> bytes:
+    """The bytes of a container."""
+    header = {"operands": [asdict(operand) for operand in operands]}
+    return pack(header, [Blob(_PLAN, "plan", plan.encode()), *code])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A container that was read. ``code``: blobs by name."""
+
+    plan: Plan
+    operands: tuple[Operand, ...]
+    code: Mapping[str, memoryview]
+
+
+def read_candidate(data: bytes, place: str) -> Candidate:
+    """The candidate in the bytes of a container. ArtifactError R301 if they are damaged."""
+
+    def check(header: dict[str, Any]) -> None:
+        if not isinstance(header.get("blobs"), list) or not isinstance(header.get("operands"), list):
+            raise ArtifactError("R301", "this is no candidate", place=place)
+
+    found: Container = unpack(data, check, place=place)
+    code = {blob.name: memoryview(blob.data) for blob in found.blobs.values()}
+    plan = Plan.decode(bytes(code.pop(_PLAN)), place=place)
+    return Candidate(plan, tuple(Operand(**each) for each in found.header["operands"]), code)

@@ -1,0 +1,73 @@
+"""Whether a candidate's result is right: how far it may be from the reference, by dtype, and the words for a refusal.
+
+Two right results differ by the rounding of the result, and by that of sums in another order. Two figures say how far
+they are apart, in units of the reference's root mean square: the largest difference, which finds a single wrong
+element, and the root mean square of the differences, which finds a small error of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: Most of the largest difference and of the mean one. 16-bit floats: two roundings of one number differ by one unit in
+#: its last place, 2^-7 (bf16) and 2^-10 (f16) of its binade, and the largest element is some 16 times the mean one; on
+#: average they differ by less than half a unit. f32, f64: sums of millions in another order; f32 also holds TF32.
+_LIMITS: Final = {
+    "bf16": (2.0**-3, 2.0**-8),
+    "f16": (2.0**-6, 2.0**-11),
+    "f32": (2.0**-9, 2.0**-12),
+    "f64": (2.0**-30, 2.0**-33),
+}
+#: With factors that are rounded to TF32, which keep 11 bits.
+_TF32: Final = (2.0**-6, 2.0**-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a tensor is from its reference. ``most``: the largest difference; ``mean``: the root mean square of all;
+    ``size``: that of the reference. ``strange``: elements of which only one is finite, or that are other infinities."""
+
+    most: float
+    mean: float
+    size: float
+    strange: int
+
+    @property
+    def error(self) -> float:
+        """The largest difference in units of ``size``; inf if an element is strange."""
+        return math.inf if self.strange else self._of_size(self.most)
+
+    def _of_size(self, value: float) -> float:
+        return value / self.size if self.size else math.inf if value else 0.0
+
+    def refusal(self, dtype: str, tf32: bool) -> str | None:
+        """Why a result of this dtype is wrong; None if it is right. Integers must be equal."""
+        if self.strange:
+            return f"wrong result ({self.strange} elements are not finite, or were not written)"
+        most, mean = _TF32 if tf32 and dtype == "f32" else _LIMITS.get(dtype, (0.0, 0.0))
+        if self.error > most or self._of_size(self.mean) > mean:
+            return f"wrong result (error {self.error:.2g}, on average {self._of_size(self.mean):.2g})"
+        return None
+
+
+def combined(parts: Sequence[Sequence[float]], count: int) -> Difference:
+    """The difference of two tensors of ``count`` elements, from the partial results of the kernel ``Compare``."""
+    most = max((row[0] for row in parts), default=0.0)
+    apart, whole, strange = (math.fsum(row[i] for row in parts) for i in (1, 2, 3))
+    return Difference(most, math.sqrt(apart / max(1, count)), math.sqrt(whole / max(1, count)), int(strange))
+
+
+def damage(zones: Sequence[tuple[str, bytes, bytes]], pattern: int) -> str | None:
+    """Where a kernel wrote outside of its buffers; None if it did not. ``zones``: for each buffer its name, and the
+    bytes before and after it, which held ``pattern``."""
+    for name, before, after in zones:
+        last = len(before.rstrip(bytes([pattern])))
+        if last:
+            return f"writes {len(before) - last + 1} bytes before {name}"
+        first = len(after) - len(after.lstrip(bytes([pattern])))
+        if first < len(after):
+            return f"writes {first + 1} bytes after the end of {name}"
+    return None

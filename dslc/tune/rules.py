@@ -1,0 +1,72 @@
+"""The rules by which measured ways become a choice. Pure: equal measurements give equal choices.
+
+The default needs no reason; another way must be better by a margin, so that noise changes no choice::
+
+    default 50.0 us, A 49.0 us             -> default: A is only 2 % faster
+    default 50.0 us, A 40.0 us, B 40.2 us  -> the one of A and B that needs less workspace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dslc.compiler.ir.choice import OWN, Choice, Measured
+
+#: How much faster than the default the winner must be.
+MARGIN: Final = 0.03
+#: Ways that take so much more time than the fastest one count as equally fast.
+TIE: Final = 0.01
+#: A block keeps its text if no time has changed by more.
+KEPT: Final = 0.05
+
+
+def allowed(choice: Choice, limit: int | None) -> bool:
+    """Whether a way needs no more than ``limit`` bytes of workspace; None: no limit."""
+    return limit is None or choice.workspace <= limit
+
+
+def ranked(ways: Sequence[Measured], default: Choice | None, limit: int | None) -> tuple[Measured, ...]:
+    """The ways that a lock keeps, best first: the winner, then each one that needs less workspace than all faster ones,
+    then the fastest own one. Empty if no way is within the limit.
+
+    ``default``: the choice of a build without a lock, which counts if it is among the ways and within the limit.
+    """
+    inside = sorted((w for w in ways if allowed(w.choice, limit)), key=_order)
+    if not inside:
+        return ()
+    winner = _winner(inside, default)
+    kept = [winner]
+    smallest = winner.choice.workspace
+    for way in inside:
+        if way.choice.workspace < smallest:
+            smallest = way.choice.workspace
+            kept.append(way)
+    own = [way for way in inside if way.choice.provider == OWN][:1]
+    return tuple(dict.fromkeys((*kept, *own)))
+
+
+def _winner(inside: Sequence[Measured], default: Choice | None) -> Measured:
+    least = inside[0].seconds
+    for way in inside:
+        if way.choice == default and way.seconds <= least * (1 + MARGIN):
+            return way
+    ties = [way for way in inside if way.seconds <= least * (1 + TIE)]
+    return min(ties, key=lambda way: (way.choice.workspace, str(way.choice)))
+
+
+def _order(way: Measured) -> tuple[float, int, str]:
+    return way.seconds, way.choice.workspace, str(way.choice)
+
+
+def settled(old: Sequence[Measured], new: Sequence[Measured]) -> bool:
+    """Whether a second measurement says the same: the same winner, and no time that differs by more than ``KEPT``
+    among the ways that both hold."""
+    if not old or not new or old[0].choice != new[0].choice:
+        return False
+    before = {way.choice: way.seconds for way in old}
+    return all(_near(before[way.choice], way.seconds) for way in new if way.choice in before)
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= KEPT * max(a, b)

@@ -1,0 +1,245 @@
+"""Tunes a model: measures its problems on a GPU, those first that take the most time, until the budget is used up.
+
+What the budget does not reach keeps its default. A result is stored as soon as it is known, so a tuning that was
+stopped goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from dslc.base.cache import Cache
+from dslc.base.errors import EnvironmentFault
+from dslc.base.version import VERSION
+from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.targets import ARCHITECTURES
+from dslc.compiler.ir.choice import Choice
+from dslc.compiler.lock.model import Block, Lock
+from dslc.compiler.options import Options
+from dslc.compiler.toolchain.jobs import sources_digest
+from dslc.runtime.artifact.targets import choose_target
+from dslc.tune.candidate import recipe
+from dslc.tune.client import Client, Refused
+from dslc.tune.judge import Judged, Opening, Trial, judge
+from dslc.tune.problems import Problem, problems
+from dslc.tune.registry import Registry
+from dslc.tune.rules import allowed, ranked, settled
+from dslc.tune.settings import Settings
+from dslc.tune.supply import Supplied, Supply, compile_comparer
+
+#: Seconds for the rounds of one problem.
+_LONGEST: Final = 2.0
+_SHORTEST: Final = 0.05
+_SHARE: Final = 0.5  # part of a problem's share of the budget that its rounds may take; the rest is for checks
+_HOST_DRIVER: Final = Path("/sys/module/nvidia/version")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Outcome:
+    """``blocks``: of the problems that are measured by now. ``left``: the keys that the budget did not reach, or an
+    interrupt; ``refused``: why a problem cannot be measured, by key. ``calls``: how often each is computed."""
+
+    gpu: str
+    target: str
+    blocks: list[Block] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    calls: Mapping[str, int] = field(default_factory=dict)
+    tuned: int = 0
+    found: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """Seconds of all calls of the measured problems, by default and by the winners."""
+        pairs = [(self.calls[b.key], b) for b in self.blocks if b.default is not None]
+        return (
+            sum(count * block.default.seconds for count, block in pairs if block.default is not None),
+            sum(count * block.ways[0].seconds for count, block in pairs),
+        )
+
+
+def tune(
+    checked: Checked, options: Options, settings: Settings, cache: Cache, *, earlier: Lock | None = None,
+    progress: Progress | None = None, client: Callable[[dict[str, Any]], Client] = Client,
+) -> Outcome:  # fmt: skip
+    """Measure the problems of a model for the GPU of ``settings``. ``options.target`` is replaced by the GPU's own.
+    ``earlier``: the lock so far, whose text is kept if a new measurement says the same.
+
+    An interrupt ends it with what was measured by then. Raises BuildError, and EnvironmentFault R201 without a GPU.
+    """
+    return _Tune(checked, options, settings, cache, earlier or Lock(), progress or (lambda *_: None)).run(client)
+
+
+class _Tune:
+    def __init__(
+        self, checked: Checked, options: Options, settings: Settings, cache: Cache, earlier: Lock, progress: Progress
+    ) -> None:
+        self._checked, self._options, self._settings = checked, options, settings
+        self._cache, self._earlier, self._progress = cache, earlier, progress
+        self._begun = time.monotonic()
+
+    @property
+    def _left(self) -> float:
+        return self._settings.budget - (time.monotonic() - self._begun)
+
+    def run(self, make: Callable[[dict[str, Any]], Client]) -> Outcome:
+        with tempfile.TemporaryDirectory(prefix="dslc-tune-") as name:
+            folder = Path(name)
+            self._progress("opening the GPU", 0, 1)
+            with make({"gpu": self._settings.gpu}) as client:
+                gpu = client.start()
+                capability = _capability(gpu["target"])
+                chosen = choose_target(ARCHITECTURES, capability)
+                if chosen is None:
+                    raise EnvironmentFault(
+                        "R202",
+                        f"dslc has no code for the {gpu['name']}, which is {gpu['target']}",
+                        place=f"gpu:{self._settings.gpu}",
+                        help=f"use a GPU of one of these architectures, or a newer one: {', '.join(ARCHITECTURES)}",
+                    )
+                self._target, self._through_ptx = chosen.target, chosen.through_ptx
+                self._gpu = f"{gpu['name'].replace(',', ' ')}, {gpu['sms']} SMs, {chosen.target}"
+                self._client, self._folder = client, folder
+                self._driver = _driver_version(gpu["driver"])
+                self._bus = gpu["bus"]
+                self._comparer = compile_comparer(chosen.target, self._cache, folder)
+                return self._measured()
+
+    def _measured(self) -> Outcome:
+        outcome = Outcome(self._gpu, self._target)
+        self._progress("finding the problems", 0, 1)
+        wanted = problems(self._checked, replace(self._options, target=self._target), self._target)
+        outcome.calls = {problem.key: problem.calls for problem in wanted}
+        registry = Registry(self._cache, self._fields())
+        missing = [p for p in wanted if self._settings.again or registry.stored(p.key) is None]
+        waiting = list(wanted)
+        variants = self._settings.mode != "off"
+        try:
+            with Supply(missing, self._target, self._cache, self._folder, variants=variants) as supply:
+                while waiting:
+                    problem = waiting[0]
+                    self._progress(problem.key, len(wanted) - len(waiting), len(wanted))
+                    if problem in missing and self._left <= 0:
+                        outcome.left.append(problem.key)
+                    else:
+                        self._one(registry, supply, problem, len(waiting), outcome)
+                    waiting.pop(0)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            outcome.left += [problem.key for problem in waiting]
+        outcome.tuned, outcome.found = registry.tuned, registry.found
+        outcome.restarts = self._client.starts - 1
+        outcome.seconds = time.monotonic() - self._begun
+        return outcome
+
+    def _one(self, registry: Registry, supply: Supply, problem: Problem, waiting: int, outcome: Outcome) -> None:
+        try:
+            block = registry.find_or_register(
+                problem.key, lambda: self._tuned(supply, problem, waiting), again=self._settings.again
+            )
+        except TimeoutError:
+            outcome.left.append(problem.key)
+        except Refused as refused:
+            outcome.refused[problem.key] = str(refused)
+        else:
+            outcome.blocks.append(block)
+
+    def _tuned(self, supply: Supply, problem: Problem, waiting: int) -> Block:
+        """Measure a problem. Refused, or TimeoutError if the budget ends first."""
+        supplied = supply.get(problem, max(0.0, self._left))
+        if supplied is None:
+            raise Refused("no kernel computes it")
+        lock = self._cache.claim("tuning_gpu", (self._bus,))
+        with lock, lock:
+            if not lock.take(max(0.0, self._left)):
+                raise TimeoutError
+            trials, default, libraries = self._trials(supply, supplied)
+            share = max(_SHORTEST, min(_LONGEST, _SHARE * self._left / waiting))
+            opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx)
+            judged = judge(self._client, opening, trials, share)
+        return self._block(problem, judged, default, libraries)
+
+    def _trials(self, supply: Supply, supplied: Supplied) -> tuple[list[Trial], Choice, str]:
+        """All candidates, the choice of a build without a lock, and the versions of the libraries."""
+        own = list(supplied.own)
+        if supplied.library is None:
+            return own, own[0].choice, ""
+        limit = self._settings.limit
+        self._client.start()
+        answer = self._client.ask(
+            "algorithms", path=str(supplied.library.path), limit=limit, deterministic=self._settings.deterministic
+        )
+        if answer.get("refused"):
+            return own, own[0].choice, ""
+        provider = supplied.library.choice.provider
+        found = [Choice(provider, text, workspace) for text, workspace in answer["ways"]]
+        default = Choice(provider, *answer["default"])
+        if self._settings.mode == "off":
+            found, own = [], []
+        trials = []
+        for choice in dict.fromkeys((default, *found)):
+            if choice == default or allowed(choice, limit):
+                made = recipe(supplied.problem.node, self._target, True, choice)
+                assert made is not None, "a library computes it"
+                trials.append(Trial(choice, supply.write(made, ())))
+        return [*trials, *own], default, f"{provider} {answer['version']}"
+
+    def _block(self, problem: Problem, judged: Judged, default: Choice, libraries: str) -> Block:
+        ways = ranked(judged.times, default, self._settings.limit)
+        if not ways:
+            why = "; ".join(judged.rejected) or "no way needs so little workspace"
+            raise Refused(why)
+        before = self._earlier.get(problem.key, self._gpu)
+        if before is not None and settled(before.ways, ways):
+            return before
+        seconds = {way.choice: way for way in judged.times}
+        winner = ways[0].choice
+        versions = [*([libraries] if libraries else []), f"driver {self._driver}", f"dslc {VERSION}"]
+        return Block(
+            problem.key, self._gpu, ways, seconds.get(default), judged.spreads[winner], judged.errors[winner],
+            tuple(judged.rejected), ", ".join(versions),
+        )  # fmt: skip
+
+    def _fields(self) -> tuple[str, ...]:
+        """Everything that a measured block depends on besides the problem."""
+        settings = self._settings
+        return (
+            VERSION, sources_digest(), self._gpu, self._driver, _library_versions(), settings.mode,
+            str(settings.limit), str(settings.deterministic), str(self._options.provider == "vendor"),
+        )  # fmt: skip
+
+
+def _capability(target: str) -> tuple[int, int]:
+    """(9, 0) of ``sm_90``."""
+    return int(target[3:-1]), int(target[-1])
+
+
+def _driver_version(number: int) -> str:
+    """The version of the kernel driver, ``580.159.03``; else the CUDA version that it supports, ``13.0``."""
+    with suppress(OSError):
+        return _HOST_DRIVER.read_text(encoding="ascii").strip()
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _library_versions() -> str:
+    """The versions of the packages of NVIDIA's libraries here."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for package in ("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"):
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} none")
+    return ", ".join(found)

@@ -1,0 +1,161 @@
+"""Candidates for ``y = 2 x`` whose kernels are right, slow, or bad in one way each, for the fake GPU of a worker.
+
+``python -m tuning.planted`` is a worker of ``dslc tune`` on a fake GPU that knows these kernels, and any other one:
+those do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fake_gpu.fake_driver import FakeDriver, fake_cubin
+
+COUNT = 3000  # elements
+#: The command of the worker, for a process that finds tests/support.
+WORKER = (sys.executable, "-m", "tuning.planted")
+
+
+def _good(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    driver.array(y, "f4", COUNT)[...] = 2 * driver.array(x, "f4", COUNT)
+
+
+def _slow(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    _good(driver, grid, block, x, y)
+    driver.clock += 9
+
+
+def _wrong(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    driver.array(y, "f4", COUNT)[...] = 2.02 * driver.array(x, "f4", COUNT)
+
+
+def _one_wrong(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    _good(driver, grid, block, x, y)
+    driver.array(y, "f4", COUNT)[-1] += 0.05
+
+
+def _unwritten(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    driver.array(y, "f4", COUNT)[:-1] = 2 * driver.array(x, "f4", COUNT)[:-1]
+
+
+def _beyond(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    driver.array(y, "f4", COUNT + 1)[:-1] = 2 * driver.array(x, "f4", COUNT)
+    driver.array(y, "f4", COUNT + 1)[-1] = 1.0
+
+
+def _before(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    _good(driver, grid, block, x, y)
+    driver.array(x - 4, "f4", 1)[...] = 1.0
+
+
+def _crash(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _lost(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    driver.dead = 700
+
+
+def _hang(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    time.sleep(3600)
+
+
+#: One way to be bad each, and a text in the reason.
+BAD: dict[str, tuple[Callable[..., None], str]] = {
+    "wrong": (_wrong, "wrong result"),
+    "one_wrong": (_one_wrong, "wrong result"),
+    "unwritten": (_unwritten, "not written"),
+    "beyond": (_beyond, "after the end of result 0"),
+    "before": (_before, "before input 0"),
+    "crash": (_crash, "SIGSEGV"),
+    "lost": (_lost, "the GPU is lost"),
+    "hang": (_hang, "did not end within"),
+}
+KERNELS: dict[str, Callable[..., None]] = {"good": _good, "slow": _slow, **{n: do for n, (do, _) in BAD.items()}}
+
+
+def container(symbol: str) -> bytes:
+    """The candidate that runs one of the kernels."""
+    from dslc.runtime.artifact.container import Blob
+    from dslc.runtime.artifact.instructions import Kernel
+    from dslc.runtime.artifact.plan import Buffer, Plan, Port
+    from dslc.tune.candidate import Operand, pack_candidate
+
+    buffers = (Buffer("io", 256, "f32", (COUNT,)), Buffer("io", 65536, "f32", (COUNT,)))
+    call = Kernel(f"{symbol}.cubin", symbol, (1, 1, 1), (32, 1, 1), 0, (("in", 0), ("out", 1)), 0, 0)
+    plan = Plan(
+        buffers, (Port("x", "data", 0),), (Port("y", "result", 1),), (), (), (call,), ("planted",)
+    )  # fmt: skip
+    code = Blob(f"{symbol}.cubin", "cubin", fake_cubin(90, symbol))
+    return pack_candidate(plan, (Operand(0, 0, False),), [code])
+
+
+def compare(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, *, dtype: str) -> None:
+    """The meaning of ``compare.cu``."""
+    import numpy as np
+
+    found = driver.array(parts, "f8", (grid[0], 4))
+    found[...] = 0
+    if dtype == "bf16":
+        bits = [driver.array(at, "u2", count).astype(np.uint32) << 16 for at in (x, r)]
+        a, b = (each.view(np.float32).astype(np.float64) for each in bits)
+    else:
+        a, b = (driver.array(at, np.dtype(dtype), count).astype(np.float64) for at in (x, r))
+    both = np.isfinite(a) & np.isfinite(b)
+    apart = np.abs(a[both] - b[both])
+    strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    found[0] = [apart.max(initial=0), (apart**2).sum(), (b[both] ** 2).sum(), strange.sum()]
+
+
+def _comparers() -> dict[str, Callable[..., None]]:
+    from functools import partial
+
+    from dslc.compiler.codegen.cuda.compare import Compare
+    from dslc.compiler.codegen.launch import Launch
+    from dslc.compiler.ir.types import DType
+
+    numpy_names = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "bf16", "i64": "i8", "i32": "i4", "i16": "i2",
+                   "i8": "i1", "u8": "u1"}  # fmt: skip
+    return {
+        Launch(Compare(DType(name)), (), ()).symbol: partial(compare, dtype=code) for name, code in numpy_names.items()
+    }
+
+
+class _Known(dict[str, Callable[..., None]]):
+    """Kernels; one that nobody knows does nothing."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> Callable[..., None]:
+        def nothing(driver: FakeDriver, grid: Any, block: Any) -> None:
+            pass
+
+        return nothing
+
+
+def main() -> None:
+    from dslc.runtime.cuda import device as devices
+    from dslc.runtime.cuda.driver import Driver
+    from dslc.tune import worker
+
+    comparers = _comparers()
+    fake = FakeDriver(total=int(os.environ.get("DSLC_TEST_GPU_BYTES", 1 << 30)))
+    fake.kernels = _Known({**KERNELS, **comparers})
+    fake.parameters = dict.fromkeys(comparers, 4)
+
+    def load() -> Driver:
+        driver = Driver(fake, patience=60)
+        driver.init()
+        return driver
+
+    devices.load_driver = load
+    worker.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""The rules of choosing: the margin, the ties, the limit, and what keeps its text."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from dslc.compiler.ir.choice import Choice, Measured
+from dslc.tune.rules import KEPT, MARGIN, TIE, ranked, settled
+
+DEFAULT = Choice("cudnn", "eng1", 1000)
+
+
+def way(algorithm: str, seconds: float, workspace: int = 0, provider: str = "cudnn") -> Measured:
+    return Measured(Choice(provider, algorithm, workspace), seconds)
+
+
+def winner(*ways: Measured, default: Choice | None = DEFAULT, limit: int | None = None) -> str:
+    return ranked(ways, default, limit)[0].choice.algorithm
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wins"), [(100.0, "eng1"), (98.0, "eng1"), (97.2, "eng1"), (96.9, "a"), (50.0, "a")]
+)
+def test_another_way_needs_the_margin(seconds: float, wins: str) -> None:
+    assert winner(Measured(DEFAULT, 100.0), way("a", seconds)) == wins
+
+
+def test_of_equally_fast_ones_the_smaller_workspace_wins_then_the_text() -> None:
+    assert winner(way("a", 50.0, 64), way("b", 50.4, 32), way("c", 50.6, 0)) == "b"
+    assert winner(way("b", 50.0, 64), way("a", 50.4, 64)) == "a"
+
+
+def test_the_default_counts_only_if_it_was_accepted() -> None:
+    assert winner(way("a", 100.0), way("b", 99.9, 8)) == "a"
+    assert winner(way("a", 100.0), default=None) == "a"
+
+
+def test_both_directions_of_the_limit() -> None:
+    """A way with more workspace wins if there is no limit, and only then: an inverted limit fails here."""
+    ways = [Measured(DEFAULT, 100.0), way("large", 50.0, 1 << 20), way("small", 80.0, 1 << 10)]
+    assert winner(*ways, limit=None) == "large"
+    assert winner(*ways, limit=1 << 20) == "large"
+    assert winner(*ways, limit=(1 << 20) - 1) == "small"
+    assert winner(*ways, limit=1 << 10) == "small"
+    assert winner(*ways, limit=1000) == "eng1"
+    assert ranked(ways, DEFAULT, 0) == ()
+    for limit in (0, 1000, 1 << 10, 1 << 20):
+        assert all(kept.choice.workspace <= limit for kept in ranked(ways, DEFAULT, limit))
+
+
+def test_kept_are_the_winner_the_frontier_and_the_best_own_way() -> None:
+    ways = [
+        way("fast", 10.0, 900),
+        way("worse", 11.0, 900),
+        way("lean", 12.0, 100),
+        way("leaner", 13.0, 100),
+        way("least", 20.0, 0),
+        way("slow own", 40.0, 0, "own"),
+        way("", 30.0, 0, "own"),
+    ]
+    assert [w.choice.algorithm for w in ranked(ways, None, None)] == ["fast", "lean", "least", ""]
+
+
+def test_the_order_of_measuring_changes_nothing() -> None:
+    ways = [way("a", 50.0, 64), way("b", 50.2, 64), way("c", 50.2, 8), Measured(DEFAULT, 52.0), way("d", 49.9, 64)]
+    found = {ranked(order, DEFAULT, None) for order in itertools.permutations(ways)}
+    assert len(found) == 1
+
+
+def test_noise_below_the_margins_changes_no_winner() -> None:
+    """Two tunings of one GPU agree unless times differ by more than half of a margin."""
+    rng = random.Random(7)
+    for _ in range(300):
+        base = [Measured(DEFAULT, 100.0), way("a", rng.uniform(80, 96), 64), way("b", rng.uniform(99, 140))]
+        again = [Measured(w.choice, w.seconds * rng.uniform(1 - TIE / 4, 1 + TIE / 4)) for w in base]
+        assert winner(*base) == winner(*again)
+    assert TIE < MARGIN < KEPT
+
+
+def test_a_block_keeps_its_text_if_a_new_measurement_says_the_same() -> None:
+    old = (way("a", 50.0), way("b", 60.0))
+    assert settled(old, (way("a", 52.0), way("b", 58.0)))
+    assert settled(old, (way("a", 50.0), way("c", 58.0)))
+    assert not settled(old, (way("b", 50.0), way("a", 50.0)))
+    assert not settled(old, (way("a", 53.0), way("b", 60.0)))
+    assert not settled(old, (way("a", 50.0), way("b", 64.0)))
+    assert not settled((), old)
