@@ -1,8 +1,9 @@
-"""A line on the terminal that names what is being compiled; silent if stderr is not a terminal."""
+"""A line on the terminal that names what is being compiled or measured; silent if stderr is not a terminal."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -11,6 +12,7 @@ from dslc.base.visible import one_line
 from dslc.cli.output import settings
 
 _WIDTH: Final = 60
+_WIDE: Final = 79
 _BAR: Final = 30  # characters of the bar
 
 
@@ -39,4 +41,26 @@ def build_progress() -> Iterator[Callable[[str, int, int], None] | None]:
         yield show
     finally:
         stream.write(f"\r{' ' * _WIDTH}\r")
+        stream.flush()
+
+
+@contextmanager
+def tune_progress(budget: float) -> Iterator[Callable[[str, int, int], None] | None]:
+    """As ``build_progress``, for a tuning of ``budget`` seconds: a bar of its problems, and the seconds left."""
+    stream = sys.stderr
+    if settings().json or not stream.isatty():
+        yield None
+        return
+    begun = time.monotonic()
+
+    def show(what: str, done: int, total: int) -> None:
+        left = max(0.0, budget - (time.monotonic() - begun))
+        text = f"tuning {_bar(done, total)} {done}/{total}, {left:.0f} s left  {one_line(what)}"
+        stream.write(f"\r{text[:_WIDE].ljust(_WIDE)}")
+        stream.flush()
+
+    try:
+        yield show
+    finally:
+        stream.write(f"\r{' ' * _WIDE}\r")
         stream.flush()

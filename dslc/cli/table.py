@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "ops": Entry("Write", "ops", "List the language's functions, or print the page of one."),
     "build": Entry("Build", "build", "Compile a model into an artifact that Python can import."),
     "verify": Entry("Build", "verify", "Verify an artifact's digests, structure and plans."),
+    "tune": Entry("Build", "tune", "Measure on a GPU how each part of a model is computed best."),
     "warm": Entry("Build", "warm", "Let cuBLASLt and cuDNN choose for this GPU; store the choices."),
     "lock": Entry("Build", "lock", "Show, check or compare the measurements in dslc.lock."),
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml; build it first if needed."),

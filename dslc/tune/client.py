@@ -36,14 +36,14 @@ class Refused(Exception):
 
 
 class Client:
-    """``command``: of the worker. ``hello``: the first request, sent to every worker that is started; ``gpu`` is its
-    answer. ``patience``: seconds for one request. ``starts`` counts workers.
+    """``command``: of the worker, by default ``WORKER``. ``hello``: the first request, sent to every worker that is
+    started; ``gpu`` is its answer. ``patience``: seconds for one request. ``starts`` counts workers.
 
     ``with client: ...`` ends the worker. Nothing is started before the first request.
     """
 
-    def __init__(self, hello: dict[str, Any], command: Sequence[str] = WORKER, patience: float = PATIENCE) -> None:
-        self._hello, self._command, self.patience = hello, command, patience
+    def __init__(self, hello: dict[str, Any], command: Sequence[str] = (), patience: float = PATIENCE) -> None:
+        self._hello, self._command, self.patience = hello, command or WORKER, patience
         self._child: Child | None = None
         self._buffer = bytearray()
         self._answers: list[dict[str, Any]] = []

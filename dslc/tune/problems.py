@@ -14,13 +14,12 @@ from dslc.compiler.check.model import Checked
 from dslc.compiler.cost import Machine, machine_of, seconds
 from dslc.compiler.ir.choice import key_of
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.lock.choices import RARE
 from dslc.compiler.options import Options, entry_sizes
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.runner import pass_name
 from dslc.compiler.pipeline import compile_entry
 
-#: Entries that run once per session or epoch: their time does not matter.
-_RARE: Final = frozenset({"init", "eval_finish"})
 #: The op of a contraction with a fused epilogue.
 _FUSED: Final = "contraction"
 
@@ -58,7 +57,7 @@ def problems(checked: Checked, options: Options, target: str) -> list[Problem]:
 
 def _nodes(checked: Checked, options: Options, target: str) -> Iterator[Node]:
     for entry, sizes in entry_sizes(checked, options):
-        if entry not in _RARE:
+        if entry not in RARE:
             program, _ = compile_entry(checked, entry, sizes, options, target=target, after=pass_name(select))
             yield from (node for node in program.graph.nodes if not node.op.view)
 

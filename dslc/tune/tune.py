@@ -37,6 +37,7 @@ from dslc.tune.supply import Supplied, Supply, compile_comparer
 _LONGEST: Final = 2.0
 _SHORTEST: Final = 0.05
 _SHARE: Final = 0.5  # part of a problem's share of the budget that its rounds may take; the rest is for checks
+_SHOWN: Final = 2  # reasons, if all ways were rejected
 _HOST_DRIVER: Final = Path("/sys/module/nvidia/version")
 
 Progress = Callable[[str, int, int], None]
@@ -198,8 +199,7 @@ class _Tune:
     def _block(self, problem: Problem, judged: Judged, default: Choice, libraries: str) -> Block:
         ways = ranked(judged.times, default, self._settings.limit)
         if not ways:
-            why = "; ".join(judged.rejected) or "no way needs so little workspace"
-            raise Refused(why)
+            raise Refused("; ".join(judged.rejected[:_SHOWN]) or "no way needs so little workspace")
         before = self._earlier.get(problem.key, self._gpu)
         if before is not None and settled(before.ways, ways):
             return before

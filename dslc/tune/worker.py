@@ -24,9 +24,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dslc.base.errors import DslcError, OutOfMemory
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.targets import capability_of
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries.libraries import Libraries
@@ -34,6 +35,9 @@ from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.bench import Bench, Refusal
 from dslc.tune.candidate import Candidate, read_candidate
+
+_ALIGNED: Final = 4096  # the address for which libraries are asked: operands lie at multiples of 512
+_WORKSPACES: Final = 4  # workspaces that fit into the free memory, if a way may need any
 
 
 class Worker:
@@ -44,7 +48,6 @@ class Worker:
         self._bench: Bench | None = None
         self._device: Any = None
         self._comparers: dict[str, _Comparers] = {}
-        self._opened: dict[str, Any] = {}  # libraries
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request."""
@@ -87,10 +90,15 @@ class Worker:
         return {}
 
     def do_algorithms(self, path: str, limit: int | None, deterministic: bool) -> dict[str, Any]:
-        from dslc.tune.algorithms import algorithms
-
-        with self._device:
-            return algorithms(self._device, self._opened, self._owned.noted, _read(path).plan, limit, deterministic)
+        plan = _read(path).plan
+        [call] = plan.instructions
+        assert isinstance(call, Gemm | GraphOp), "a library computes it"
+        with self._device as device:
+            most = device.pool.available() // _WORKSPACES if limit is None else limit
+            asked = (call, plan.buffers, lambda index: _ALIGNED)
+            ways = self._libraries.candidates(*asked, most, deterministic)
+            default = self._libraries.default(*asked)
+        return {"default": default, "ways": ways, "version": self._libraries.versions[call.provider]}
 
     def do_check(self, name: str, path: str) -> dict[str, Any]:
         assert self._bench is not None, "no problem is open"

@@ -2,6 +2,8 @@
 
 ``python -m tuning.planted`` is a worker of ``dslc tune`` on a fake GPU that knows these kernels, and any other one:
 those do nothing.
+With DSLC_TEST_BLIND it finds every result equal to the reference, because kernels that do nothing give none; with
+DSLC_TEST_LIBRARIES it has fake libraries.
 """
 
 from __future__ import annotations
@@ -111,6 +113,10 @@ def compare(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: in
     found[0] = [apart.max(initial=0), (apart**2).sum(), (b[both] ** 2).sum(), strange.sum()]
 
 
+def _blind(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int) -> None:
+    driver.array(parts, "f8", (grid[0], 4))[...] = (0, 0, 1, 0)
+
+
 def _comparers() -> dict[str, Callable[..., None]]:
     from functools import partial
 
@@ -144,6 +150,8 @@ def main() -> None:
     from dslc.tune import worker
 
     comparers = _comparers()
+    if "DSLC_TEST_BLIND" in os.environ:
+        comparers = dict.fromkeys(comparers, _blind)
     fake = FakeDriver(total=int(os.environ.get("DSLC_TEST_GPU_BYTES", 1 << 30)))
     fake.kernels = _Known({**KERNELS, **comparers})
     fake.parameters = dict.fromkeys(comparers, 4)
@@ -154,6 +162,14 @@ def main() -> None:
         return driver
 
     devices.load_driver = load
+    if "DSLC_TEST_LIBRARIES" in os.environ:
+        from fake_gpu.fake_libraries import FakeCublasLt, FakeCudnn
+
+        from dslc.runtime.cuda.libraries import cublaslt, cudnn
+
+        lt, dnn = FakeCublasLt(fake), FakeCudnn(fake)
+        cublaslt.load_cublaslt = lambda: lt
+        cudnn.load_cudnn = lambda: dnn
     worker.main()
 
 

@@ -1,0 +1,163 @@
+"""``dslc tune``"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dslc.base.errors import EXIT_OK, EXIT_SIGINT
+from dslc.base.visible import one_line
+from dslc.cli.app import Command
+from dslc.cli.options import PRECISION_HELP, byte_count, define_option, size_option
+from dslc.cli.output import emit, table
+from dslc.cli.progress import tune_progress
+from dslc.tune.settings import MODES, Settings
+
+if TYPE_CHECKING:
+    from dslc.compiler.lock.model import Block
+    from dslc.tune.tune import Outcome
+
+_SECONDS: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(s|m|min)?", re.ASCII)
+_SHOWN: Final = 12  # rows
+
+
+@click.command(cls=Command)
+@click.argument("model", metavar="[FILE[:MODEL]]", required=False)
+@click.option("--device", default="gpu", metavar="NAME", help="gpu, or gpu:1 for the second one.")
+@click.option("--mode", type=click.Choice(MODES), default="limited", help="Which ways to measure; default: limited.")
+@click.option("--workspace-limit", default="32MiB", metavar="SIZE", help="Workspace in limited mode; default: 32MiB.")
+@click.option(
+    "--deterministic/--nondeterministic", default=True, help="Only ways that give the same bits each time; the default."
+)
+@click.option("--budget", default="120s", metavar="TIME", help="Time to use, such as 120s or 5min; default: 120s.")
+@click.option("--again", is_flag=True, help="Measure what was measured before, too.")
+@click.option("--providers", metavar="NAME", help="As in `dslc build`.")
+@click.option("--precision", metavar="NAME", help=PRECISION_HELP)
+@define_option
+@size_option
+def command(
+    model: str | None,
+    device: str,
+    mode: str,
+    workspace_limit: str,
+    deterministic: bool,
+    budget: str,
+    again: bool,
+    providers: str | None,
+    precision: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> int:
+    """Measure on a GPU how each part of a model is computed best.
+
+    Checks and times several ways for each distinct problem of the model, those that take the most time first, and
+    writes the best ones to dslc.lock, next to dslc.yaml or FILE; `dslc build` obeys it. A way must give the right
+    result, stay within its memory, and be 3 % faster than the default. Ctrl-C, or the end of the budget, keeps what was
+    measured by then: the next run goes on with the rest. Modes: off (the default way alone), limited (ways with little
+    workspace), fastest (any workspace).
+    """
+    from dslc.base.cache import Cache
+    from dslc.cli.compile import options_of
+    from dslc.cli.requests import requested
+    from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
+    from dslc.compiler.lock.model import Lock
+    from dslc.runtime.cuda.device import index_of
+    from dslc.tune.tune import tune
+
+    request = requested(model, target=None, precision=precision, defines=defines, size=size)
+    chosen = {} if providers is None else {"providers": providers}
+    options = options_of({**request.build, **chosen})
+    settings = Settings(
+        mode, _bytes(workspace_limit), deterministic, _seconds(budget), again, index_of(device)
+    )  # fmt: skip
+    path = request.folder / FILE
+    earlier = Lock() if find_lock(request.folder) is None else read_lock(path)
+    with tune_progress(settings.budget) as progress:
+        outcome = tune(request.checked, options, settings, Cache.open(), earlier=earlier, progress=progress)
+    lock = earlier.merged(outcome.blocks)
+    if lock != earlier:
+        write_lock(path, lock)
+    emit(_data(path, outcome), _text(path, outcome, lock != earlier))
+    return EXIT_SIGINT if outcome.interrupted else EXIT_OK
+
+
+def _bytes(text: str) -> int:
+    size = byte_count(text)
+    if size is None and text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    if size is None:
+        raise click.BadParameter(f"{text!r} is not a size, for example 32MiB", param_hint="--workspace-limit")
+    return size
+
+
+def _seconds(text: str) -> float:
+    match = _SECONDS.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise click.BadParameter(f"{text!r} is not a time, for example 120s or 5min", param_hint="--budget")
+    return float(match[1]) * (1 if match[2] in (None, "s") else 60)
+
+
+def _data(path: Path, outcome: Outcome) -> dict[str, Any]:
+    before, after = outcome.gain
+    return {
+        "path": str(path),
+        "gpu": outcome.gpu,
+        "problems": len(outcome.calls),
+        "measured": outcome.tuned,
+        "found": outcome.found,
+        "left": outcome.left,
+        "refused": outcome.refused,
+        "rejected": {block.key: list(block.rejected) for block in outcome.blocks if block.rejected},
+        "seconds": outcome.seconds,
+        "interrupted": outcome.interrupted,
+        "step": {"default": before, "tuned": after},
+        "gains": [
+            {"key": block.key, "calls": outcome.calls[block.key], "gain": block.gain, "way": str(block.ways[0].choice)}
+            for block in _gaining(outcome)
+        ],
+    }
+
+
+def _gaining(outcome: Outcome) -> list[Block]:
+    """The blocks whose winner is not the default, those first that save the most time."""
+    found = [block for block in outcome.blocks if block.default is not None and block.ways[0] != block.default]
+    return sorted(found, key=lambda block: (-_saved(block, outcome), block.key))
+
+
+def _saved(block: Block, outcome: Outcome) -> float:
+    return 0.0 if block.default is None else outcome.calls[block.key] * (block.default.seconds - block.ways[0].seconds)
+
+
+def _text(path: Path, outcome: Outcome, changed: bool) -> str:
+    from dslc.base.words import time_text
+
+    before, after = outcome.gain
+    gaining = _gaining(outcome)
+    rows = [
+        (one_line(block.key)[:70], f"{outcome.calls[block.key]:,}", time_text(block.default.seconds),
+         time_text(block.ways[0].seconds), one_line(str(block.ways[0].choice)))
+        for block in gaining[:_SHOWN] if block.default is not None
+    ]  # fmt: skip
+    lines = [table(("problem", "calls", "default", "best", "way"), rows, (1, 2, 3))] if rows else []
+    if len(gaining) > len(rows):
+        lines.append(f"and {len(gaining) - len(rows)} more")
+    rejected = sum(len(block.rejected) for block in outcome.blocks)
+    if rejected:
+        lines.append(f"{rejected:,} wrong or failing ways were rejected; {one_line(str(path))} lists them")
+    lines += [one_line(f"not measured: {key}: {why}") for key, why in outcome.refused.items()]
+    if outcome.left:
+        why = "interrupted" if outcome.interrupted else "the time is up"
+        lines.append(f"{why}: {len(outcome.left):,} problems keep the default; `dslc tune` again measures them")
+    if after:
+        lines.append(
+            f"all calls by themselves: {time_text(before)} by default, {time_text(after)} tuned ({before / after:.3f}x)"
+        )
+    wrote = "wrote" if changed else "unchanged:"
+    return "\n".join([
+        *lines,
+        one_line(f"{len(outcome.calls):,} problems on {outcome.gpu}: {outcome.tuned:,} measured, {outcome.found:,} "
+                 f"found, in {outcome.seconds:.1f} s; {wrote} {path}"),
+    ])  # fmt: skip

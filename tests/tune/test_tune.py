@@ -1,0 +1,211 @@
+"""A model tuned on a fake GPU: each problem once, those of the most time first; the budget, resuming, interrupts."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import with_support
+from tuning import planted
+
+from dslc.base.cache import Cache
+from dslc.cli.app import run
+from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.ir.choice import key_of
+from dslc.compiler.lock.find import read_lock
+from dslc.compiler.lock.model import Lock
+from dslc.compiler.lock.text import format_lock
+from dslc.compiler.options import Options, entry_sizes
+from dslc.compiler.pipeline import compile_entry
+from dslc.tune import client
+from dslc.tune.client import Client
+from dslc.tune.problems import problems
+from dslc.tune.settings import Settings
+from dslc.tune.tune import Outcome, tune
+
+TEXT = """nn 1
+dim B in 1..64 = 32
+
+model Two(x: [B, 256]) -> [B, 64] {
+  return x |> linear(512) |> relu |> linear(64)
+}
+"""
+OPTIONS = Options(target="sm_90", sizes={"predict": {"B": (32,)}})
+VENDOR = Options(target="sm_90", provider="vendor", precision="bf16", sizes={"predict": {"B": (32,)}})
+
+
+@pytest.fixture(autouse=True)
+def _worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", with_support()["PYTHONPATH"])
+    monkeypatch.setenv("DSLC_TEST_BLIND", "1")
+    monkeypatch.setenv("DSLC_TEST_LIBRARIES", "1")
+    monkeypatch.setattr(client, "WORKER", planted.WORKER)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "two.nn"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def checked(file: Path) -> Checked:
+    return check_file(str(file))
+
+
+def tuned(checked: Checked, cache: Path, options: Options = OPTIONS, **settings: Any) -> Outcome:
+    return tune(checked, options, Settings(**{"budget": 100.0, **settings}), Cache(cache))
+
+
+def test_the_problems_are_the_nodes_of_the_entries(checked: Checked) -> None:
+    found = problems(checked, OPTIONS, "sm_90")
+    nodes = [
+        key_of(node)
+        for entry, sizes in entry_sizes(checked, OPTIONS)
+        if entry != "init"
+        for node in compile_entry(checked, entry, sizes, OPTIONS)[0].graph.nodes
+        if not node.op.view
+    ]
+    assert {p.key for p in found} == {*nodes} and sum(p.calls for p in found) == len(nodes)
+    assert [p.weight for p in found] == sorted((p.weight for p in found), reverse=True)
+
+
+def test_a_build_with_libraries_has_the_fused_contractions_too(checked: Checked) -> None:
+    found = problems(checked, replace(VENDOR, precision="f32"), "sm_90")
+    fused = [p for p in found if p.node.op.name == "contraction"]
+    assert fused and not any(p.vendor for p in fused)
+    assert {p.key for p in fused} <= {p.key for p in problems(checked, OPTIONS, "sm_90")}
+
+
+def test_each_problem_is_measured_once_then_found(checked: Checked, tmp_path: Path) -> None:
+    first = tuned(checked, tmp_path / "cache")
+    wanted = {p.key for p in problems(checked, OPTIONS, "sm_90")}
+    assert {block.key for block in first.blocks} == wanted and first.tuned == len(wanted) and not first.refused
+    second = tuned(checked, tmp_path / "cache")
+    assert (second.tuned, second.found) == (0, len(wanted))
+    assert format_lock(Lock.of(second.blocks)) == format_lock(Lock.of(first.blocks))
+
+
+@pytest.mark.slow
+def test_libraries_and_own_variants_are_candidates(checked: Checked, tmp_path: Path) -> None:
+    found = tuned(checked, tmp_path / "cache", VENDOR)
+    assert not found.refused
+    products = [block for block in found.blocks if block.key.startswith("matmul")]
+    assert products and all(block.default is not None for block in products)
+    assert {block.default.choice.provider for block in products if block.default} == {"cublaslt"}
+    assert all("cublaslt" in block.versions for block in products)
+    assert all(any(way.choice.provider == "own" for way in block.ways) for block in products)
+
+
+@pytest.mark.slow
+def test_off_measures_the_defaults_alone(checked: Checked, tmp_path: Path) -> None:
+    found = tuned(checked, tmp_path / "cache", VENDOR, mode="off", workspace_limit=1 << 30)
+    assert found.blocks and all(block.ways == (block.default,) for block in found.blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "limit"), [("limited", 0), ("limited", 1 << 20), ("fastest", 0)])
+def test_both_directions_of_the_limit(mode: str, limit: int, checked: Checked, tmp_path: Path) -> None:
+    found = tuned(checked, tmp_path / "cache", VENDOR, mode=mode, workspace_limit=limit)
+    needs = [way.choice.workspace for block in found.blocks for way in block.ways]
+    assert found.blocks
+    if mode == "limited":
+        assert max(needs) <= limit
+    else:
+        all_ways = tuned(checked, tmp_path / "other", VENDOR, mode="limited", workspace_limit=1 << 40)
+        assert {b.key for b in all_ways.blocks} == {b.key for b in found.blocks}
+
+
+def test_the_budget_leaves_what_it_does_not_reach(checked: Checked, tmp_path: Path) -> None:
+    found = tuned(checked, tmp_path / "cache", budget=0.01)
+    assert not found.blocks and {*found.left} == {p.key for p in problems(checked, OPTIONS, "sm_90")}
+
+
+def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(checked: Checked, tmp_path: Path) -> None:
+    def interrupt(what: str, done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    cache = Cache(tmp_path / "cache")
+    first = tune(checked, OPTIONS, Settings(), cache, progress=interrupt)
+    assert first.interrupted and len(first.blocks) == 1 and first.left
+    second = tune(checked, OPTIONS, Settings(), cache)
+    assert second.found == 1 and second.tuned == len(first.left) and not second.left
+
+
+@pytest.mark.slow
+def test_two_at_a_time_measure_each_problem_once(checked: Checked, tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(tuned(checked, tmp_path / "cache"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    count = len(problems(checked, OPTIONS, "sm_90"))
+    assert sum(o.tuned for o in outcomes) == count and sum(o.found for o in outcomes) == count
+
+
+@pytest.mark.slow
+def test_nothing_is_left_on_the_disk_and_no_process(
+    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    made: list[Client] = []
+
+    def make(hello: dict[str, Any]) -> Client:
+        made.append(Client(hello))
+        return made[-1]
+
+    tune(checked, OPTIONS, Settings(), Cache(None), client=make)
+    assert not [*tmp_path.glob("dslc-tune-*")] and not made[0].running
+
+
+@pytest.mark.slow
+def test_a_gpu_that_another_process_measures_on_is_waited_for(checked: Checked, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    claim = cache.claim("tuning_gpu", ("0000:01:00.0",))
+    with claim, claim:
+        assert claim.take()
+        found = tune(checked, OPTIONS, Settings(budget=6.0), Cache(tmp_path / "cache"))
+    assert not found.blocks and found.left
+
+
+def cli(*args: str) -> int:
+    return run(["tune", *args])
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_lock_that_a_build_obeys(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(str(file), "--size", "B=32") == 0
+    said = capsys.readouterr().out
+    assert "problems on Fake GPU, 132 SMs, sm_90" in said and "dslc.lock" in said
+    lock = read_lock(file.parent / "dslc.lock")
+    assert lock.blocks
+    assert run(["build", str(file), "--target", "sm_90", "--size", "B=32", "--locked", "-o", str(file.parent)]) == 0
+    before = (file.parent / "dslc.lock").read_bytes()
+    assert cli(str(file), "--size", "B=32") == 0
+    assert (file.parent / "dslc.lock").read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [["--budget", "soon"], ["--workspace-limit", "much"], ["--mode", "best"]])
+def test_wrong_options_are_usage_errors(wrong: list[str], file: Path) -> None:
+    assert cli(str(file), *wrong) == 2
+
+
+def test_without_a_gpu_it_says_so(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "WORKER", _no_gpu())
+    assert cli(str(file)) == 4
+    assert "R201" in capsys.readouterr().err
+
+
+def _no_gpu() -> tuple[str, ...]:
+    import sys
+
+    return (sys.executable, "-P", "-m", "dslc.tune.worker")
