@@ -36,6 +36,7 @@ _ALIGNMENTS_NEEDED: Final = (16, 17, 18, 19)  # cublasLtMatmulAlgoCapAttributes_
 #: output's type nor by atomics; or they are added in place, in the order in which they are ready.
 _IN_COMPUTE_TYPE, _IN_PLACE = 2, 1
 #: The parameters of an algorithm in the order of its text: name, cublasLtMatmulAlgoConfigAttributes_t, C type.
+#: ``splitk`` is -1 for algorithms that choose the number of parts by themselves.
 _CONFIGURATION: Final[tuple[tuple[str, int, Any], ...]] = (
     ("id", 0, ctypes.c_int32),
     ("tile", 1, ctypes.c_uint32),
@@ -47,7 +48,7 @@ _CONFIGURATION: Final[tuple[tuple[str, int, Any], ...]] = (
     ("inner", 7, ctypes.c_uint16),
     ("cluster", 8, ctypes.c_uint16),
 )
-_TEXT: Final = re.compile(" ".join(f"{name}=(0|[1-9][0-9]{{0,9}})" for name, _, _ in _CONFIGURATION), re.ASCII)
+_TEXT: Final = re.compile(" ".join(f"{name}=(0|-?[1-9][0-9]{{0,9}})" for name, _, _ in _CONFIGURATION), re.ASCII)
 _ALGORITHM: Final = 64  # bytes of cublasLtMatmulAlgo_t
 _RESULT: Final = 96  # bytes of cublasLtMatmulHeuristicResult_t: algorithm, u64 workspace, i32 status, ...
 _PROPOSALS: Final = 32  # asked for at once

@@ -24,7 +24,7 @@ from dslc.compiler.pipeline import PIPELINE, compile_entry
 LENET = ROOT / "tests/models/lenet.nn"
 #: Folders and files of the compiler that may name a target: its code generation, the compilers of its code, and the
 #: defaults of the data structures below them.
-NAMING = ("codegen/", "toolchain/", "ir/build.py", "ir/program.py", "cached_build.py")
+NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "cached_build.py")
 GPU_ONLY = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",

@@ -66,11 +66,11 @@ def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
     on, lt, dnn = bench
     call, _ = product(on)
     texts = {a: a.text for a in lt.algorithms}
-    first, aligned, in_place, parts, narrow, secret, last = lt.algorithms
-    assert on.candidates(call, LIMIT, True) == [(a.text, a.need) for a in (first, parts, last)]
-    assert on.candidates(call, LIMIT, False) == [(a.text, a.need) for a in (first, in_place, parts, last)]
-    assert on.candidates(call, parts.need, True) == [(a.text, a.need) for a in (first, parts, last)]
-    assert on.candidates(call, parts.need - 1, True) == [(a.text, a.need) for a in (first, last)]
+    first, aligned, in_place, parts, alone, narrow, secret, last = lt.algorithms
+    assert on.candidates(call, LIMIT, True) == [(a.text, a.need) for a in (first, parts, alone, last)]
+    assert on.candidates(call, LIMIT, False) == [(a.text, a.need) for a in (first, in_place, parts, alone, last)]
+    assert on.candidates(call, parts.need, True) == [(a.text, a.need) for a in (first, parts, alone, last)]
+    assert on.candidates(call, parts.need - 1, True) == [(a.text, a.need) for a in (first, alone, last)]
     assert texts[aligned] not in dict(on.candidates(call, LIMIT, False))  # a plan aligns to 64 bytes
     assert texts[narrow] not in dict(on.candidates(call, LIMIT, False))  # sums in f32
     assert texts[secret] not in dict(on.candidates(call, LIMIT, False))  # its text does not say all

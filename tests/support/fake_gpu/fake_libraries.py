@@ -102,6 +102,7 @@ class FakeCublasLt:
             Algorithm(tile=18, aligned=128, need=0),
             Algorithm(id=21, splitk=4, reduction=1, need=64),
             Algorithm(id=21, splitk=4, reduction=2, need=1 << 16),
+            Algorithm(id=43, splitk=-1, reduction=2, need=0),
             Algorithm(id=24, splitk=4, reduction=4, need=0),
             Algorithm(id=67, secret=True, need=0),
             Algorithm(id=66, tile=15, cluster=3, inner=1, need=0),
@@ -170,14 +171,14 @@ class FakeCublasLt:
     def do_MatmulAlgoConfigGetAttribute(self, place: int, attribute: int, out: int, size: int, written: int) -> int:
         assert size == _SIZES[attribute]
         value = _algorithm_at(place)[0][attribute]
-        ctypes.memmove(out, value.to_bytes(size, "little"), size)
+        ctypes.memmove(out, value.to_bytes(size, "little", signed=value < 0), size)
         ctypes.c_size_t.from_address(written).value = size
         return 0
 
     def do_MatmulAlgoConfigSetAttribute(self, place: int, attribute: int, source: int, size: int) -> int:
         assert size == _SIZES[attribute] and attribute, "the id is read-only"
         values, secret = _algorithm_at(place)
-        given = int.from_bytes(ctypes.string_at(source, size), "little")
+        given = int.from_bytes(ctypes.string_at(source, size), "little", signed=True)
         changed = (*values[:attribute], given, *values[attribute + 1 :])
         ctypes.memmove(place, struct.pack("<9i?", *changed, secret).ljust(64, b"."), 64)
         return 0

@@ -75,5 +75,5 @@ def _call(node: Node) -> VendorGemm | str | None:
 
 #: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.
 LIBRARY: Final = Library(
-    VendorGemm.library, _call, re.compile(r"[a-z]{1,16}=[0-9]{1,10}(?: [a-z]{1,16}=[0-9]{1,10}){0,15}", re.ASCII)
+    VendorGemm.library, _call, re.compile(r"[a-z]{1,16}=-?[0-9]{1,10}(?: [a-z]{1,16}=-?[0-9]{1,10}){0,15}", re.ASCII)
 )
