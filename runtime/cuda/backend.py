@@ -18,7 +18,7 @@ from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
-from dslc.runtime.cuda.lane import Lane
+from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
@@ -217,7 +217,7 @@ def _state(device: Device, size: int, owned: Owned) -> DeviceState:
     address = 0
     if size:
         address = device.pool.allocate(size, owned.noted).address
-    stream = device.driver.stream(owned.noted)
+    stream = idle_stream(device, owned)
     if size:
         device.driver.fill(address, 0, 1, size, stream)
     device.driver.synchronise(stream)

@@ -110,8 +110,8 @@ class Lane:
             )
             for _ in range(SLOTS)
         ]
-        self.stream = _stream(device, owned)
-        self.copies = _stream(device, owned)
+        self.stream = idle_stream(device, owned)
+        self.copies = idle_stream(device, owned)
         self.slots = [Slot(*part, _event(device, owned), _event(device, owned)) for part in parts]
         self._turn = 0
         frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots)
@@ -182,7 +182,7 @@ def _pinned(device: Device, size: int, owned: Owned) -> tuple[NDArray[np.uint8],
     return view, address
 
 
-def _stream(device: Device, owned: Owned) -> Any:
+def idle_stream(device: Device, owned: Owned) -> Any:
     """A stream that is idle before it is destroyed, and before what was taken earlier is let go of."""
     stream = device.driver.stream(owned.noted)
     owned.on_close(partial(_drain, device, stream))
