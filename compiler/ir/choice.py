@@ -79,7 +79,7 @@ def impossible(node: Node, choice: Choice, why: str) -> BuildError:
         "E0609",
         f"`{choice}` does not compute this: {why}",
         place=key_of(node),
-        help="measure this problem again with dslc tune, or remove its block from the lock",
+        help="measure this problem again with `dslc tune`, or remove its block from the lock",
     )
 
 

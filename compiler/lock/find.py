@@ -55,5 +55,5 @@ def _unreadable(path: Path, cause: str) -> BuildError:
         "E0607",
         f"it cannot be read: {cause}",
         place=str(path),
-        help="make it readable, or delete it and run dslc tune",
+        help="make it readable, or delete it and run `dslc tune`",
     )

@@ -62,7 +62,7 @@ _CHECK: Final = checker(
 _CHECK_KEY: Final = checker(Text(_MAX_KEY, called="the key of a problem"))
 _CHECK_GPUS: Final = checker(MapOf(Text(MAX_TEXT, _GPU, "a GPU: `NAME, N SMs, sm_NN`"), Int(), 100))
 _MARKER: Final = re.compile(r"^(<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
-_HELP: Final = "restore it from version control, or delete it and run dslc tune"
+_HELP: Final = "restore it from version control, or delete it and run `dslc tune`"
 
 
 def format_lock(lock: Lock) -> str:
@@ -148,7 +148,7 @@ def _decoded(data: bytes, place: str) -> str:
             f"{place}:{line}",
             "a merge left a conflict in it",
             "keep one side of each conflict, delete the marks, then run `dslc lock --check`; "
-            "dslc tune measures what is missing",
+            "`dslc tune` measures what is missing",
         )
     for number, content in enumerate(text.split("\n"), 1):
         if len(content) > MAX_LINE:

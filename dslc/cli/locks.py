@@ -39,7 +39,7 @@ def with_lock(
         return options
     path = file if file is not None else find_lock(folder)
     if path is None and options.locked:
-        help = "measure the model on its GPU: dslc tune; or build without --locked"
+        help = "measure the model on its GPU: `dslc tune`; or build without --locked"
         raise EnvironmentFault("R210", "there is no lock", place=str(folder / FILE), help=help)
     lock = None if path is None else read_lock(path)
     table = Lock() if options.locked else shipped()
@@ -61,5 +61,5 @@ def _line(target: str, counts: Mapping[str, Any]) -> str:
     names = (("lock", "from dslc.lock"), ("table", "from the shipped table"), ("heuristic", "by heuristic"))
     parts = [f"{counts[name]:,} {words}" for name, words in names if counts[name]]
     on = f"{target} as {counts['gpu'].partition(',')[0]}" if counts["gpu"] else target
-    advice = "" if not counts["missing"] else "; dslc tune measures the rest" if counts["lock"] else "; no lock"
+    advice = "" if not counts["missing"] else "; `dslc tune` measures the rest" if counts["lock"] else "; no lock"
     return f"choices for {on}: {', '.join(parts) or 'none needed'}{advice}"

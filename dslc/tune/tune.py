@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,22 +72,26 @@ class Outcome:
 
 def tune(
     checked: Checked, options: Options, settings: Settings, cache: Cache, *, earlier: Lock | None = None,
-    progress: Progress | None = None, client: Callable[[dict[str, Any]], Client] = Client,
+    keys: Collection[str] | None = None, progress: Progress | None = None,
+    client: Callable[[dict[str, Any]], Client] = Client,
 ) -> Outcome:  # fmt: skip
     """Measure the problems of a model for the GPU of ``settings``. ``options.target`` is replaced by the GPU's own.
-    ``earlier``: the lock so far, whose text is kept if a new measurement says the same.
+    ``earlier``: the lock so far, whose text is kept if a new measurement says the same. ``keys``: of the problems to
+    measure; None: all.
 
     An interrupt ends it with what was measured by then. Raises BuildError, and EnvironmentFault R201 without a GPU.
     """
-    return _Tune(checked, options, settings, cache, earlier or Lock(), progress or (lambda *_: None)).run(client)
+    tuning = _Tune(checked, options, settings, cache, earlier or Lock(), keys, progress or (lambda *_: None))
+    return tuning.run(client)
 
 
 class _Tune:
     def __init__(
-        self, checked: Checked, options: Options, settings: Settings, cache: Cache, earlier: Lock, progress: Progress
-    ) -> None:
+        self, checked: Checked, options: Options, settings: Settings, cache: Cache, earlier: Lock,
+        keys: Collection[str] | None, progress: Progress,
+    ) -> None:  # fmt: skip
         self._checked, self._options, self._settings = checked, options, settings
-        self._cache, self._earlier, self._progress = cache, earlier, progress
+        self._cache, self._earlier, self._keys, self._progress = cache, earlier, keys, progress
         self._begun = time.monotonic()
 
     @property
@@ -120,7 +124,8 @@ class _Tune:
     def _measured(self) -> Outcome:
         outcome = Outcome(self._gpu, self._target)
         self._progress("finding the problems", 0, 1)
-        wanted = problems(self._checked, replace(self._options, target=self._target), self._target)
+        posed = problems(self._checked, replace(self._options, target=self._target), self._target)
+        wanted = [problem for problem in posed if self._keys is None or problem.key in self._keys]
         outcome.calls = {problem.key: problem.calls for problem in wanted}
         registry = Registry(self._cache, self._fields())
         missing = [p for p in wanted if self._settings.again or registry.stored(p.key) is None]

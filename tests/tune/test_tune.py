@@ -91,6 +91,12 @@ def test_each_problem_is_measured_once_then_found(checked: Checked, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_only_the_asked_problems_are_measured(checked: Checked, tmp_path: Path) -> None:
+    key = problems(checked, OPTIONS, "sm_90")[1].key
+    found = tune(checked, OPTIONS, Settings(budget=100.0), Cache(tmp_path / "cache"), keys={key, "another"})
+    assert [block.key for block in found.blocks] == [key] and {*found.calls} == {key} and found.tuned == 1
+
+
 def test_libraries_and_own_variants_are_candidates(checked: Checked, tmp_path: Path) -> None:
     found = tuned(checked, tmp_path / "cache", VENDOR)
     assert not found.refused
@@ -190,6 +196,10 @@ def test_the_command_writes_a_lock_that_a_build_obeys(file: Path, capsys: pytest
     before = (file.parent / "dslc.lock").read_bytes()
     assert cli(str(file), "--size", "B=32") == 0
     assert (file.parent / "dslc.lock").read_bytes() == before
+    assert run(["lock", "--check", str(file), "--target", "sm_90", "--size", "B=32"]) == 0
+    key = lock.blocks[0].key
+    assert run(["lock", "--upgrade", key, str(file), "--size", "B=32"]) == 0
+    assert {block.key for block in read_lock(file.parent / "dslc.lock").blocks} == {block.key for block in lock.blocks}
 
 
 @pytest.mark.parametrize("wrong", [["--budget", "soon"], ["--workspace-limit", "much"], ["--mode", "best"]])

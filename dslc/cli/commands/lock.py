@@ -25,9 +25,11 @@ _ARGUMENTS = "[FILE[:MODEL]] | A B"
 @click.command(cls=Command)
 @click.argument("files", metavar=_ARGUMENTS, nargs=-1)
 @click.option("--check", is_flag=True, help="Compare the lock with the problems of a model; exit 1 if one is missing.")
+@click.option("--upgrade", metavar="KEY", help="Measure this problem again, on the GPU; a part of its key is enough.")
 @click.option("--diff", is_flag=True, help="Show how the locks A and B differ; exit 1 if their choices do.")
 @click.option("--lock", "path", metavar="FILE", help="Read this lock; default: dslc.lock of the project.")
 @click.option("--gpu", metavar="NAME", help="Only measurements of this GPU.")
+@click.option("--device", metavar="NAME", default="gpu", help="--upgrade: gpu, or gpu:1 for the second one.")
 @click.option("--target", metavar="NAME", help=TARGET_HELP)
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @click.option("--providers", metavar="NAME", help="As in `dslc build`.")
@@ -36,9 +38,11 @@ _ARGUMENTS = "[FILE[:MODEL]] | A B"
 def command(
     files: tuple[str, ...],
     check: bool,
+    upgrade: str | None,
     diff: bool,
     path: str | None,
     gpu: str | None,
+    device: str,
     target: str | None,
     precision: str | None,
     providers: str | None,
@@ -48,12 +52,12 @@ def command(
     """Show, check or compare the measurements in dslc.lock.
 
     Without an option, prints each problem with the way that won, its time, and its gain over the way of an untuned
-    build. The lock is that of the folder of ./dslc.yaml, or of FILE. dslc tune writes it; `dslc build` obeys it.
+    build. The lock is that of the folder of ./dslc.yaml, or of FILE. `dslc tune` writes it; `dslc build` obeys it.
     """
     from dslc.cli.requests import requested
 
-    if check and diff:
-        raise click.UsageError("--check and --diff exclude each other")
+    if check + diff + (upgrade is not None) > 1:
+        raise click.UsageError("--check, --upgrade and --diff exclude each other")
     if diff:
         if len(files) != 2:
             raise click.UsageError("--diff compares two locks: dslc lock --diff A B")
@@ -61,9 +65,11 @@ def command(
     if len(files) > 1:
         raise click.UsageError("name one model: FILE.nn")
     model = files[0] if files else None
-    if not check:
+    if not check and upgrade is None:
         return _show(_lock_path(model, path), gpu)
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
+    if upgrade is not None:
+        return _upgrade(request, path, providers, device, upgrade)
     return _check(request, path, {"providers": providers, "gpu": gpu})
 
 
@@ -80,7 +86,7 @@ def _lock_path(model: str | None, path: str | None) -> Path:
 
 def _existing(found: Path | None, wanted: Path) -> Path:
     if found is None:
-        help = "measure the model on a GPU with dslc tune, which writes it"
+        help = "measure the model on a GPU with `dslc tune`, which writes it"
         raise BuildError("E0607", "there is no lock", place=str(wanted), help=help)
     return found
 
@@ -197,5 +203,31 @@ def _check_text(found: dict[str, Checkup]) -> str:
         lines += [one_line(f"  missing: {key}") for key in each.missing]
         lines += [one_line(f"  unused: {key}") for key in each.unused]
     if any(each.missing for each in found.values()):
-        lines.append("measure what is missing with dslc tune")
+        lines.append("measure what is missing with `dslc tune`")
     return "\n".join(lines)
+
+
+def _upgrade(request: Request, path: str | None, providers: str | None, device: str, text: str) -> int:
+    from dslc.cli.compile import options_of
+    from dslc.cli.lock_upgrade import key_meant, measured_again
+    from dslc.compiler.lock.diff import difference
+    from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
+    from dslc.runtime.cuda.device import index_of
+
+    file = _existing(Path(path) if path is not None else find_lock(request.folder), request.folder / FILE)
+    before = read_lock(file)
+    key = key_meant(before, text)
+    options = options_of({**request.build, **({} if providers is None else {"providers": providers})})
+    after, why = measured_again(request.checked, options, index_of(device), before, key)
+    if after != before:
+        write_lock(file, after)
+    found = difference(before, after)
+    data = {
+        "path": str(file),
+        "key": key,
+        "not_measured": why,
+        "differences": [each.as_json() for each in found],
+    }
+    changed = _diff_text(found) if found else f"{one_line(key)}: as before"
+    emit(data, f"not measured: {one_line(key)}: {one_line(why)}" if why is not None else changed)
+    return EXIT_DIFFERENCE if why is not None else EXIT_OK

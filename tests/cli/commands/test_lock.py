@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -69,9 +70,8 @@ def test_a_build_finds_and_obeys_the_lock_and_says_so_once(dslc: Callable, proje
 
     lock = write(project, measured(keys[1:]))
     ran = dslc("build", "net.nn", *TARGET)
-    said = (
-        f"choices for sm_90 as NVIDIA H200: {len(keys) - 1} from dslc.lock, 1 by heuristic; dslc tune measures the rest"
-    )
+    said = f"choices for sm_90 as NVIDIA H200: {len(keys) - 1} from dslc.lock, 1 by heuristic; "
+    said += "`dslc tune` measures the rest"
     assert ran.out.count(said) == 1
     found = dslc("build", "net.nn", *TARGET, "--json").json["choices"]["sm_90"]
     assert found == {"gpu": GPU, "lock": len(keys) - 1, "table": 0, "heuristic": 1, "missing": keys[:1]}
@@ -342,3 +342,54 @@ def test_two_locked_builds_elsewhere_give_the_same_bytes(project: Path) -> None:
 def test_tuned_reads_the_file_that_was_written(project: Path) -> None:
     lock = write(project, measured(["a"]))
     assert tuned("sm_90", read_lock(project / FILE), Lock(), gpu=None, place=FILE).lock == lock
+
+
+@pytest.fixture
+def tuning(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A tuning that measures nothing: ``blocks``, ``refused``, ``left`` are its answer; ``asked`` are its keys."""
+    from dslc.tune.tune import Outcome
+
+    said: dict[str, Any] = {"blocks": [], "refused": {}, "left": []}
+
+    def tune(checked: object, options: Options, settings: Any, *_: object, keys: set[str], **__: object) -> Outcome:
+        said["asked"] = (keys, settings.again, options.provider)
+        calls = {} if said.get("unknown") else dict.fromkeys(keys, 1)
+        return Outcome(GPU, "sm_90", said["blocks"], said["left"], said["refused"], calls)
+
+    monkeypatch.setattr("dslc.tune.tune.tune", tune)
+    return said
+
+
+def test_lock_upgrade_measures_one_problem_again(dslc: Callable, project: Path, tuning: dict[str, Any]) -> None:
+    keys = keys_of(project / "net.nn")
+    lock = write(project, measured(keys))
+    tuning["blocks"] = [*measured(keys[:1], seconds=1e-6).blocks]
+    ran = dslc("lock", "--upgrade", keys[0], "net.nn", "--providers", "vendor")
+    assert ran.code == 0 and tuning["asked"] == ({keys[0]}, True, "vendor")
+    assert f"another time: {keys[0]} on NVIDIA H200\n  2 us -> 1 us (-50.0%)" in ran.out
+    assert read_lock(project / FILE) == lock.merged(tuning["blocks"])
+    before = (project / FILE).stat().st_mtime_ns
+    ran = dslc("lock", "--upgrade", keys[0], "net.nn", "--json")
+    assert ran.json == {"path": FILE, "key": keys[0], "not_measured": None, "differences": []}
+    assert (project / FILE).stat().st_mtime_ns == before
+
+
+def test_lock_upgrade_says_why_a_problem_was_not_measured(
+    dslc: Callable, project: Path, tuning: dict[str, Any]
+) -> None:
+    keys = keys_of(project / "net.nn")
+    assert dslc("lock", "--upgrade", keys[0], "net.nn").code == 2  # there is no lock
+    lock = write(project, measured(["one add", "one mul", "two"]))
+    for text, told in (("one", "2 problems of the lock contain this: one add; one mul"), ("three", "no problem")):
+        ran = dslc("lock", "--upgrade", text, "net.nn")
+        assert ran.code == 2 and told in ran.err and "asked" not in tuning
+    tuning["refused"] = {"two": "no way is right"}
+    ran = dslc("lock", "--upgrade", "tw", "net.nn")
+    assert ran.code == 1 and ran.out == "not measured: two: no way is right\n"
+    tuning |= {"refused": {}, "left": ["two"]}
+    assert "the time is up" in dslc("lock", "--upgrade", "two", "net.nn").out
+    tuning["unknown"] = True
+    ran = dslc("lock", "--upgrade", "two", "net.nn")
+    assert ran.code == 2 and "does not pose this problem: two" in ran.err
+    assert read_lock(project / FILE) == lock
+    assert dslc("lock", "--upgrade", "two", "--check", "net.nn").code == 2
