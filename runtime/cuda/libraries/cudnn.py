@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -147,12 +147,11 @@ class Cudnn(Library[Problem]):
         asked = replace(problem, workspace=limit, algorithm="")
         modes = self.module.heur_mode
         found: dict[str, int] = {}
-        for mode in (modes.A, modes.B, modes.FALLBACK):
-            try:
-                for made in self._proposed(asked, [mode], deterministic):
-                    found.setdefault(made.algorithm, made.workspace)
-            except self._declines:
-                continue  # it proposes nothing in this mode
+        with self._refusing(asked):
+            for mode in (modes.A, modes.B, modes.FALLBACK):
+                with suppress(self.module.cudnnGraphNotSupportedError):  # it proposes nothing in this mode
+                    for made in self._proposed(asked, [mode], deterministic):
+                        found.setdefault(made.algorithm, made.workspace)
         if not found:
             raise self.refused(asked, "has no plan")
         return list(found.items())

@@ -82,6 +82,12 @@ def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
     assert ("eng5_k2=4_k13=0", 1 << 16) in on.candidates(call, LIMIT, True)
     dnn.proposes["B"] = ()  # a mode that has nothing is none of the others' faults
     assert on.candidates(call, 0, True) == [("eng1", 0)]
+    for name in ("cublasLtMatmulAlgoConfigGetAttribute", "cublasLtMatmulAlgoCapGetAttribute"):
+        lt.refuses = {name}
+        with pytest.raises(EnvironmentFault, match=name) as caught:  # a fault is no reason to propose less
+            on.candidates(product(on)[0], LIMIT, True)
+        assert caught.value.code == "R206"
+    lt.refuses = set()
     dnn.plans = lt.algorithms = []
     for call, _ in (product(on), convolution(on)):
         for ask in (lambda: on.candidates(call, LIMIT, True), lambda: on.default(call)):  # noqa: B023
