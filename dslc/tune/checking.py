@@ -64,9 +64,9 @@ def damage(zones: Sequence[tuple[str, bytes, bytes]], pattern: int) -> str | Non
     """Where a kernel wrote outside of its buffers; None if it did not. ``zones``: for each buffer its name, and the
     bytes before and after it, which held ``pattern``."""
     for name, before, after in zones:
-        last = len(before.rstrip(bytes([pattern])))
-        if last:
-            return f"writes {len(before) - last + 1} bytes before {name}"
+        reach = len(before.lstrip(bytes([pattern])))
+        if reach:
+            return f"writes {reach} bytes before {name}"
         first = len(after) - len(after.lstrip(bytes([pattern])))
         if first < len(after):
             return f"writes {first + 1} bytes after the end of {name}"

@@ -9,9 +9,11 @@ The default needs no reason; another way must be better by a margin, so that noi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.ir.choice import OWN, Choice, Measured
+from dslc.compiler.lock.model import Block
 
 #: How much faster than the default the winner must be.
 MARGIN: Final = 0.03
@@ -60,12 +62,28 @@ def _order(way: Measured) -> tuple[float, int, str]:
 
 
 def settled(old: Sequence[Measured], new: Sequence[Measured]) -> bool:
-    """Whether a second measurement says the same: the same winner, and no time that differs by more than ``KEPT``
-    among the ways that both hold."""
-    if not old or not new or old[0].choice != new[0].choice:
+    """Whether a second measurement says the same: the same winner, the same best own way, and no time that differs by
+    more than ``KEPT`` among the ways that both hold."""
+    if not old or not new or old[0].choice != new[0].choice or _own(old) != _own(new):
         return False
     before = {way.choice: way.seconds for way in old}
     return all(_near(before[way.choice], way.seconds) for way in new if way.choice in before)
+
+
+def _own(ways: Sequence[Measured]) -> Choice | None:
+    """The best own way, which builds without libraries take."""
+    return next((way.choice for way in ways if way.choice.provider == OWN), None)
+
+
+def joined(old: Block, new: Block, limit: int | None, *, vendor: bool) -> Block:
+    """What a lock that holds ``old`` says after a measurement gave ``new``: a lock does not change if nothing else is
+    known. Without libraries (``vendor``) the old ways by libraries still count, for builds with them."""
+    if not vendor and any(way.choice.provider != OWN for way in old.ways):
+        kept = [way for way in (*old.ways, old.default) if way is not None and way.choice.provider != OWN]
+        default = new.default if old.default is None else old.default
+        ways = ranked([*new.ways, *dict.fromkeys(kept)], None if default is None else default.choice, limit)
+        new = replace(new, ways=ways, default=default, versions=old.versions)
+    return old if settled(old.ways, new.ways) else new
 
 
 def _near(a: float, b: float) -> bool:

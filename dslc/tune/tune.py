@@ -29,7 +29,7 @@ from dslc.tune.client import Client, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
 from dslc.tune.problems import Problem, problems
 from dslc.tune.registry import Registry
-from dslc.tune.rules import allowed, ranked, settled
+from dslc.tune.rules import allowed, joined, ranked
 from dslc.tune.settings import Settings
 from dslc.tune.supply import Supplied, Supply, compile_comparer
 
@@ -159,7 +159,9 @@ class _Tune:
         except Refused as refused:
             outcome.refused[problem.key] = str(refused)
         else:
-            outcome.blocks.append(block)
+            before = self._earlier.get(problem.key, self._gpu)
+            limit = self._settings.limit
+            outcome.blocks.append(block if before is None else joined(before, block, limit, vendor=problem.vendor))
 
     def _tuned(self, supply: Supply, problem: Problem, waiting: int) -> Block:
         """Measure a problem. Refused, or TimeoutError if the budget ends first."""
@@ -205,9 +207,6 @@ class _Tune:
         ways = ranked(judged.times, default, self._settings.limit)
         if not ways:
             raise Refused("; ".join(judged.rejected[:_SHOWN]) or "no way needs so little workspace")
-        before = self._earlier.get(problem.key, self._gpu)
-        if before is not None and settled(before.ways, ways):
-            return before
         seconds = {way.choice: way for way in judged.times}
         winner = ways[0].choice
         versions = [*([libraries] if libraries else []), f"driver {self._driver}", f"dslc {VERSION}"]

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from dslc.compiler.ir.choice import Choice, Measured
-from dslc.tune.rules import KEPT, MARGIN, TIE, ranked, settled
+from dslc.compiler.lock.model import Block
+from dslc.tune.rules import KEPT, MARGIN, TIE, joined, ranked, settled
 
 DEFAULT = Choice("cudnn", "eng1", 1000)
 
@@ -88,3 +89,25 @@ def test_a_block_keeps_its_text_if_a_new_measurement_says_the_same() -> None:
     assert not settled(old, (way("a", 53.0), way("b", 60.0)))
     assert not settled(old, (way("a", 50.0), way("b", 64.0)))
     assert not settled((), old)
+
+
+def block(*ways: Measured, default: Measured | None = None) -> Block:
+    return Block("k", "Fake GPU, 132 SMs, sm_90", ways, default)
+
+
+def test_a_lock_does_not_change_if_a_measurement_says_the_same() -> None:
+    old = block(way("a", 50e-6), way("b", 60e-6))
+    assert joined(old, block(way("a", 51e-6), way("b", 59e-6)), None, vendor=True) is old
+    new = block(way("b", 40e-6), way("a", 51e-6))
+    assert joined(old, new, None, vendor=True) is new
+
+
+def test_a_measurement_without_libraries_keeps_the_ways_by_libraries() -> None:
+    library, own = way("eng1", 50e-6), way("", 60e-6, 0, "own")
+    old = block(library, own, default=library)
+    assert joined(old, block(way("", 61e-6, 0, "own")), None, vendor=False) is old
+    faster = joined(old, block(way("tile", 40e-6, 0, "own")), None, vendor=False)
+    assert [w.choice.algorithm for w in faster.ways] == ["tile"] and faster.default == library
+    slower = joined(old, block(way("tile", 55e-6, 0, "own")), None, vendor=False)
+    assert [w.choice.algorithm for w in slower.ways] == ["eng1", "tile"]
+    assert joined(old, block(way("tile", 55e-6, 0, "own")), None, vendor=True).ways == (way("tile", 55e-6, 0, "own"),)

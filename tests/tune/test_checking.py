@@ -1,0 +1,87 @@
+"""What counts as a right result: rounding passes, 1 % and one wrong element do not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dslc.tune.checking import Difference, combined, damage
+
+UNITS = {"bf16": 2.0**-7, "f16": 2.0**-10, "f32": 2.0**-22, "f64": 2.0**-50}
+
+
+def difference(got: np.ndarray, reference: np.ndarray) -> Difference:
+    """As the kernel computes it, in two blocks."""
+    parts = []
+    for a, b in zip(np.array_split(got, 2), np.array_split(reference, 2)):
+        finite = np.isfinite(a) & np.isfinite(b)
+        d = np.abs(a[finite] - b[finite])
+        strange = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
+        parts.append([d.max(initial=0), (d**2).sum(), (b[finite] ** 2).sum(), strange.sum()])
+    return combined(parts, reference.size)
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(200_000)
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_one_unit_in_the_last_place_is_right(dtype: str, scale: float, values: np.ndarray) -> None:
+    """Each tenth element is rounded the other way: by a unit of its binade."""
+    got = values.copy()
+    got[::10] += UNITS[dtype] * 2.0 ** np.floor(np.log2(np.abs(values[::10])))
+    assert difference(scale * got, scale * values).refusal(dtype, False) is None
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_one_per_cent_is_wrong(dtype: str, scale: float, values: np.ndarray) -> None:
+    why = difference(1.01 * scale * values, scale * values).refusal(dtype, False)
+    assert why is not None and why.startswith("wrong result (error ")
+    assert difference(1.01 * scale * values, scale * values).refusal(dtype, True) is not None  # TF32, too
+
+
+@pytest.mark.parametrize("dtype", UNITS)
+def test_one_element_that_is_wrong_is_found(dtype: str, values: np.ndarray) -> None:
+    got = values.copy()
+    got[77] = 0.5 - got[77]
+    assert difference(got, values).refusal(dtype, False) is not None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_an_element_that_is_not_finite_is_found(bad: float, values: np.ndarray) -> None:
+    got = values.copy()
+    got[5] = bad
+    found = difference(got, values)
+    assert found.error == math.inf and found.refusal("f32", False) is not None
+    assert difference(got, got).refusal("f32", False) is None  # where the reference has the same
+
+
+def test_integers_must_be_equal(values: np.ndarray) -> None:
+    whole = np.round(100 * values)
+    assert difference(whole, whole).refusal("i32", False) is None
+    got = whole.copy()
+    got[9] += 1
+    assert difference(got, whole).refusal("i32", False) is not None
+
+
+def test_a_reference_of_zeros_allows_zeros_alone() -> None:
+    zeros = np.zeros(10)
+    assert difference(zeros, zeros).refusal("f32", False) is None
+    assert difference(zeros + 1e-30, zeros).refusal("f32", False) is not None
+
+
+def test_writes_outside_are_named() -> None:
+    clean = bytes([0xA5]) * 64
+    assert damage([("result 0", clean, clean)], 0xA5) is None
+    assert damage([("result 0", clean, b"\0" + clean[1:])], 0xA5) == "writes 1 bytes after the end of result 0"
+    assert damage([("result 0", clean, clean[:8] + b"\0" + clean[9:])], 0xA5) == (
+        "writes 9 bytes after the end of result 0"
+    )
+    assert damage([("a", clean, clean), ("input 1", clean[:-4] + b"\0\0\0\0", clean)], 0xA5) == (
+        "writes 4 bytes before input 1"
+    )
