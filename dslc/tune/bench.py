@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.checking import Difference, combined, damage
 from dslc.tune.operands import PATTERN, UNWRITTEN, Fountain, Guarded, guarded, read, room
-from dslc.tune.timing import Flush, Turns
+from dslc.tune.timing import Flush, Turns, hopeful
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.plan import Buffer, Plan
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.libraries import Libraries
     from dslc.tune.candidate import Candidate
 
-_MOST_SETS: Final = 32  # of operands; so many calls make the time of an event's record small
-_FLUSHED: Final = 2  # times the cache: the bytes of all sets after which the first one's have left the cache
+_FEWEST_SETS, _MOST_SETS = 2, 32  # of operands; each is used by one call of a graph
+_LONG: Final = 5e-4  # seconds of a graph next to which those of an event's record are small
+_LOOKS: Final = 3  # calls that give a first idea of a candidate's time
+_HOPELESS: Final = 2.0  # times the least first time of a provider: such candidates are timed no further
 _HEADROOM: Final = 0.8  # part of the free memory that sets may take; the rest is for workspaces
 #: A comparison's blocks, threads, and results per block, as in ``dslc.compiler.codegen.cuda.compare``.
 Comparer = Callable[[str], tuple[Any, int, int]]
@@ -117,6 +120,7 @@ class Bench:
         self.through_ptx = through_ptx
         self._comparer = comparer
         self._accepted: dict[str, _Accepted] = {}
+        self._seen: dict[str, float] = {}  # seconds of one call, about
         self._owned = Owned(device)
         with self._owned:
             self._open(reference)
@@ -127,6 +131,7 @@ class Bench:
         owned.on_close(self._let_go_of_accepted)
         self._plan = plan
         self._flush = Flush(device, owned)
+        self._events = [device.driver.event(owned.noted, timing=True) for _ in range(2)]
         self._first = Set(device, owned, plan, self.stream)
         self._kept = [guarded(device, owned, each.name, each.size, self.stream) for each in self._first.results]
         self._fountain, self._operands = Fountain(device, owned, self.stream), reference.operands
@@ -176,11 +181,22 @@ class Bench:
                     if why is not None and len(self._kept) > 1:
                         why = f"{why} in result {number}"
             if why is None:
+                self._seen[name] = min(self._look(loaded) for _ in range(_LOOKS))
                 self._accepted[name] = loaded
             return error, why
         finally:
             if name not in self._accepted:
                 loaded.owned.close()
+
+    def _look(self, loaded: _Accepted) -> float:
+        """Seconds of one call on the first set, with what submitting it takes."""
+        driver, (begin, end) = self.device.driver, self._events
+        driver.record(begin, self.stream)
+        for _, step in loaded.calls(self._first):
+            step.submit(self.device, self.stream)  # type: ignore[union-attr]
+        driver.record(end, self.stream)
+        driver.synchronise(self.stream)
+        return driver.elapsed(begin, end) / 1000
 
     def _difference(self, dtype: str, result: Guarded, kept: Guarded) -> Difference:
         function, blocks, threads = self._comparer(dtype)
@@ -195,29 +211,31 @@ class Bench:
         return combined(raw.view(np.float64).reshape(blocks, _RESULTS).tolist(), count)
 
     def time(self, seconds: float, begins: Callable[[str], None]) -> dict[str, list[float]]:
-        """The seconds of one call of each accepted candidate in each round."""
+        """The seconds of one call of each accepted candidate in each round; of a hopeless one those of one call."""
         owned = Owned(self.device)
         try:
-            sets = [self._first, *self._more_sets(owned)]
+            least = min(self._seen.values())
+            wanted = min(_MOST_SETS, max(_FEWEST_SETS, math.ceil(_LONG / least) if least else _MOST_SETS))
+            sets = [self._first, *self._more_sets(wanted - 1, owned)]
             graphs = {}
-            for name, loaded in self._accepted.items():
-                placed: list[Placed] = list(itertools.chain.from_iterable(loaded.calls(each) for each in sets))
+            for name in hopeful(self._seen, _HOPELESS):
+                calls = self._accepted[name].calls
+                placed: list[Placed] = list(itertools.chain.from_iterable(calls(each) for each in sets))
                 graphs[name] = Bulk(self.device, placed, self.stream, owned), len(sets)
             turns = Turns(self.device, self.stream, owned, self._flush, graphs, begins)
             turns.run(seconds)
-            return turns.rounds
+            return {**{name: [seconds] for name, seconds in self._seen.items()}, **turns.rounds}
         finally:
             self.device.driver.synchronise(self.stream)
             owned.close()
 
-    def _more_sets(self, owned: Owned) -> list[Set]:
-        """Further sets with the same content: as many as exceed the cache and fit into the memory."""
+    def _more_sets(self, wanted: int, owned: Owned) -> list[Set]:
+        """Further sets with the same content, as many of them as fit into the memory."""
         plan, device = self._plan, self.device
         need = room([plan.buffers[port.buffer] for port in (*plan.inputs, *plan.outputs)])
-        wanted = min(_MOST_SETS, 1 + -(-_FLUSHED * device.cache_bytes // need))
         fitting = int(_HEADROOM * device.pool.available()) // need
         sets: list[Set] = []
-        for _ in range(min(wanted - 1, fitting)):
+        for _ in range(min(wanted, fitting)):
             try:
                 sets.append(Set(device, owned, plan, self.stream))
             except OutOfMemory:

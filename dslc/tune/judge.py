@@ -69,7 +69,7 @@ def judge(client: Client, opening: Opening, trials: Sequence[Trial], seconds: fl
 class _Judge:
     def __init__(self, client: Client, opening: Opening, trials: Sequence[Trial]) -> None:
         self._client, self._opening = client, opening
-        self._waiting = {str(number): trial for number, trial in enumerate(trials)}
+        self._waiting = {f"{trial.choice.provider} {number}": trial for number, trial in enumerate(trials)}
         self._right: dict[str, Trial] = {}
         self._found = Judged()
 

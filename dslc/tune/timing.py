@@ -34,6 +34,16 @@ def spread(rounds: Sequence[float]) -> float:
     return (high - low) / median if median else 0.0
 
 
+def hopeful(seconds: Mapping[str, float], factor: float) -> list[str]:
+    """The names of those that take at most ``factor`` times the least time of their provider, the name's first word:
+    a build may be allowed some providers only."""
+    least: dict[str, float] = {}
+    for name, each in seconds.items():
+        provider = name.partition(" ")[0]
+        least[provider] = min(each, least.get(provider, each))
+    return [name for name, each in seconds.items() if each <= factor * least[name.partition(" ")[0]]]
+
+
 class Flush:
     """Memory that is written to empty the second-level cache."""
 
@@ -80,8 +90,7 @@ class Turns:
                 return
 
     def _hopeful(self) -> list[str]:
-        medians = {name: statistics.median(rounds) for name, rounds in self.rounds.items()}
-        return [name for name, median in medians.items() if median <= _HOPELESS * min(medians.values())]
+        return hopeful({name: statistics.median(rounds) for name, rounds in self.rounds.items()}, _HOPELESS)
 
     def _round(self, names: Sequence[str]) -> None:
         driver = self._device.driver
