@@ -81,6 +81,7 @@ def test_a_build_with_libraries_has_the_fused_contractions_too(checked: Checked)
     assert {p.key for p in fused} <= {p.key for p in problems(checked, OPTIONS, "sm_90")}
 
 
+@pytest.mark.slow
 def test_each_problem_is_measured_once_then_found(checked: Checked, tmp_path: Path) -> None:
     first = tuned(checked, tmp_path / "cache")
     wanted = {p.key for p in problems(checked, OPTIONS, "sm_90")}
@@ -131,6 +132,7 @@ def test_the_budget_leaves_what_it_does_not_reach(checked: Checked, tmp_path: Pa
     assert not found.blocks and {*found.left} == {p.key for p in problems(checked, OPTIONS, "sm_90")}
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(checked: Checked, tmp_path: Path) -> None:
     def interrupt(what: str, done: int, total: int) -> None:
         if done == 1:

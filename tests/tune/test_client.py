@@ -1,0 +1,57 @@
+"""A worker that cannot start, ends or says nothing is an error that says so, and leaves no process."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dslc.base.errors import EnvironmentFault, ResourceError
+from dslc.tune.client import Client, Gone
+
+
+def worker(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", f"import json, sys, time\n{text}")
+
+
+def test_one_that_ends_at_once_is_an_error() -> None:
+    with Client({"gpu": 0}, worker("raise SystemExit('no module of that name')")) as client:
+        with pytest.raises(ResourceError, match="no module of that name"):
+            client.start()
+        assert not client.running
+
+
+def test_one_that_has_no_gpu_says_why() -> None:
+    failing = worker("sys.stdin.readline(); print(json.dumps({'failed': ['R201', 'no driver']}), flush=True); input()")
+    with Client({"gpu": 0}, failing) as client:
+        with pytest.raises(EnvironmentFault, match="no driver") as caught:
+            client.start()
+        assert caught.value.code == "R201" and not client.running
+
+
+ANSWERS = """
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["do"] == "silent":
+        print(json.dumps({"at": "own 3"}), flush=True)
+        time.sleep(3600)
+    if asked["do"] == "end":
+        sys.exit("out of luck")
+    print(json.dumps({"echo": asked}), flush=True)
+"""
+
+
+def test_a_request_has_one_answer_and_a_lost_worker_is_replaced() -> None:
+    with Client({"gpu": 0}, worker(ANSWERS), patience=1.0) as client:
+        assert client.start() == {"echo": {"do": "hello", "gpu": 0}}
+        assert client.ask("check", name="a") == {"echo": {"do": "check", "name": "a"}}
+        with pytest.raises(Gone, match="out of luck"):
+            client.ask("end")
+        assert not client.running
+        client.start()
+        with pytest.raises(Gone, match="did not end within 1 s") as caught:
+            client.ask("silent")
+        assert caught.value.at == "own 3" and not client.running
+        client.start()
+        assert client.starts == 3 and client.ask("check")
+    assert not client.running
