@@ -159,7 +159,9 @@ class CudaBackend:
             )
 
         slow = self._libraries.announcement(artifact.header["name"])
-        other = self._libraries.measured_elsewhere(artifact.header["name"], artifact.header["toolchain"])
+        other = self._libraries.measured_elsewhere(
+            artifact.header["name"], artifact.header.get("lock", {}).get(choice.target, {}).get("versions", ())
+        )
         for number, said in (("W007", slow), ("W010", other)):
             if said is not None:
                 warnings.warn(DslcWarning(number, said), stacklevel=6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -69,13 +69,15 @@ class Libraries:
         """How many stored choices were used."""
         return sum(prepared.used for prepared in self._prepared.values())
 
-    def measured_elsewhere(self, name: str, measured: Mapping[str, str]) -> str | None:
+    def measured_elsewhere(self, name: str, measured: Sequence[str]) -> str | None:
         """A message if the algorithms of the artifact ``name`` were measured with other versions of the libraries in
-        use. ``measured``: library -> version; those it does not name are not compared."""
+        use. ``measured``: the versions of each measurement, ``cudnn 9.19.0, driver 580.159.03``."""
+        known = {tuple(word.split(" ", 1)) for text in measured for word in text.split(", ")}
         other = [
-            f"{library.title} {measured[key]}, here is {library.version}"
+            f"{library.title} {version[0]}, here is {library.version}"
             for key, library in sorted(self._opened.items())
-            if measured.get(key, library.version) != library.version
+            for each, *version in sorted(known)
+            if each == key and version and version[0] != library.version
         ]
         if not other:
             return None

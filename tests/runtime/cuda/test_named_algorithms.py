@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,11 +140,11 @@ NAMED = {"cublaslt": Algorithm().text, "cudnn": "eng1"}
 @pytest.mark.parametrize(
     ("measured", "said"),
     [
-        ({}, ""),
-        ({"cublaslt": "13.1.0", "cudnn": "9.19.0"}, ""),
-        ({"cublaslt": "13.1.0", "cudnn": "9.18.1"}, "cuDNN 9.18.1, here is 9.19.0: their times"),
+        ((), ""),
+        (("cublaslt 13.1.0, driver 580.1, dslc 0.1", "cudnn 9.19.0, driver 580.1"), ""),
+        (("cublaslt 13.1.0", "cudnn 9.18.1, driver 1"), "cuDNN 9.18.1, here is 9.19.0: their times"),
         (
-            {"cublaslt": "13.0.0", "cudnn": "9.18.1"},
+            ("cudnn 9.18.1", "cudnn 9.19.0", "cublaslt 13.0.0"),
             "cuBLASLt 13.0.0, here is 13.1.0 and with cuDNN 9.18.1, here is 9.19.0: their times",
         ),
     ],
@@ -154,14 +154,14 @@ def test_an_artifact_that_names_all_algorithms_asks_no_library(
     machine: Any,
     libraries: Any,
     monkeypatch: pytest.MonkeyPatch,
-    measured: Mapping[str, str],
+    measured: Sequence[str],
     said: str,
 ) -> None:
     monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries._WORTH_TELLING", 0.0)
     losses, expected = [], None
     for algorithms in (None, NAMED):
         (tmp_path / str(algorithms is None)).mkdir()
-        more = measured if algorithms else {}
+        more = measured if algorithms else ()
         path, kernels = small(tmp_path / str(algorithms is None), monkeypatch, algorithms, more)
         fake = machine(**kernels.driver())
         lt, dnn = libraries(fake)

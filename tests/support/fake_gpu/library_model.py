@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,10 +90,10 @@ def small(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     algorithms: Algorithms | None = None,
-    toolchain: Mapping[str, str] = MappingProxyType({}),
+    measured: Sequence[str] = (),
 ) -> tuple[Path, Kernels]:
     """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels.
-    ``algorithms``: of each library; None for its choice. ``toolchain``: more versions of the header."""
+    ``algorithms``: of each library; None for its choice. ``measured``: the versions in the header."""
     monkeypatch.setattr(library, "MIN_WORK", 0)
     # what is lowered so is no other test's
     first = lowering_cache._first
@@ -125,7 +124,8 @@ def small(
                              "work_bytes": work, "planned": work})  # fmt: skip
     header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
     features = ["cublaslt", "cuda", "cudnn", "reference"]
-    header["toolchain"] = {**header["toolchain"], **toolchain}
+    if measured:
+        header["lock"] = {"sm_90": {"gpu": "GPU", "sha256": "0" * 64, "blocks": 1, "versions": list(measured)}}
     more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
     data = write_artifact({**header, **more}, blobs)
     (folder / "small.dslc").write_bytes(data)
