@@ -289,8 +289,11 @@ class _Machine:
 
     def load(self, dtype: DType, vector: int, p: Any, at: Any, mask: Any = None) -> np.ndarray:
         if isinstance(p, np.ndarray):
-            parts = [self.load(dtype, vector, int(n), at, self._of(p, n, mask)) for n in np.unique(p)]
-            return sum(parts[1:], parts[0])
+            found = held(np.zeros(1), dtype)
+            for n in np.unique(p):
+                mine = self._of(p, n, mask)
+                found = np.where(self._places(vector, at, mine)[1], self.load(dtype, vector, int(n), at, mine), found)
+            return found
         places, there = self._places(vector, at, mask)
         array = self.memory[p]
         assert array.dtype == numpy_type(dtype)
