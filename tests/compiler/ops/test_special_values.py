@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_laws.entitled import FORWARD, GRADIENT, KERNELS, SUMS, ULPS, allowed
+from op_laws.entitled import FORWARD, GRADIENT, KERNELS, SIGNED_BY_SUMS, SUMS, ULPS, allowed
 from op_laws.evaluation import apply, run, values_of
 from op_laws.recorder import Recorder
 from op_laws.sample_cases import OPS, SAMPLES, attrs_of, every_sample, gradients_of, node_of
@@ -184,4 +184,4 @@ def test_every_excuse_is_needed() -> None:
     for table in (FORWARD, GRADIENT, KERNELS):
         assert set(table) <= set(OPS)
         assert all(e.why for excuses in table.values() for e in excuses)
-    assert (SUMS | set(NO_LIMIT)) <= set(OPS)
+    assert (SUMS | SIGNED_BY_SUMS | set(NO_LIMIT)) <= set(OPS)

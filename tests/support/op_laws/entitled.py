@@ -23,6 +23,10 @@ SUMS: Final = frozenset({
     *("scatter_add", "scatter_rows_add"),
 })  # fmt: skip
 
+#: Ops that multiply, divide or subtract such sums. The sign of a sum that is 0 decides that of a zero they give, so it
+#: is that of the order of adding, too.
+SIGNED_BY_SUMS: Final = frozenset({"softmax_grad", "log_softmax_grad", "sdpa"})
+
 
 @dataclass(frozen=True)
 class Excuse:
@@ -128,7 +132,6 @@ KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
         ("interpolate", "interpolate_grad"),
         (Excuse(("infinit", "nan"), "a neighbour of weight 0 counts where it is not finite"),),
     ),
-    "softmax_grad": (Excuse(("denormal",), "the sign of a zero that a difference of denormals gives"),),
 }
 
 #: op -> what its gradients may lose.

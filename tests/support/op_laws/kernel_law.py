@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from op_laws.entitled import FORWARD, KERNELS, SUMS, allowed
+from op_laws.entitled import FORWARD, KERNELS, SIGNED_BY_SUMS, SUMS, allowed
 from op_laws.evaluation import apply, values_of
 from op_laws.special_values import LEAST, MOST, Feed, classes, crossed, feeds, is_fed
 from op_samples.sample import Sample
@@ -41,6 +41,7 @@ def differences(
 ) -> list[str]:
     """Where ``run``, which gives the outputs of a kernel or None, differs from the reference; a line for each feed."""
     name, found = node.op.name, []
+    signless = name in SUMS or name in SIGNED_BY_SUMS
     for feed in given:
         with np.errstate(all="ignore"):  # as the executor has it
             wanted = apply(node.op, feed.xs, node.attrs)
@@ -50,7 +51,7 @@ def differences(
         if absolute is None or got is None:
             continue
         for i, (g, w, skip) in enumerate(zip(got, wanted, free, strict=True)):
-            bad = _differs(g, w, name in SUMS, absolute, isinstance(node.op, Pointwise)) & ~skip
+            bad = _differs(g, w, signless, absolute, isinstance(node.op, Pointwise)) & ~skip
             if bad.any():
                 place = tuple(int(k) for k in np.argwhere(bad)[0])
                 found.append(f"{feed.name}: output {i} at {place} is {g[place]!r}, not {w[place]!r}")
@@ -67,7 +68,7 @@ def _overflowing(node: Node, feed: Feed) -> list[np.ndarray]:
     return [~(np.abs(s) < MOST / 2) if s.dtype.kind == "f" else np.zeros(s.shape, bool) for s in sizes]
 
 
-def _differs(g: np.ndarray, w: np.ndarray, sums: bool, absolute: float, pointwise: bool) -> np.ndarray:
+def _differs(g: np.ndarray, w: np.ndarray, signless: bool, absolute: float, pointwise: bool) -> np.ndarray:
     assert g.dtype == w.dtype and g.shape == w.shape
     if g.dtype.kind != "f":
         return np.asarray(g != w)
@@ -80,4 +81,4 @@ def _differs(g: np.ndarray, w: np.ndarray, sums: bool, absolute: float, pointwis
         top = MOST * (1 - RTOL)
         edge = (np.abs(g) > top) & (np.abs(w) > top) & (np.sign(g) == np.sign(w))
         alike = (classes(g) == classes(w)) & ~np.isfinite(g)
-    return np.asarray(~(near | alike | edge) | signed & (not sums))
+    return np.asarray(~(near | alike | edge) | signed & (not signless))
