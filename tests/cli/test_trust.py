@@ -61,6 +61,7 @@ CALLS: dict[str, list[str]] = {
     "info": ["info"],
     "mem": ["mem"],
     "lock": ["lock"],
+    "tune": ["tune", "--budget", "1s"],
     "weights": ["weights", "list", "build/net/net.safetensors"],
     "cache": ["cache"],
     "doctor": ["doctor"],
@@ -157,7 +158,7 @@ def test_no_command_runs_foreign_code_unasked(
 ) -> None:
     plant(foreign / "build/net/net.dslc", marked)
     ran = dslc(*CALLS[command])
-    assert ran.code == 0, ran.err
+    assert ran.code == 0 or (command == "tune" and ran.code == 4), ran.err  # 4: there is no GPU
     assert not planted_ran
     told = "because the existing one was not made by one of your builds (--trust runs it anyway)" in ran.err
     assert told == (command in RUN)

@@ -56,7 +56,10 @@ def test_each_command_has_a_call_that_succeeds(project: Path, tmp_path: Path) ->
         folder = tmp_path / name
         shutil.copytree(project, folder)
         ended = ran(args, folder, input=(folder / "spam.nn").read_bytes())
-        assert ended.code == (4 if name == "warm" else 0), (name, ended.err)  # no GPU, or an artifact for the CPU
+        if name == "tune":
+            assert ended.code in (0, 4) and documented(ended), ended  # 4: there is no GPU
+        else:
+            assert ended.code == (4 if name == "warm" else 0), (name, ended.err)  # no GPU, or an artifact for the CPU
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ CALLS: Final[dict[str, tuple[str, ...]]] = {
     "build": ("build", "spam.nn"),
     "verify": ("verify", "build/spam"),
     "warm": ("warm", "build/spam"),
+    "tune": ("tune", "spam.nn", "--budget", "1s"),
     "lock": ("lock",),
     "train": ("train", "--epochs", "1"),
     "eval": ("eval",),
