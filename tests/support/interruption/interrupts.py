@@ -3,7 +3,8 @@
 Points are what ``sys.settrace`` sees in the files of ``WATCHED``: calls, lines and returns, or each
 instruction of the interpreter. That is more than signals reach: at the last line of a ``with``, before ``__exit__`` is
 called, no signal is raised. Where no handler of the function would get the exception, and no signal is raised either,
-there is no point: at the instruction of a ``try`` that does nothing, and at a ``yield`` that has given its value.
+there is no point: at the instruction of a ``try`` that does nothing, at a ``yield`` that has given its value, and at
+the next turn of a loop within one line.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dis import opmap
+from dis import get_instructions, opmap
 from functools import cache
 from inspect import CO_GENERATOR
 from pathlib import Path
@@ -39,7 +40,24 @@ def _code(code: CodeType) -> bytes:
     return code.co_code
 
 
+@cache
+def _turns(code: CodeType) -> frozenset[int]:
+    """Where a loop that is within one line jumps back to.
+
+    Python from 3.12 on reports the line again there. An exception of the trace function then passes the handlers
+    around it; that of a signal, which is raised at the jump, does not.
+    """
+    if sys.version_info < (3, 12):
+        return frozenset()
+    found = list(get_instructions(code))
+    lines = {i.offset: i.positions and i.positions.lineno for i in found}
+    back = [i for i in found if i.opcode == opmap["JUMP_BACKWARD"]]
+    return frozenset(i.argval for i in back if lines[i.argval] == lines[i.offset])
+
+
 def _unreachable(frame: FrameType, event: str) -> bool:
+    if event == "line" and frame.f_lasti in _turns(frame.f_code):
+        return True
     if event == "return" and frame.f_code.co_flags & CO_GENERATOR:
         return True
     return _code(frame.f_code)[frame.f_lasti] == opmap["NOP"]
@@ -76,6 +94,8 @@ class Strike:
         return self._trace
 
     def __enter__(self) -> Strike:
+        if self.opcodes:  # Python 3.12 looks, in settrace, whether any frame has asked for them so far
+            sys._getframe().f_trace_opcodes = True
         sys.settrace(self._trace)
         return self
 
