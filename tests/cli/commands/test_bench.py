@@ -93,7 +93,7 @@ def test_rows_and_their_roof() -> None:
 
 
 def test_on_the_cpu(dslc: Any, project: Path) -> None:
-    code, out, err = dslc("bench", "net.nn", "--size", "B=4", "--seconds", "0.1", "--json")
+    code, out, err = dslc("bench", "net.nn", "--device", "cpu", "--size", "B=4", "--seconds", "0.1", "--json")
     assert code == 0, out + err
     data = json.loads(out)
     assert (data["entry"], data["sizes"], data["device"]) == ("train_step", {"B": 4}, "cpu")
@@ -105,7 +105,7 @@ def test_on_the_cpu(dslc: Any, project: Path) -> None:
     products = [r for r in data["nodes"] if r["what"].startswith("matmul")]
     assert sorted(r["flops"] for r in products) == sorted([2 * 4 * 4 * 6] * 2 + [2 * 4 * 6 * 3] * 3)
     assert sum(data["instructions"].values()) >= len(data["nodes"]) > 5 and not (project / "build").exists()
-    code, out, _ = dslc("bench", "net.nn", "--entry", "predict", "--seconds", "0.1", "--top", "1")
+    code, out, _ = dslc("bench", "net.nn", "--device", "cpu", "--entry", "predict", "--seconds", "0.1", "--top", "1")
     assert code == 0 and "net: predict B=8 on cpu, f32" in out and "rows/s" in out and "more: " in out
 
 
@@ -124,7 +124,7 @@ def test_an_artifact_and_what_it_was_built_for(dslc: Any, project: Path) -> None
 
 
 def test_the_gate(dslc: Any, project: Path) -> None:
-    call = ("bench", "net.nn", "--seconds", "0.1", "--tolerance", "10")
+    call = ("bench", "net.nn", "--device", "cpu", "--seconds", "0.1", "--tolerance", "10")
     base = json.loads(dslc(*call, "--json")[1])
     (project / "base.json").write_text(json.dumps(base))
     code, out, _ = dslc(*call, "--against", "base.json")

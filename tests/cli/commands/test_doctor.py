@@ -57,6 +57,7 @@ def test_a_machine_that_has_all() -> None:
 
 
 def test_what_is_missing_is_named_with_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_installed", lambda name: "1")  # whatever this machine has
     broken = {"error": "cuDNN cannot be loaded: no such file", "help": None}
     *_, running, vendor = abilities(cudnn=broken)
     assert running.why is None and vendor.why == broken["error"] and vendor.help == "pip install 'dslc[vendor]'"
@@ -111,6 +112,7 @@ def test_the_probes_read_driver_and_libraries(
     assert found["gpus"][1] == {"index": 1, "name": "Fake GPU", "capability": [9, 0], "bytes": 3 << 30}
     assert not fake.retained, "no context is made"
     dnn = FakeCudnn(fake)
+    monkeypatch.setattr(probes, "_mapped", lambda name: None)  # an earlier test may have loaded the real ones
     monkeypatch.setattr(cublaslt, "load_cublaslt", lambda: SimpleNamespace(cublasLtGetVersion=lambda: 130100))
     monkeypatch.setattr(cudnn, "load_cudnn", lambda: dnn)
     assert probes.answer("cublaslt")["version"] == "13.1.0"
