@@ -33,6 +33,8 @@ model Net(x: [B, 2]) -> [B, 3] { return x |> linear(3) as fc }
 train Net(y: i32[B]) { loss = cross_entropy(output, y); optimizer = sgd(lr=0.1) }
 """
 _CONFIG: Final = "model: net.nn\nbuild: {providers: reference}\ndata: {train: {x: '%s', y: good.npz:y}}\n"
+#: On the CPU: a GPU's driver takes time and memory of its own.
+_PREDICT: Final = ("predict", "-o", "out.npy", "--device", "cpu")
 #: By the kind of file: its name, and the commands that read it.
 READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "weights": (
@@ -40,20 +42,20 @@ READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
         (
             ("weights", "list", "h.safetensors"),
             ("weights", "convert", "h.safetensors", "out.safetensors", "--map", "a.b=c"),
-            ("predict", "good.npz:x", "-o", "out.npy", "--artifact", "net.dslc", "--weights", "h.safetensors"),
+            (*_PREDICT, "good.npz:x", "--artifact", "net.dslc", "--weights", "h.safetensors"),
         ),
     ),
-    "arrays": ("h.npz", (("predict", "h.npz:x", "-o", "out.npy", "--artifact", "net.dslc"), ("train",))),
+    "arrays": ("h.npz", ((*_PREDICT, "h.npz:x", "--artifact", "net.dslc"), ("train",))),
     "tables": ("h.csv", (("train",),)),
     "tokens": ("h.bin", (("train",),)),
     "images": ("h-idx2-ubyte.gz", (("train",),)),
     "artifacts": (
         "h.dslc",
-        (("info", "h.dslc"), ("verify", "h.dslc"), ("predict", "good.npz:x", "-o", "out.npy", "--artifact", "h.dslc")),
+        (("info", "h.dslc"), ("verify", "h.dslc"), (*_PREDICT, "good.npz:x", "--artifact", "h.dslc")),
     ),
     "configurations": ("dslc.yaml", (("config",), ("check",))),
     "sources": ("h.nn", (("check", "h.nn"), ("fmt", "h.nn"), ("show", "h.nn"))),
-    "measurements": ("h.json", (("bench", "net.dslc", "--seconds", "0.1", "--against", "h.json"),)),
+    "measurements": ("h.json", (("bench", "net.dslc", "--device", "cpu", "--seconds", "0.1", "--against", "h.json"),)),
 }
 _INSIDE: Final = {"arrays": "h.npz:x", "tables": "h.csv:a,b", "tokens": "h.bin:u16", "images": "h-idx2-ubyte.gz"}
 _KINDS: Final[dict[str, Callable[[], dict[str, Callable[[Path], None]]]]] = {
@@ -131,7 +133,7 @@ def test_what_keeps_to_the_limits_is_read(base: Path, tmp_path: Path, allowed: C
     # Weights of another model are refused by their shapes.
     shutil.copy(base / "net.dslc", tmp_path)
     shutil.copy(base / "good.npz", tmp_path)
-    args = ("predict", "good.npz:x", "-o", "out.npy", "--artifact", "net.dslc", "--weights", "large.safetensors")
+    args = (*_PREDICT, "good.npz:x", "--artifact", "net.dslc", "--weights", "large.safetensors")
     ended = ran(args, tmp_path, measured=True)
     assert ended.code == 5 and b"error[R305]" in ended.err
     assert allowed(ended.seconds, SECONDS) and 0 < ended.peak <= BYTES
