@@ -1,33 +1,37 @@
 """The distinct problems of a model: its nodes on a target by key, with their modelled time and number of calls.
 
-A build that may call NVIDIA's libraries fuses nothing into its contractions. So the fused contractions that a build
-with own kernels would have are problems, too: only their measured times tell whether fusing pays off.
+Measured times decide whether a pointwise node becomes part of the contraction before it. So all three are problems, the
+contraction, the pointwise node and both as one node, whichever of them the build has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.check.model import Checked
 from dslc.compiler.cost import Machine, machine_of, seconds
-from dslc.compiler.ir.choice import key_of
+from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.choices import RARE
-from dslc.compiler.options import Options, entry_sizes
+from dslc.compiler.options import Options, entry_sizes, precision_of
+from dslc.compiler.passes.fuse.epilogue import pieces
+from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.runner import pass_name
 from dslc.compiler.pipeline import compile_entry
 
-#: The op of a contraction with a fused epilogue.
+#: The op of a contraction with a fused epilogue, which no library computes.
 _FUSED: Final = "contraction"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``node``: one of the nodes that pose the problem. ``calls``: their number in all entries and sizes of the build.
-    ``seconds``: the modelled time of one call. ``vendor``: libraries may compute it."""
+    """``node``: one of the nodes that pose the problem. ``calls``: their number in all entries and sizes of the build;
+    0 if the build only compares the time of such a node with that of others. ``seconds``: the modelled time of one
+    call. ``vendor``: libraries may compute it."""
 
     key: str
     node: Node
@@ -37,35 +41,48 @@ class Problem:
 
     @property
     def weight(self) -> float:
-        """The modelled seconds of all calls."""
-        return self.seconds * self.calls
+        """The modelled seconds of all calls; of one if there is none."""
+        return self.seconds * max(1, self.calls)
 
 
-def problems(checked: Checked, options: Options, target: str) -> list[Problem]:
-    """The problems of all entries that run often, those that take the most time first. Raises BuildError."""
+def problems(checked: Checked, options: Options, target: str, choices: Choices = NO_CHOICES) -> list[Problem]:
+    """The problems of all entries that run often, as a build poses them that obeys ``choices``. First those that it
+    computes, then those that it compares; of each, those that take the most time first. Raises BuildError."""
     vendor = options.provider == "vendor"
     machine = machine_of(target, options.provider)
+    computed, compared = _nodes(checked, options, target, choices)
     found: dict[str, Problem] = {}
-    for node in _nodes(checked, options, target):
-        _count(found, node, machine, vendor)
-    if vendor:
-        for node in _nodes(checked, replace(options, provider="auto"), target):
-            if node.op.name == _FUSED:
-                _count(found, node, machine, False)
-    return sorted(found.values(), key=lambda problem: (-problem.weight, problem.key))
+    for node in computed:
+        _count(found, node, machine, vendor, 1)
+    for node in compared:
+        _count(found, node, machine, vendor, 0)
+    return sorted(found.values(), key=lambda problem: (not problem.calls, -problem.weight, problem.key))
 
 
-def _nodes(checked: Checked, options: Options, target: str) -> Iterator[Node]:
+def _nodes(checked: Checked, options: Options, target: str, choices: Choices) -> tuple[Sequence[Node], Sequence[Node]]:
+    """The nodes that the programs compute, and those whose times decide what becomes one node."""
+    computed: list[Node] = []
+    compared: list[Node] = []
+    tf32 = precision_of(checked, options).tf32
+
+    def keep(name: str, program: Program) -> None:
+        if options.fuse and name == pass_name(fuse):
+            compared.extend(pieces(program.graph, tf32=tf32))
+
     for entry, sizes in entry_sizes(checked, options):
         if entry not in RARE:
-            program, _ = compile_entry(checked, entry, sizes, options, target=target, after=pass_name(select))
-            yield from (node for node in program.graph.nodes if not node.op.view)
+            program, _ = compile_entry(
+                checked, entry, sizes, options, target=target, after=pass_name(select), keep=keep, choices=choices
+            )
+            computed += [node for node in program.graph.nodes if not node.op.view]
+    return computed, compared
 
 
-def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool) -> None:
+def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool, calls: int) -> None:
     key = key_of(node)
     known = found.get(key)
     if known is None:
-        found[key] = Problem(key, node, 1, seconds(node, machine), vendor)
+        libraries = vendor and node.op.name != _FUSED
+        found[key] = Problem(key, node, calls, seconds(node, machine), libraries)
     else:
-        found[key] = replace(known, calls=known.calls + 1)
+        found[key] = replace(known, calls=known.calls + calls)

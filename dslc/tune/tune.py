@@ -1,25 +1,27 @@
 """Tunes a model: measures its problems on a GPU, those first that take the most time, until the budget is used up.
 
-What the budget does not reach keeps its default. A result is stored as soon as it is known, so a tuning that was
-stopped goes on with the rest.
+Measured times change what a build fuses, recomputes and runs at once, so a build that obeys them may pose other
+problems. These are listed and measured, too, until none is missing. What the budget does not reach keeps its default. A
+result is stored as soon as it is known, so a tuning that was stopped goes on with the rest.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.cache import Cache
-from dslc.base.errors import EnvironmentFault
+from dslc.base.errors import BuildError, EnvironmentFault
 from dslc.base.version import VERSION
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.targets import ARCHITECTURES
-from dslc.compiler.ir.choice import Choice
+from dslc.compiler.ir.choice import NO_CHOICES, Choice, Choices
+from dslc.compiler.lock.choices import Tuned
 from dslc.compiler.lock.model import Block, Lock
 from dslc.compiler.options import Options
 from dslc.compiler.toolchain.jobs import sources_digest
@@ -46,7 +48,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass
 class Outcome:
     """``blocks``: of the problems that are measured by now. ``left``: the keys that the budget did not reach, or an
-    interrupt; ``refused``: why a problem cannot be measured, by key. ``calls``: how often each is computed."""
+    interrupt; ``refused``: why a problem cannot be measured, by key. ``calls``: how often a build that obeys the blocks
+    computes each; 0 if it only compares its time with others, or poses it no longer."""
 
     gpu: str
     target: str
@@ -72,7 +75,7 @@ class Outcome:
 
 def tune(
     checked: Checked, options: Options, settings: Settings, cache: Cache, *, earlier: Lock | None = None,
-    keys: Collection[str] | None = None, progress: Progress | None = None,
+    keys: Set[str] | None = None, progress: Progress | None = None,
     client: Callable[[dict[str, Any]], Client] = Client,
 ) -> Outcome:  # fmt: skip
     """Measure the problems of a model for the GPU of ``settings``. ``options.target`` is replaced by the GPU's own.
@@ -88,7 +91,7 @@ def tune(
 class _Tune:
     def __init__(
         self, checked: Checked, options: Options, settings: Settings, cache: Cache, earlier: Lock,
-        keys: Collection[str] | None, progress: Progress,
+        keys: Set[str] | None, progress: Progress,
     ) -> None:  # fmt: skip
         self._checked, self._options, self._settings = checked, options, settings
         self._cache, self._earlier, self._keys, self._progress = cache, earlier, keys, progress
@@ -123,31 +126,64 @@ class _Tune:
 
     def _measured(self) -> Outcome:
         outcome = Outcome(self._gpu, self._target)
-        self._progress("finding the problems", 0, 1)
-        posed = problems(self._checked, replace(self._options, target=self._target), self._target)
-        wanted = [problem for problem in posed if self._keys is None or problem.key in self._keys]
-        outcome.calls = {problem.key: problem.calls for problem in wanted}
         registry = Registry(self._cache, self._fields())
-        missing = [p for p in wanted if self._settings.again or registry.stored(p.key) is None]
-        waiting = list(wanted)
-        variants = self._settings.mode != "off"
+        waiting: list[Problem] = []
         try:
-            with Supply(missing, self._target, self._cache, self._folder, variants=variants) as supply:
-                while waiting:
-                    problem = waiting[0]
-                    self._progress(problem.key, len(wanted) - len(waiting), len(wanted))
-                    if problem in missing and self._left <= 0:
-                        outcome.left.append(problem.key)
-                    else:
-                        self._one(registry, supply, problem, len(waiting), outcome)
-                    waiting.pop(0)
+            self._progress("finding the problems", 0, 1)
+            posed = self._posed(NO_CHOICES)
+            if self._keys is not None and not self._keys <= {problem.key for problem in posed}:
+                posed = self._posed_by(self._earlier)
+            while True:
+                wanted = {p.key: p for p in posed if self._keys is None or p.key in self._keys}
+                waiting += [problem for key, problem in wanted.items() if key not in outcome.calls]
+                outcome.calls = {
+                    **dict.fromkeys(outcome.calls, 0),
+                    **{key: problem.calls for key, problem in wanted.items()},
+                }
+                if not waiting:
+                    break
+                self._measure(registry, waiting, outcome)
+                if self._keys is None:
+                    posed = self._posed_by(self._earlier.merged(outcome.blocks))
         except KeyboardInterrupt:
             outcome.interrupted = True
             outcome.left += [problem.key for problem in waiting]
+        except BuildError as error:
+            if error.code != "E0609" or error.place is None:
+                raise
+            outcome.refused[error.place] = error.message  # by an earlier block that was not measured again
         outcome.tuned, outcome.found = registry.tuned, registry.found
         outcome.restarts = self._client.starts - 1
         outcome.seconds = time.monotonic() - self._begun
         return outcome
+
+    def _posed(self, choices: Choices) -> list[Problem]:
+        return problems(self._checked, replace(self._options, target=self._target), self._target, choices)
+
+    def _posed_by(self, lock: Lock) -> list[Problem]:
+        """The problems of a build that obeys a lock: with the shipped tables, and without them (``--locked``)."""
+        from dslc.compiler.lock.table import shipped
+
+        mine, table = lock.on(self._gpu), shipped().on(self._gpu)
+        found = {p.key: p for p in self._posed(Tuned(self._gpu, mine, table, None).choices)}
+        if table.blocks:
+            for problem in self._posed(Tuned(self._gpu, mine, Lock(), None).choices):
+                found.setdefault(problem.key, replace(problem, calls=0))
+        return list(found.values())
+
+    def _measure(self, registry: Registry, waiting: list[Problem], outcome: Outcome) -> None:
+        """Measure the problems in order; those that are done are taken out of ``waiting``."""
+        missing = [p for p in waiting if self._settings.again or registry.stored(p.key) is None]
+        variants = self._settings.mode != "off"
+        with Supply(missing, self._target, self._cache, self._folder, variants=variants) as supply:
+            while waiting:
+                problem, known = waiting[0], len(outcome.calls)
+                self._progress(problem.key, known - len(waiting), known)
+                if problem in missing and self._left <= 0:
+                    outcome.left.append(problem.key)
+                else:
+                    self._one(registry, supply, problem, len(waiting), outcome)
+                waiting.pop(0)
 
     def _one(self, registry: Registry, supply: Supply, problem: Problem, waiting: int, outcome: Outcome) -> None:
         try:

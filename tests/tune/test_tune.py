@@ -15,6 +15,7 @@ from dslc.base.cache import Cache
 from dslc.cli.app import run
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ir.choice import key_of
+from dslc.compiler.ir.graph import Node
 from dslc.compiler.lock.find import read_lock
 from dslc.compiler.lock.model import Lock
 from dslc.compiler.lock.text import format_lock
@@ -70,15 +71,27 @@ def test_the_problems_are_the_nodes_of_the_entries(checked: Checked) -> None:
         for node in compile_entry(checked, entry, sizes, OPTIONS)[0].graph.nodes
         if not node.op.view
     ]
-    assert {p.key for p in found} == {*nodes} and sum(p.calls for p in found) == len(nodes)
-    assert [p.weight for p in found] == sorted((p.weight for p in found), reverse=True)
+    computed = [p for p in found if p.calls]
+    assert {p.key for p in computed} == {*nodes} and sum(p.calls for p in computed) == len(nodes)
+    assert [p.weight for p in computed] == sorted((p.weight for p in computed), reverse=True)
+    assert found[: len(computed)] == computed
 
 
-def test_a_build_with_libraries_has_the_fused_contractions_too(checked: Checked) -> None:
-    found = problems(checked, replace(VENDOR, precision="f32"), "sm_90")
-    fused = [p for p in found if p.node.op.name == "contraction"]
-    assert fused and not any(p.vendor for p in fused)
-    assert {p.key for p in fused} <= {p.key for p in problems(checked, OPTIONS, "sm_90")}
+@pytest.mark.parametrize("options", [OPTIONS, replace(VENDOR, precision="f32")], ids=["own", "vendor"])
+def test_a_contraction_its_epilogue_and_both_as_one_are_problems(options: Options, checked: Checked) -> None:
+    found = problems(checked, options, "sm_90")
+    both = [p for p in found if p.node.op.name == "contraction"]
+    assert both and not any(p.vendor for p in both)
+    assert {bool(p.calls) for p in both} == {options.provider != "vendor"}
+    apart = {key_of(n) for n in _unfused(checked)}
+    assert apart and apart <= {p.key for p in found}
+
+
+def _unfused(checked: Checked) -> list[Node]:
+    """The nodes of the prediction in a build that fuses no epilogue."""
+    options = replace(VENDOR, precision="f32")
+    sizes = next(sizes for entry, sizes in entry_sizes(checked, options) if entry == "predict")
+    return [n for n in compile_entry(checked, "predict", sizes, options)[0].graph.nodes if not n.op.view]
 
 
 @pytest.mark.slow
@@ -98,6 +111,7 @@ def test_only_the_asked_problems_are_measured(checked: Checked, tmp_path: Path) 
     assert [block.key for block in found.blocks] == [key] and {*found.calls} == {key} and found.tuned == 1
 
 
+@pytest.mark.slow
 def test_libraries_and_own_variants_are_candidates(checked: Checked, tmp_path: Path) -> None:
     found = tuned(checked, tmp_path / "cache", VENDOR)
     assert not found.refused

@@ -73,6 +73,19 @@ def joins(build: Build) -> Joins:
     return rule
 
 
+def pieces(graph: Graph, *, tf32: bool) -> list[Node]:
+    """The nodes whose measured times decide (``joins``): each product, its pointwise node and both as one node.
+    ``tf32``: factors of f32 products are rounded."""
+    found: list[Node] = []
+
+    def note(*nodes: Node) -> bool:
+        found.extend(rounded(node) if tf32 else node for node in nodes)
+        return True
+
+    epilogue(graph, note)
+    return found
+
+
 def _product(node: Node) -> Node | None:
     """The contraction whose epilogue the node may become."""
     if not is_pointwise(node) or len(node.outputs) > 1:

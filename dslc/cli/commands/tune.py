@@ -123,7 +123,8 @@ def _data(path: Path, outcome: Outcome) -> dict[str, Any]:
 
 def _gaining(outcome: Outcome) -> list[Block]:
     """The blocks whose winner is not the default, those first that save the most time."""
-    found = [block for block in outcome.blocks if block.default is not None and block.ways[0] != block.default]
+    called = [block for block in outcome.blocks if outcome.calls[block.key]]
+    found = [block for block in called if block.default is not None and block.ways[0] != block.default]
     return sorted(found, key=lambda block: (-_saved(block, outcome), block.key))
 
 
