@@ -9,7 +9,7 @@ import pytest
 
 from dslc.compiler.ir.choice import Choice, Measured
 from dslc.compiler.lock.model import Block
-from dslc.tune.rules import KEPT, MARGIN, TIE, joined, ranked, settled
+from dslc.tune.rules import KEPT, MARGIN, RESOLUTION, TIE, joined, ranked, settled
 
 DEFAULT = Choice("cudnn", "eng1", 1000)
 
@@ -27,6 +27,14 @@ def winner(*ways: Measured, default: Choice | None = DEFAULT, limit: int | None 
 )
 def test_another_way_needs_the_margin(seconds: float, wins: str) -> None:
     assert winner(Measured(DEFAULT, 100.0), way("a", seconds)) == wins
+
+
+def test_another_way_needs_more_than_the_resolution_of_the_clock() -> None:
+    """At 1 us, 3 % are 30 ns; equal kernels differ by more."""
+    assert winner(Measured(DEFAULT, 1.04e-6), way("a", 1.0e-6)) == "eng1"
+    assert winner(Measured(DEFAULT, 1.0e-6 + 0.9 * RESOLUTION), way("a", 1.0e-6)) == "eng1"
+    assert winner(Measured(DEFAULT, 1.0e-6 + 1.1 * RESOLUTION), way("a", 1.0e-6)) == "a"
+    assert winner(Measured(DEFAULT, 10.0e-6 + 1.1 * RESOLUTION), way("a", 10.0e-6)) == "eng1"
 
 
 def test_of_equally_fast_ones_the_smaller_workspace_wins_then_the_text() -> None:

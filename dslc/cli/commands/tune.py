@@ -55,9 +55,9 @@ def command(
 
     Checks and times several ways for each distinct problem of the model, those that take the most time first, and
     writes the best ones to dslc.lock, next to dslc.yaml or FILE; `dslc build` obeys it. A way must give the right
-    result, stay within its memory, and be 3 % faster than the default. Ctrl-C, or the end of the budget, keeps what was
-    measured by then: the next run goes on with the rest. Modes: off (the default way alone), limited (ways with little
-    workspace), fastest (any workspace).
+    result, stay within its memory, and be 3 % and 50 ns faster than the default. Ctrl-C or the end of the time keeps
+    what was measured by then: the next run goes on with the rest. Modes: off (the default way alone), limited (ways
+    with little workspace), fastest (any workspace).
     """
     from dslc.base.cache import Cache
     from dslc.cli.compile import options_of
