@@ -225,7 +225,10 @@ def _listed(name: str, texts: list[str] | tuple[str, ...]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML; texts of a lock are printable, so only two characters need a backslash."""
+    """A string of TOML. Texts of a lock are printable, so only two characters would need a backslash. One that contains
+    ``"`` is a literal string, which has no backslashes, unless it contains ``'``."""
+    if '"' in text and "'" not in text:
+        return f"'{text}'"
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -67,6 +67,28 @@ def test_another_layout_of_the_same_data_is_printed_in_the_one_form() -> None:
     assert format_lock(parse_lock(other.encode(), "dslc.lock")) == text != other
 
 
+@pytest.mark.parametrize(
+    ("key", "title"),
+    [
+        ('fused mode="up"', "['fused mode=\"up\"'."),
+        ("fused mode='up'", "[\"fused mode='up'\"."),
+        (r"fused \d", r'["fused \\d".'),
+        (r'fused "\d"', "['fused \"\\d\"'."),
+        ("fused 'a' \"b\"", r"""["fused 'a' \"b\""."""),
+    ],
+)
+def test_a_key_with_quotes_needs_no_backslash_if_possible(key: str, title: str) -> None:
+    text = format_lock(Lock.of([block(key)]))
+    assert f"\n{title}" in text
+    assert format_lock(parse_lock(text.encode(), "dslc.lock")) == text
+    [read] = parse_lock(text.encode(), "dslc.lock").blocks
+    assert read.key == key
+    wrong = text.replace('versions = ""', "versions = 3")
+    with pytest.raises(BuildError) as caught:
+        parse_lock(wrong.encode(), "dslc.lock")
+    assert caught.value.place == "dslc.lock:3"
+
+
 def test_times_keep_four_digits_and_any_size() -> None:
     for seconds, text in ((1e-9, "0.001"), (41.2349e-6, "41.23"), (0.99996e-6, "1"), (12.3456, "12350000")):
         shown = format_way(way(seconds))
