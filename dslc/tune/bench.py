@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -134,6 +135,8 @@ class Bench:
         self._events = [device.driver.event(owned.noted, timing=True) for _ in range(2)]
         self._first = Set(device, owned, plan, self.stream)
         self._kept = [guarded(device, owned, each.name, each.size, self.stream) for each in self._first.results]
+        largest = max((each.size for each in self._first.inputs), default=0)
+        self._spare = guarded(device, owned, "copy of an input", largest, self.stream)
         self._fountain, self._operands = Fountain(device, owned, self.stream), reference.operands
         self._parts = guarded(device, owned, "parts", 8 * _RESULTS * self._comparer("f32")[1], self.stream)
         device.driver.synchronise(self.stream)
@@ -149,7 +152,7 @@ class Bench:
             loaded.owned.close()
 
     def _run(self, loaded: _Accepted) -> str | None:
-        """Run one call on the first set; how it wrote outside of its buffers, or None. An earlier candidate may have
+        """Run one call on the first set; how it wrote where it must not, or None. An earlier candidate may have
         written anywhere, so inputs and zones are set again."""
         driver = self.device.driver
         for i, (port, operand, where) in enumerate(zip(self._plan.inputs, self._operands, self._first.inputs)):
@@ -163,7 +166,22 @@ class Bench:
             step.submit(self.device, self.stream)  # type: ignore[union-attr]
         driver.synchronise(self.stream)
         blocks = (*self._first.inputs, *self._first.results, *loaded.scratch.values())
-        return damage([block.zones(self.device, self.stream) for block in blocks], PATTERN)
+        outside = damage([block.zones(self.device, self.stream) for block in blocks], PATTERN)
+        return self._changed_input() if outside is None else outside
+
+    def _changed_input(self) -> str | None:
+        """Which input the call changed, or None."""
+        for i, (port, operand, where) in enumerate(zip(self._plan.inputs, self._operands, self._first.inputs)):
+            before = replace(self._spare, size=where.size)
+            self._fountain.fill(before, self._plan.buffers[port.buffer].dtype, operand, i)
+            if not self._same_bits(where, before):
+                return f"writes into {where.name}"
+        return None
+
+    def _same_bits(self, a: Guarded, b: Guarded) -> bool:
+        """Whether two buffers of one size hold the same bits. Compared as integers, so that each nan is itself."""
+        apart = self._difference("i32" if a.size % 4 == 0 else "u8", a, b)
+        return not apart.most and not apart.strange
 
     def check(self, name: str, candidate: Candidate) -> tuple[float, str | None]:
         """Load and run a candidate: (its error, why it is refused). It is kept for ``time`` unless it is refused.

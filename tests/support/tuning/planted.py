@@ -54,6 +54,11 @@ def _before(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     driver.array(x - 4, "f4", 1)[...] = 1.0
 
 
+def _into_input(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    _good(driver, grid, block, x, y)
+    driver.array(x, "f4", COUNT)[-1] *= 2
+
+
 def _crash(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -73,6 +78,7 @@ BAD: dict[str, tuple[Callable[..., None], str]] = {
     "unwritten": (_unwritten, "not written"),
     "beyond": (_beyond, "after the end of result 0"),
     "before": (_before, "before input 0"),
+    "into_input": (_into_input, "writes into input 0"),
     "crash": (_crash, "SIGSEGV"),
     "lost": (_lost, "the GPU is lost"),
     "hang": (_hang, "did not end within"),
