@@ -110,13 +110,15 @@ class _Accepted:
 class Bench:
     """Opened with the reference's candidate; ``close`` gives everything back. The device's context is current.
 
-    ``comparer(dtype)``: the function of the comparing kernel, its blocks and threads.
+    ``comparer(dtype)``: the function of the comparing kernel, its blocks and threads. ``deterministic``: a candidate
+    must give the same bits when it is run again.
     """
 
     def __init__(
         self, device: Device, stream: Any, libraries: Libraries, comparer: Comparer, target: str, through_ptx: bool,
-        reference: Candidate,
+        reference: Candidate, deterministic: bool,
     ) -> None:  # fmt: skip
+        self._deterministic = deterministic
         self.device, self.stream, self.libraries, self.target = device, stream, libraries, target
         self.through_ptx = through_ptx
         self._comparer = comparer
@@ -134,7 +136,10 @@ class Bench:
         self._flush = Flush(device, owned)
         self._events = [device.driver.event(owned.noted, timing=True) for _ in range(2)]
         self._first = Set(device, owned, plan, self.stream)
-        self._kept = [guarded(device, owned, each.name, each.size, self.stream) for each in self._first.results]
+        results = self._first.results
+        self._kept = [guarded(device, owned, each.name, each.size, self.stream) for each in results]
+        again = results if self._deterministic else []
+        self._before = [guarded(device, owned, each.name, each.size, self.stream) for each in again]
         largest = max((each.size for each in self._first.inputs), default=0)
         self._spare = guarded(device, owned, "copy of an input", largest, self.stream)
         self._fountain, self._operands = Fountain(device, owned, self.stream), reference.operands
@@ -145,11 +150,15 @@ class Bench:
             wrong = self._run(loaded)
             if wrong is not None:
                 raise Refusal(f"the reference {wrong}")
-            for kept, result in zip(self._kept, self._first.results):
-                device.driver.copy(kept.address, result.address, result.size, self.stream)
-            device.driver.synchronise(self.stream)
+            self._keep(self._kept)
         finally:
             loaded.owned.close()
+
+    def _keep(self, copies: Sequence[Guarded]) -> None:
+        """Copy the results of the last call."""
+        for copy, result in zip(copies, self._first.results):
+            self.device.driver.copy(copy.address, result.address, result.size, self.stream)
+        self.device.driver.synchronise(self.stream)
 
     def _run(self, loaded: _Accepted) -> str | None:
         """Run one call on the first set; how it wrote where it must not, or None. An earlier candidate may have
@@ -198,6 +207,8 @@ class Bench:
                     why = apart.refusal(buffer.dtype, _tf32(candidate.plan.instructions))
                     if why is not None and len(self._kept) > 1:
                         why = f"{why} in result {number}"
+            if why is None and self._deterministic:
+                why = self._repeated(loaded)
             if why is None:
                 self._seen[name] = min(self._look(loaded) for _ in range(_LOOKS))
                 self._accepted[name] = loaded
@@ -205,6 +216,14 @@ class Bench:
         finally:
             if name not in self._accepted:
                 loaded.owned.close()
+
+    def _repeated(self, loaded: _Accepted) -> str | None:
+        """Run it again on the same inputs: why it is refused, or None."""
+        self._keep(self._before)
+        why = self._run(loaded)
+        if why is None and not all(map(self._same_bits, self._first.results, self._before)):
+            why = "gives other bits when run again"
+        return why
 
     def _look(self, loaded: _Accepted) -> float:
         """Seconds of one call on the first set, with what submitting it takes."""

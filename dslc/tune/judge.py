@@ -30,12 +30,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The request that opens a problem: the container of its reference, and that of the comparing kernels."""
+    """The request that opens a problem: the container of its reference, and that of the comparing kernels.
+    ``deterministic``: a candidate must give the same bits when it is run again."""
 
     path: Path
     comparer: Path
     target: str
     through_ptx: bool = False
+    deterministic: bool = True
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -43,6 +45,7 @@ class Opening:
             "comparer": str(self.comparer),
             "target": self.target,
             "through_ptx": self.through_ptx,
+            "deterministic": self.deterministic,
         }
 
 

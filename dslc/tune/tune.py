@@ -210,7 +210,8 @@ class _Tune:
                 raise TimeoutError
             trials, default, libraries = self._trials(supply, supplied)
             share = max(_SHORTEST, min(_LONGEST, _SHARE * self._left / waiting))
-            opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx)
+            deterministic = self._settings.deterministic
+            opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx, deterministic)
             judged = judge(self._client, opening, trials, share)
         return self._block(problem, judged, default, libraries)
 

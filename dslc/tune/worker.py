@@ -5,7 +5,7 @@ stdout; ``{"at": NAME}`` lines before an answer say which candidate runs. The pr
 
     hello       {gpu}                                   -> {name, sms, target, driver, bus}
     algorithms  {path, limit, deterministic}            -> {ways, default, version}
-    open        {path, comparer, target, through_ptx}   -> {}
+    open        {path, comparer, target, through_ptx, deterministic} -> {}
     check       {name, path}                            -> {error, refused}
     time        {seconds}                               -> {rounds: {name: [seconds of one call, ...]}}
     close       {}                                      -> {}
@@ -78,14 +78,14 @@ class Worker:
             "bus": device.bus_id,
         }
 
-    def do_open(self, path: str, comparer: str, target: str, through_ptx: bool) -> dict[str, Any]:
+    def do_open(self, path: str, comparer: str, target: str, through_ptx: bool, deterministic: bool) -> dict[str, Any]:
         self.do_close()
         with self._device:
             if comparer not in self._comparers:
                 self._comparers[comparer] = _Comparers(self._device, self._owned, comparer, target, through_ptx)
             compare = self._comparers[comparer].function
             self._bench = Bench(
-                self._device, self._stream, self._libraries, compare, target, through_ptx, _read(path)
+                self._device, self._stream, self._libraries, compare, target, through_ptx, _read(path), deterministic
             )  # fmt: skip
         return {}
 

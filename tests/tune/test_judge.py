@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_a_bad_one_is_rejected_with_the_reason(bad: str, client: Client, opening
     assert [way.choice.algorithm for way in found.times] == ["good", "slow"]
     [reason] = found.rejected
     assert reason.startswith(f"own {bad}: ") and planted.BAD[bad][1] in reason
+
+
+def test_bits_may_differ_if_nobody_asks_for_the_same(client: Client, opening: Opening, tmp_path: Path) -> None:
+    trials = [_trial(tmp_path, name) for name in ("good", "fickle")]
+    found = judge(client, replace(opening, deterministic=False), trials, 0.1)
+    assert [way.choice.algorithm for way in found.times] == ["good", "fickle"] and not found.rejected
 
 
 def test_all_bad_ones_together(client: Client, opening: Opening, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from fake_gpu.fake_driver import FakeDriver, fake_cubin
 
 COUNT = 3000  # elements
+_CALLS: list[int] = []  # of a kernel that counts them
 #: The command of the worker, for a process that finds tests/support.
 WORKER = (sys.executable, "-m", "tuning.planted")
 
@@ -59,6 +60,13 @@ def _into_input(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> No
     driver.array(x, "f4", COUNT)[-1] *= 2
 
 
+def _fickle(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    """Right to a few units in the last place, which differ from call to call."""
+    _good(driver, grid, block, x, y)
+    _CALLS.append(1)
+    driver.array(y, "i4", COUNT)[-1] += len(_CALLS) % 4
+
+
 def _crash(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -79,6 +87,7 @@ BAD: dict[str, tuple[Callable[..., None], str]] = {
     "beyond": (_beyond, "after the end of result 0"),
     "before": (_before, "before input 0"),
     "into_input": (_into_input, "writes into input 0"),
+    "fickle": (_fickle, "gives other bits when run again"),
     "crash": (_crash, "SIGSEGV"),
     "lost": (_lost, "the GPU is lost"),
     "hang": (_hang, "did not end within"),
