@@ -30,9 +30,10 @@ class Block:
 
     ``key``: of the problem, see ``key_of``. ``gpu``: the GPU's name, its number of multiprocessors and its target:
     ``NVIDIA H200, 132 SMs, sm_90``. ``ways``: best first. ``default``: what a build without a lock takes; None if it
-    was rejected. ``spread``: (75th - 25th percentile) / median of the winner's rounds. ``error``: the winner's largest
-    difference from the reference, in units of the reference's root mean square. ``rejected``: for each refused way its
-    text and the reason. ``versions``: of the libraries, the driver and dslc.
+    was rejected or is not known. ``spread``: (75th - 25th percentile) / median of the winner's rounds. ``error``: the
+    winner's largest difference from the reference, in units of the reference's root mean square. ``rejected``: for each
+    refused way its text and the reason, and why a library lists no ways. ``versions``: of the libraries, the driver and
+    dslc.
     """
 
     key: str

@@ -27,7 +27,7 @@ from dslc.compiler.options import Options
 from dslc.compiler.toolchain.jobs import sources_digest
 from dslc.runtime.artifact.targets import choose_target
 from dslc.tune.candidate import recipe
-from dslc.tune.client import Client, Refused
+from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
 from dslc.tune.problems import Problem, problems
 from dslc.tune.registry import Registry
@@ -40,6 +40,7 @@ _LONGEST: Final = 2.0
 _SHORTEST: Final = 0.05
 _SHARE: Final = 0.5  # part of a problem's share of the budget that its rounds may take; the rest is for checks
 _SHOWN: Final = 2  # reasons, if all ways were rejected
+_UNLISTED: Final = "cannot list its ways"  # in a block's rejected ways, of a library
 _HOST_DRIVER: Final = Path("/sys/module/nvidia/version")
 
 Progress = Callable[[str, int, int], None]
@@ -49,7 +50,8 @@ Progress = Callable[[str, int, int], None]
 class Outcome:
     """``blocks``: of the problems that are measured by now. ``left``: the keys that the budget did not reach, or an
     interrupt; ``refused``: why a problem cannot be measured, by key. ``calls``: how often a build that obeys the blocks
-    computes each; 0 if it only compares its time with others, or poses it no longer."""
+    computes each; 0 if it only compares its time with others, or poses it no longer. ``unlisted``: for each library
+    that could not list its ways, its name with the reason, and the number of problems."""
 
     gpu: str
     target: str
@@ -57,6 +59,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
+    unlisted: dict[str, int] = field(default_factory=dict)
     tuned: int = 0
     found: int = 0
     restarts: int = 0
@@ -197,7 +200,11 @@ class _Tune:
         else:
             before = self._earlier.get(problem.key, self._gpu)
             limit = self._settings.limit
-            outcome.blocks.append(block if before is None else joined(before, block, limit, vendor=problem.vendor))
+            unlisted = [text for text in block.rejected if _UNLISTED in text]
+            for text in unlisted:
+                outcome.unlisted[text] = outcome.unlisted.get(text, 0) + 1
+            vendor = problem.vendor and not unlisted
+            outcome.blocks.append(block if before is None else joined(before, block, limit, vendor=vendor))
 
     def _tuned(self, supply: Supply, problem: Problem, waiting: int) -> Block:
         """Measure a problem. Refused, or TimeoutError if the budget ends first."""
@@ -208,26 +215,34 @@ class _Tune:
         with lock, lock:
             if not lock.take(max(0.0, self._left)):
                 raise TimeoutError
-            trials, default, libraries = self._trials(supply, supplied)
+            trials, default, libraries, unlisted = self._trials(supply, supplied)
             share = max(_SHORTEST, min(_LONGEST, _SHARE * self._left / waiting))
             deterministic = self._settings.deterministic
             opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx, deterministic)
             judged = judge(self._client, opening, trials, share)
-        return self._block(problem, judged, default, libraries)
+        block = self._block(problem, judged, default, libraries)
+        return replace(block, default=None, rejected=(unlisted, *block.rejected)) if unlisted else block
 
-    def _trials(self, supply: Supply, supplied: Supplied) -> tuple[list[Trial], Choice, str]:
-        """All candidates, the choice of a build without a lock, and the versions of the libraries."""
+    def _trials(self, supply: Supply, supplied: Supplied) -> tuple[list[Trial], Choice, str, str]:
+        """All candidates, the choice of a build without a lock, the versions of the libraries, and why the library
+        lists no ways; it then makes the choice of a build without a lock, which is not known, and the own default
+        stands for it."""
         own = list(supplied.own)
         if supplied.library is None:
-            return own, own[0].choice, ""
+            return own, own[0].choice, "", ""
         limit = self._settings.limit
-        self._client.start()
-        answer = self._client.ask(
-            "algorithms", path=str(supplied.library.path), limit=limit, deterministic=self._settings.deterministic
-        )
-        if answer.get("refused"):
-            return own, own[0].choice, ""
         provider = supplied.library.choice.provider
+        self._client.start()
+        try:
+            answer = self._client.ask(
+                "algorithms", path=str(supplied.library.path), limit=limit, deterministic=self._settings.deterministic
+            )
+        except Gone as gone:
+            answer = {"refused": str(gone)}
+        if answer.get("refused"):
+            if not own:
+                raise Refused(f"{provider} {_UNLISTED}: {answer['refused']}")
+            return own, own[0].choice, "", f"{provider} {_UNLISTED}: {answer['refused']}"
         found = [Choice(provider, text, workspace) for text, workspace in answer["ways"]]
         default = Choice(provider, *answer["default"])
         if self._settings.mode == "off":
@@ -238,7 +253,7 @@ class _Tune:
                 made = recipe(supplied.problem.node, self._target, True, choice)
                 assert made is not None, "a library computes it"
                 trials.append(Trial(choice, supply.write(made, ())))
-        return [*trials, *own], default, f"{provider} {answer['version']}"
+        return [*trials, *own], default, f"{provider} {answer['version']}", ""
 
     def _block(self, problem: Problem, judged: Judged, default: Choice, libraries: str) -> Block:
         ways = ranked(judged.times, default, self._settings.limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,26 @@ def test_libraries_and_own_variants_are_candidates(checked: Checked, tmp_path: P
     assert {block.default.choice.provider for block in products if block.default} == {"cublaslt"}
     assert all("cublaslt" in block.versions for block in products)
     assert all(any(way.choice.provider == "own" for way in block.ways) for block in products)
+
+
+@pytest.mark.slow
+def test_a_library_that_cannot_list_its_ways_is_said(
+    checked: Checked, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own choice is then not known, so a block has no default."""
+    monkeypatch.setenv("DSLC_TEST_LIBRARIES", "missing")
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(tmp_path / "cache"))
+    for _ in range(2):  # measured, then found
+        assert run(["--json", "tune", str(file), "--providers", "vendor", "--size", "B=32"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        [(why, count)] = said["unlisted"].items()
+        assert why == "cublaslt cannot list its ways: the library is not installed" and count > 1
+    blocks = read_lock(file.parent / "dslc.lock").blocks
+    assert len([block for block in blocks if why in block.rejected]) == count
+    assert all((block.default is None) == (why in block.rejected) for block in blocks)
+    assert cli(str(file), "--providers", "vendor", "--size", "B=32") == 0
+    text = capsys.readouterr().out
+    assert text.count("cannot list its ways") == 1 and "were rejected" not in text
 
 
 @pytest.mark.slow

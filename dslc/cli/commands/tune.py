@@ -110,6 +110,7 @@ def _data(path: Path, outcome: Outcome) -> dict[str, Any]:
         "found": outcome.found,
         "left": outcome.left,
         "refused": outcome.refused,
+        "unlisted": outcome.unlisted,
         "rejected": {block.key: list(block.rejected) for block in outcome.blocks if block.rejected},
         "seconds": outcome.seconds,
         "interrupted": outcome.interrupted,
@@ -145,7 +146,8 @@ def _text(path: Path, outcome: Outcome, changed: bool) -> str:
     lines = [table(("problem", "calls", "default", "best", "way"), rows, (1, 2, 3))] if rows else []
     if len(gaining) > len(rows):
         lines.append(f"and {len(gaining) - len(rows)} more")
-    rejected = sum(len(block.rejected) for block in outcome.blocks)
+    lines += [one_line(f"{why} (problems: {count:,})") for why, count in outcome.unlisted.items()]
+    rejected = sum(len({*block.rejected} - {*outcome.unlisted}) for block in outcome.blocks)
     if rejected:
         lines.append(f"{rejected:,} wrong or failing ways were rejected; {one_line(str(path))} lists them")
     lines += [one_line(f"not measured: {key}: {why}") for key, why in outcome.refused.items()]

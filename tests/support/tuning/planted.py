@@ -159,6 +159,12 @@ class _Known(dict[str, Callable[..., None]]):
         return nothing
 
 
+def _missing() -> Any:
+    from dslc.base.errors import EnvironmentFault
+
+    raise EnvironmentFault("R205", "the library is not installed")
+
+
 def main() -> None:
     from dslc.runtime.cuda import device as devices
     from dslc.runtime.cuda.driver import Driver
@@ -185,6 +191,8 @@ def main() -> None:
         lt, dnn = FakeCublasLt(fake), FakeCudnn(fake)
         cublaslt.load_cublaslt = lambda: lt
         cudnn.load_cudnn = lambda: dnn
+        if os.environ["DSLC_TEST_LIBRARIES"] == "missing":
+            cublaslt.load_cublaslt = cudnn.load_cudnn = _missing
     worker.main()
 
 
