@@ -21,7 +21,7 @@ from gpu_kernels.sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wa
 from op_laws.evaluation import apply
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import cuda_cpp
+from dslc.compiler.codegen.cuda import compare, cuda_cpp
 from dslc.compiler.codegen.cuda.attention import lower as attention
 from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
@@ -31,6 +31,7 @@ from dslc.compiler.codegen.cuda.ops import indexing, pooling, topk
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -97,9 +98,32 @@ def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
 def test_every_file_of_kernels_is_run_by_one_of_these_tests() -> None:
     nodes = [node_of(name, *case)[0] for name in CPP for case in chosen(name)]
     found = frozenset[str]().union(*map(files_of, nodes))
-    elsewhere = {"attention.cu", "mma.cu"}  # below, and in test_contract_ptx.py
+    elsewhere = {"attention.cu", "compare.cu", "mma.cu"}  # below, and in test_contract_ptx.py
     assert found | elsewhere == {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()
                                  if p.name.endswith(".cu")}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
+def test_the_kernel_that_compares_two_tensors(dtype: str) -> None:
+    count, blocks = 700, 2
+    rng = np.random.default_rng(3)
+    x, r = (rng.normal(0, 100, count).astype(np.int32 if dtype == "i32" else np.float32) for _ in range(2))
+    if dtype != "i32":
+        x[[5, 6, 7]], r[[5, 6]] = [np.inf, np.nan, np.nan], [-np.inf, np.nan]
+    held = [simulator.memory(each, DType(dtype)) for each in (x, r)]
+    parts = np.full(blocks * compare.PARTS, np.nan)
+    launch = Launch(compare.Compare(DType(dtype)), (), ())
+    ptx = compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    threads = launch.spec.geometry.block[0]
+    ptx_machine.run(ptx, (blocks, 1, 1), threads, [*held, parts], (("i64", count),), launch.spec.geometry.shared_bytes)
+    a, b = (simulator.values(each, DType(dtype)).astype(np.float64) for each in held)
+    finite = np.isfinite(a) & np.isfinite(b)
+    apart = (a - b)[finite]
+    most, squares, whole, strange = parts.reshape(blocks, compare.PARTS).T
+    assert most.max() == np.abs(apart).max()
+    assert np.isclose(squares.sum(), (apart**2).sum(), rtol=1e-12)
+    assert np.isclose(whole.sum(), (b[finite] ** 2).sum(), rtol=1e-12)
+    assert strange.sum() == (0 if dtype == "i32" else 2)
 
 
 def others() -> list[Any]:
