@@ -60,6 +60,7 @@ def write(folder: Path, lock: Lock) -> Lock:
     return lock
 
 
+@pytest.mark.slow
 def test_a_build_finds_and_obeys_the_lock_and_says_so_once(dslc: Callable, project: Path) -> None:
     plain = dslc("build", "net.nn", *TARGET)
     keys = keys_of(project / "net.nn")

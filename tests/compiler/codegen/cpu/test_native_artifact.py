@@ -107,6 +107,7 @@ def test_training_is_the_references_with_one_set_of_bits(folder: Path) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_fused_and_unfused_training_have_the_same_bits(folder: Path) -> None:
     assert run(built(folder, provider="own"), 2) == run(built(folder, provider="own", fuse=False), 2)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from places import MODELS
+from thinning import thinned
 
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
@@ -33,7 +34,7 @@ def planted(plain: Program, number: int) -> Choices:
 
 
 @pytest.mark.parametrize("provider", ["own", "vendor"])
-@pytest.mark.parametrize("name", ["lenet", "vae", "unet"])
+@pytest.mark.parametrize("name", thinned(("lenet", "vae", "unet"), 3))
 def test_a_plan_of_chosen_ways(name: str, provider: str) -> None:
     checked = check_file(f"{MODELS / name}.nn")
     sizes = {dim.name: dim.default for dim in checked.dims}
