@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from dslc.compiler.ir.choice import ALL_PROVIDERS, NO_CHOICES, OWN_KERNELS, Choices
+from dslc.compiler.ir.choice import NO_CHOICES, Choices, providers_of
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.program import Program
@@ -128,7 +128,7 @@ class Build:
     @property
     def providers(self) -> Collection[str]:
         """The providers whose measured ways the build may use."""
-        return ALL_PROVIDERS if self.provider == "vendor" else OWN_KERNELS
+        return providers_of(self.provider == "vendor")
 
 
 Pass: TypeAlias = Callable[[Program, Build], Program]

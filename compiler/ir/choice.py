@@ -19,9 +19,10 @@ from dslc.compiler.ir.types import TensorType
 
 #: The provider of the compiler's own kernels.
 OWN: Final = "own"
-#: The providers that a build with NVIDIA's libraries may use, and that one with own kernels only may use.
-ALL_PROVIDERS: Final = frozenset({OWN, "cublaslt", "cudnn"})
-OWN_KERNELS: Final = frozenset({OWN})
+#: The providers that a build with the vendor's libraries may use, and that one with own kernels only may use. The lock
+#: names ways by them.
+ALL_PROVIDERS: Final = (OWN, "cublaslt", "cudnn")
+OWN_KERNELS: Final = (OWN,)
 _LONGEST: Final = 160  # characters of a key; longer ones end in a digest of the whole text
 _DIGITS: Final = 16  # hexadecimal ones of that digest
 
@@ -71,6 +72,11 @@ class Choices:
 
 
 NO_CHOICES: Final = Choices()
+
+
+def providers_of(vendor: bool) -> Collection[str]:
+    """The providers whose ways a build may take; ``vendor``: it may call libraries."""
+    return ALL_PROVIDERS if vendor else OWN_KERNELS
 
 
 def impossible(node: Node, choice: Choice, why: str) -> BuildError:

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dslc.base.errors import BuildError, EnvironmentFault
-from dslc.compiler.ir.choice import OWN, Choices, key_of
+from dslc.compiler.ir.choice import Choices, key_of, providers_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.find import FILE
 from dslc.compiler.lock.model import Block, Lock, target_of_gpu
-from dslc.compiler.lock.text import PROVIDERS, format_lock
+from dslc.compiler.lock.text import format_lock
 
 #: The entries that run once in a session or an epoch: nobody measures their problems, so a lock need not have them.
 RARE: Final = frozenset({"init", "eval_finish"})
@@ -66,11 +66,6 @@ class Origins:
 def digest_of(blocks: Iterable[Block]) -> str:
     """The SHA-256 of the canonical text of a lock with these blocks, in hex."""
     return hashlib.sha256(format_lock(Lock.of(blocks)).encode()).hexdigest()
-
-
-def providers_of(vendor: bool) -> Collection[str]:
-    """The providers whose ways a build may take; ``vendor``: it may call libraries."""
-    return PROVIDERS if vendor else (OWN,)
 
 
 def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place: str | None) -> Tuned:

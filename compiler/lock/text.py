@@ -26,13 +26,11 @@ from typing import Any, Final
 from dslc.base.errors import BuildError
 from dslc.base.schema import Float, Int, ListOf, MapOf, Mismatch, Record, Text, checker
 from dslc.base.visible import one_line
-from dslc.compiler.ir.choice import OWN, Choice, Measured
+from dslc.compiler.ir.choice import ALL_PROVIDERS, Choice, Measured
 from dslc.compiler.lock.model import MAX_TEXT, TIME_DIGITS, Block, Lock
 
 #: The version of the text's form, its first line.
 FORMAT: Final = 1
-#: The providers that a way may name.
-PROVIDERS: Final = (OWN, "cublaslt", "cudnn")
 
 MAX_BYTES: Final = 4 << 20
 MAX_LINE: Final = 2000  # characters
@@ -46,7 +44,7 @@ _MAX_FACTOR: Final = 1e30  # of a spread or an error
 
 _ALGORITHM: Final = r"[!-~](?:[ -~]{0,198}[!-~])?"
 _WAY: Final = re.compile(
-    rf"([0-9]{{1,10}}(?:\.[0-9]{{1,20}})?) us, ([0-9]{{1,13}}) bytes: ({'|'.join(PROVIDERS)})(?: ({_ALGORITHM}))?"
+    rf"([0-9]{{1,10}}(?:\.[0-9]{{1,20}})?) us, ([0-9]{{1,13}}) bytes: ({'|'.join(ALL_PROVIDERS)})(?: ({_ALGORITHM}))?"
 )
 _GPU: Final = r"[^,]{1,100}, [1-9][0-9]{0,3} SMs, sm_[0-9]{2,3}"
 _WAY_TEXT: Final = Text(MAX_TEXT, _WAY.pattern, "`TIME us, SIZE bytes: PROVIDER ALGORITHM`")

@@ -26,7 +26,7 @@ from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, wo
 from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.targets import target_of
-from dslc.compiler.ir.choice import Choice
+from dslc.compiler.ir.choice import ALL_PROVIDERS, OWN, Choice
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -205,6 +205,7 @@ def test_a_larger_call_is_given_no_less() -> None:
 
 def test_both_sides_know_the_same_libraries() -> None:
     assert set(LIBRARIES) == set(runtime.LIBRARIES) <= FEATURES
+    assert set(ALL_PROVIDERS) == {OWN, *LIBRARIES}  # what a lock may name
     for name, library in LIBRARIES.items():
         assert library.name == name
 
