@@ -17,7 +17,27 @@ def main() -> NoReturn:
         code = _run()
     except KeyboardInterrupt:  # before the start or at the very end: no traceback there either
         code = EXIT_SIGINT
+    except RuntimeError as error:
+        code = code_of_signal(error)
+        if code is None:
+            raise
     raise SystemExit(code)
+
+
+def code_of_signal(error: BaseException) -> int | None:
+    """The exit code of the signal that caused ``error``, or None if no signal did.
+
+    Python 3.11 replaces each exception that comes while a class names its attributes (``__set_name__``) by a
+    RuntimeError, an interrupt too; imports make many classes.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            return EXIT_SIGINT
+        if isinstance(cause, SystemExit) and cause.code == EXIT_SIGTERM:
+            return EXIT_SIGTERM
+        cause = cause.__cause__
+    return None
 
 
 def _run() -> int:

@@ -16,7 +16,7 @@ import click
 
 from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning
 from dslc.base.visible import one_line
-from dslc.cli import room, surroundings
+from dslc.cli import code_of_signal, room, surroundings
 from dslc.cli.output import Settings, print_json, report_error, say
 from dslc.cli.table import COMMANDS, SECTIONS
 
@@ -178,6 +178,9 @@ def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
         return Outcome(EXIT_PIPE)
     except Exception as error:  # noqa: BLE001
         # The outermost frame: even a bug of ours must end in one line and its own exit code.
+        code = code_of_signal(error)
+        if code is not None:
+            return Outcome(code)
         refused = surroundings.fault(error)
         if refused is not None:
             surroundings.silence()  # stdout will not accept later what it did not accept now

@@ -159,6 +159,25 @@ def main_with(run: str, end: str = "pass") -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda n: n.name)
+@pytest.mark.parametrize("where", ["in a command", "outside of the commands"])
+def test_a_signal_while_a_class_names_its_attributes(where: str, number: signal.Signals) -> None:
+    """Python 3.11 replaces the interrupt by a RuntimeError."""
+    planted = (
+        "    class Named:\n        def __set_name__(self, owner, name):\n"
+        f"            import os; os.kill(os.getpid(), {int(number)}); time.sleep(600)\n"
+        "    class Owner:\n        named = Named()\n"
+    )
+    if where == "in a command":
+        planted = (
+            "    dslc.cli.app.app.invoke = fails\n    return called(['check'])\n"
+            f"called = dslc.cli.app.run\ndef fails(ctx):\n{planted}"
+        )
+    with main_with(planted) as process:
+        assert process.stderr is not None
+        assert (process.wait(PATIENCE), process.stderr.read()) == (CODES[number], "")
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda n: n.name)
 def test_a_second_signal_ends_a_command_that_cleans_up(number: signal.Signals) -> None:
     run = (
         "    try:\n        print('works', flush=True); time.sleep(600)\n"
