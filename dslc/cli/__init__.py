@@ -18,9 +18,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # before the start or at the very end: no traceback there either
         code = EXIT_SIGINT
     except RuntimeError as error:
-        code = code_of_signal(error)
-        if code is None:
+        signalled = code_of_signal(error)
+        if signalled is None:
             raise
+        code = signalled
     raise SystemExit(code)
 
 
