@@ -130,7 +130,7 @@ The last example raises `beta`, a `float` argument of the train section, from 0 
 
 def config_page() -> str:
     """docs/config.md, from the schema of ``dslc.yaml``."""
-    from dslc.runtime.train.fields import FIELDS
+    from dslc.runtime.config.fields import FIELDS
 
     lines = [
         "# dslc.yaml",

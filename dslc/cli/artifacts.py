@@ -11,8 +11,8 @@ from dslc.cli.output import size_text
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact, Program
     from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.config.config import Config
     from dslc.runtime.session.session import Session
-    from dslc.runtime.train.config import Config
 
 
 def artifact_to_read(text: str | None) -> Artifact:

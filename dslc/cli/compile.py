@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
     from dslc.compiler.options import Options
     from dslc.runtime.artifact.file import Artifact
-    from dslc.runtime.train.config import Config
+    from dslc.runtime.config.config import Config
 
 Progress = Callable[[str, int, int], None]
 

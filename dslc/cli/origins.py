@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.base.errors import BuildError
 
 if TYPE_CHECKING:
-    from dslc.runtime.train.config import Config
+    from dslc.runtime.config.config import Config
 
 #: The compiler knows each of its options by one name, that of the command line.
 _FIELDS: Final = {

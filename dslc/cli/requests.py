@@ -15,7 +15,7 @@ from dslc.cli.settings import default_config, merged_sizes
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
     from dslc.compiler.options import Options
-    from dslc.runtime.train.config import Config
+    from dslc.runtime.config.config import Config
 
 
 @dataclass(frozen=True)

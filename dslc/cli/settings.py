@@ -20,7 +20,7 @@ from dslc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dslc.runtime.train.config import Config
+    from dslc.runtime.config.config import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ def read_config(
 
     Raises DataError R101 or R104, or a usage error.
     """
-    from dslc.runtime.train.config import load_config
+    from dslc.runtime.config.config import load_config
 
     flags: dict[str, object] = {
         "model": model,
@@ -108,7 +108,7 @@ def read_config(
 
 def default_config(instead: str, **flags: Any) -> Config:
     """``read_config`` of ./dslc.yaml for a command without --config: ``instead`` names the argument to give instead."""
-    from dslc.runtime.train.config import DEFAULT_FILE
+    from dslc.runtime.config.config import DEFAULT_FILE
 
     try:
         return read_config(**flags)
@@ -119,9 +119,9 @@ def default_config(instead: str, **flags: Any) -> Config:
 
 
 def _fields(texts: tuple[str, ...]) -> dict[str, str]:
+    from dslc.runtime.config.fields import FIELDS
+    from dslc.runtime.config.readers import identifier
     from dslc.runtime.nearest import nearest
-    from dslc.runtime.train.fields import FIELDS
-    from dslc.runtime.train.readers import identifier
 
     known = {field.name: field for field in FIELDS}
     found: dict[str, str] = {}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.publish import publish_bytes
-from dslc.runtime.train.yaml import Plain
+from dslc.runtime.config.yaml import Plain
 from dslc.runtime.weights import safetensors_file as tensorfile
 
 FOLDER: Final = "checkpoints"

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TextIO
 
 from dslc.base.errors import ArtifactError, NumericError
 from dslc.base.turns import Always
-from dslc.runtime.train.config import Config
+from dslc.runtime.config.config import Config
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dslc.base.errors import WeightsMissing
+from dslc.runtime.config.config import Config
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.source import Source, files
-from dslc.runtime.train.config import Config
 
 
 def require_data(config: Config, *, training: bool) -> None:

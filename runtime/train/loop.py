@@ -15,8 +15,8 @@ from typing import TextIO
 
 from dslc.base.errors import EXIT_OK, InputError
 from dslc.base.turns import Always
+from dslc.runtime.config.config import Config
 from dslc.runtime.session.results import EvalResult
-from dslc.runtime.train.config import Config
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run, run_lock

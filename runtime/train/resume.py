@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.config.config import Config
 from dslc.runtime.train.checkpoint import Checkpoint
-from dslc.runtime.train.config import Config
 from dslc.runtime.train.setup import Plan, Trainable
 
 

@@ -16,9 +16,9 @@ from dslc.base.errors import EXIT_OK, DslcError, NumericError
 from dslc.base.failpoint import fail
 from dslc.base.turns import Always
 from dslc.base.version import VERSION
+from dslc.runtime.config.config import Config
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
-from dslc.runtime.train.config import Config
 from dslc.runtime.train.events import Events, open_events
 from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.plot import Picture

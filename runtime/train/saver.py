@@ -8,8 +8,8 @@ from typing import Final
 
 from dslc.base.errors import DslcError, NumericError, ResourceError
 from dslc.base.publish import publish_bytes
+from dslc.runtime.config.policies import NanPolicy
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
-from dslc.runtime.train.fields import NanPolicy
 from dslc.runtime.train.progress import Reporter
 from dslc.runtime.train.setup import Trainable
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dslc.base.errors import BuildError, DataError
 from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, Train
+from dslc.runtime.config.config import Config
+from dslc.runtime.config.policies import Best
+from dslc.runtime.config.schedule import Curve
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.results import EvalResult, StepResult
-from dslc.runtime.train.config import Config
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
-from dslc.runtime.train.fields import Best
-from dslc.runtime.train.schedule import Curve
 
 _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
 

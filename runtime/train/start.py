@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
-from dslc.runtime.train.config import StartConfig
 from dslc.runtime.train.setup import Trainable
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.files import renamed, widened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dslc.runtime.train.fields import EarlyStop
+from dslc.runtime.config.policies import EarlyStop
 
 
 class Patience:

@@ -13,8 +13,8 @@ from places import ROOT
 
 from dslc.cli.app import app
 from dslc.cli.table import COMMANDS
-from dslc.runtime.train.config import load_config
-from dslc.runtime.train.fields import FIELDS
+from dslc.runtime.config.config import load_config
+from dslc.runtime.config.fields import FIELDS
 
 
 def test_generated_pages_are_up_to_date() -> None:

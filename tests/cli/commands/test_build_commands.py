@@ -19,7 +19,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import read_artifact, write_artifact
-from dslc.runtime.train.config import load_config
+from dslc.runtime.config.config import load_config
 
 MODEL = """nn 1
 dim B in 1..64 = 8

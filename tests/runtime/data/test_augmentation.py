@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dslc.runtime.config.config import load_config
 from dslc.runtime.data import augment
 from dslc.runtime.data.augment import Crop, Flip, Normalize, apply, as_data, check, of_data
-from dslc.runtime.train.config import load_config
 from dslc.runtime.train.data import shuffled
 
 STEPS = (Flip(0.5), Crop(2))

@@ -15,9 +15,9 @@ from interruption.interrupts import LOST, leaves_nothing, spread
 from training.small_model import batches, build, start
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.config.config import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
-from dslc.runtime.train.config import load_config
 from dslc.runtime.train.loop import evaluate, train
 from dslc.runtime.train.metrics import read_log
 from dslc.runtime.train.signals import StopNow

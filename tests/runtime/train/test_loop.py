@@ -12,8 +12,8 @@ import pytest
 from training.fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, BuildError, DataError, InputError, NumericError, ResourceError
+from dslc.runtime.config.config import load_config
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
-from dslc.runtime.train.config import load_config
 from dslc.runtime.train.data import shuffled
 from dslc.runtime.train.loop import TrainResult, evaluate, train
 from dslc.runtime.train.metrics import read_log

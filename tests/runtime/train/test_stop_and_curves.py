@@ -15,10 +15,10 @@ from training.fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, DataError, EnvironmentFault, NumericError, WeightsMissing
 from dslc.base.publish import publish_bytes
+from dslc.runtime.config.config import load_config
+from dslc.runtime.config.policies import Best, EarlyStop
 from dslc.runtime.train.checkpoint import CheckpointStore, Position, read_checkpoint
-from dslc.runtime.train.config import load_config
 from dslc.runtime.train.diagnose import find_nan, overfit_one_batch
-from dslc.runtime.train.fields import Best, EarlyStop
 from dslc.runtime.train.loop import TrainResult, evaluate, train
 from dslc.runtime.train.metrics import read_log
 from dslc.runtime.train.plot import curves, svg, terminal

@@ -12,9 +12,9 @@ from training.small_model import batches, build, start
 
 import dslc
 from dslc.base.errors import DataError
+from dslc.runtime.config.config import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore
-from dslc.runtime.train.config import load_config
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log
 from dslc.runtime.weights import safetensors_file as tensorfile

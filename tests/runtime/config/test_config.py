@@ -16,10 +16,11 @@ from hostile.hostile_yaml import CORPUS, MODEL
 from places import with_support
 
 from dslc.base.errors import DataError
-from dslc.runtime.train.config import load_config
-from dslc.runtime.train.fields import FIELDS, Best, NanPolicy
-from dslc.runtime.train.schedule import Duration, Schedule
-from dslc.runtime.train.yaml import parse_yaml, plain
+from dslc.runtime.config.config import load_config
+from dslc.runtime.config.fields import FIELDS
+from dslc.runtime.config.policies import Best, NanPolicy
+from dslc.runtime.config.schedule import Duration, Schedule
+from dslc.runtime.config.yaml import parse_yaml, plain
 
 FULL = """\
 model: resnet.nn:ResNet18
@@ -183,8 +184,8 @@ import os, sys
 from pathlib import Path
 from hostile.hostile_yaml import CORPUS
 from dslc.base.errors import DataError
-from dslc.runtime.train.config import load_config
-from dslc.runtime.train.yaml import parse_yaml
+from dslc.runtime.config.config import load_config
+from dslc.runtime.config.yaml import parse_yaml
 import yaml, difflib, encodings.utf_16, encodings.utf_32  # loaded before the hook, as in any run
 
 events, quiet = [], True

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dslc.runtime.train.schedule import Duration, Schedule, parse_duration
+from dslc.runtime.config.schedule import Duration, Schedule, parse_duration
 
 
 @pytest.mark.parametrize(

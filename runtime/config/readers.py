@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.schedule import Duration, parse_duration
+from dslc.runtime.config.yaml import Value, plain
 from dslc.runtime.nearest import nearest
-from dslc.runtime.train.schedule import Duration, parse_duration
-from dslc.runtime.train.yaml import Value, plain
 
 Reader: TypeAlias = "Callable[[Value, str], Any]"  # (value, the field's name) -> the field's content
 
@@ -85,6 +85,9 @@ def number(low: float, high: float) -> Reader:
         return float(data)
 
     return read
+
+
+ANY_NUMBER: Final = number(-1e30, 1e30)
 
 
 def boolean(value: Value, name: str) -> bool:

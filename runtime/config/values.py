@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.fields import FIELDS
+from dslc.runtime.config.readers import Field, identifier, mapping, refuse, unknown
+from dslc.runtime.config.schedule import Schedule
+from dslc.runtime.config.yaml import Mark, Plain, Value, parse_yaml, plain
 from dslc.runtime.nearest import nearest
-from dslc.runtime.train.fields import FIELDS
-from dslc.runtime.train.readers import Field, identifier, mapping, refuse, unknown
-from dslc.runtime.train.schedule import Schedule
-from dslc.runtime.train.yaml import Mark, Plain, Value, parse_yaml, plain
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _SECTIONS: Final = frozenset(field.name.rpartition(".")[0] for field in FIELDS) - {""}

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.policies import BadPolicy, Best, EarlyStop, NanPolicy
+from dslc.runtime.config.readers import refuse
+from dslc.runtime.config.schedule import Duration, Schedule
+from dslc.runtime.config.values import Entry, Values, from_file, from_outside
+from dslc.runtime.config.yaml import Plain, read_yaml
 from dslc.runtime.data.augment import Step
 from dslc.runtime.data.names import split
 from dslc.runtime.data.source import Source
-from dslc.runtime.train.fields import BadPolicy, Best, EarlyStop, NanPolicy
-from dslc.runtime.train.readers import refuse
-from dslc.runtime.train.schedule import Duration, Schedule
-from dslc.runtime.train.values import Entry, Values, from_file, from_outside
-from dslc.runtime.train.yaml import Plain, read_yaml
 
 DEFAULT_FILE: Final = "dslc.yaml"
 _MODEL = re.compile(r"(.+\.nn)(?::([A-Za-z_][A-Za-z0-9_]{0,63}))?\Z", re.DOTALL)
