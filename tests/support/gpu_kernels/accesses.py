@@ -31,10 +31,12 @@ class Race(AssertionError):
 
 
 class Accesses:
-    """The accesses of one launch. ``grain``: bytes that every access is a multiple of, and begins at a multiple of."""
+    """The accesses of one launch. ``grain``: bytes that every access is a multiple of, and begins at a multiple of.
+    Without ``races``, two threads may access the same bytes."""
 
-    def __init__(self, grain: int) -> None:
+    def __init__(self, grain: int, races: bool = True) -> None:
         self._grain = grain
+        self._races = races
         self._shared: dict[int, _Cell] = {}
         self._global: dict[int, _Cell] = {}
         self._block: tuple[int, ...] = ()
@@ -68,7 +70,7 @@ class Accesses:
         for at, cell in self._cells(shared, address, size):
             self._not_coming(at, cell, thread)
             if cell.writer is not None and not self._ordered(cell.writer, mine):
-                raise Race(f"thread {thread} reads what thread {cell.writer[1]} writes, at {at:#x}: no barrier between")
+                self._race(f"thread {thread} reads what thread {cell.writer[1]} writes, at {at:#x}: no barrier between")
             if cell.many != (mine[0], mine[2]):  # else each later writer meets one of the readers that are known
                 self._add_reader(cell, mine)
 
@@ -103,17 +105,21 @@ class Accesses:
     def _take(self, at: int, cell: _Cell, mine: _Stamp, data: bytes, shared: bool, atomic: bool) -> None:
         same = not shared and data == cell.data  # a flag that several set
         if cell.writer is not None and not (same or (atomic and cell.atomic)) and not self._ordered(cell.writer, mine):
-            raise Race(f"threads {cell.writer[1]} and {mine[1]} both write, at {at:#x}: no barrier between")
+            self._race(f"threads {cell.writer[1]} and {mine[1]} both write, at {at:#x}: no barrier between")
         for reader in cell.readers:
             if not self._ordered(reader, mine):
-                raise Race(f"thread {mine[1]} writes what thread {reader[1]} reads, at {at:#x}: no barrier between")
+                self._race(f"thread {mine[1]} writes what thread {reader[1]} reads, at {at:#x}: no barrier between")
         cell.writer, cell.data, cell.atomic = mine, data, atomic
         cell.many = None
         cell.readers.clear()
 
     def _not_coming(self, at: int, cell: _Cell, thread: int) -> None:
         if cell.coming is not None:
-            raise Race(f"thread {thread} is at {at:#x} while the copy of thread {cell.coming} is on its way there")
+            self._race(f"thread {thread} is at {at:#x} while the copy of thread {cell.coming} is on its way there")
+
+    def _race(self, text: str) -> None:
+        if self._races:
+            raise Race(text)
 
     def _ordered(self, before: _Stamp, now: _Stamp) -> bool:
         if before[0] != now[0]:

@@ -39,12 +39,15 @@ def run(
     arguments: Sequence[np.ndarray],
     given: ScalarArgs = (),
     shared: int = 0,
+    *,
+    races: bool = True,
 ) -> list[int]:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
     ``shared``: bytes of the shared memory whose size the launch says. Of each array, the bytes up to the last one that
-    a thread has touched."""
+    a thread has touched. Raises Race for accesses in no order, unless told not to: memory that no earlier launch of the
+    program leaves may make threads meet that never do."""
     sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
-    program = _Program(ptx, arguments, given, shared)
+    program = _Program(ptx, arguments, given, shared, races)
     with np.errstate(all="ignore"):
         for block in np.ndindex(sizes):
             program.clear(block)
@@ -93,7 +96,7 @@ def _run_warp(program: _Program, number: int, threads: list[_Running], started: 
 class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
 
-    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: ScalarArgs, shared: int) -> None:
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: ScalarArgs, shared: int, races: bool) -> None:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []
@@ -124,7 +127,7 @@ class _Program:
             self.parameters_of[name] = re.findall(r"(\w+)\s*(?:,|$)", parameters)
             self._add(text)
         touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
-        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1))
+        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1), races)
 
     def _add(self, text: str) -> None:
         """The statements of a body, up to its last brace."""
