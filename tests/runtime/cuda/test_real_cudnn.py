@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,11 @@ def test_a_plan_is_made_again_from_its_name(problem: Problem, monkeypatch: pytes
 
 def test_numbers_of_knobs_are_those_of_the_header() -> None:
     library = Counting()
-    [header] = Path(library.module.__file__).parents[1].glob("nvidia/cudnn*/include/cudnn_graph_v9.h")
-    found = re.findall(r"CUDNN_KNOB_TYPE_(\w+)( CUDNN_DEPRECATED_ENUM)? += (\d+)", header.read_text())
+    # The library's package need not be in the folder of the frontend's.
+    headers = [h for folder in sys.path for h in Path(folder).glob("nvidia/cudnn*/include/cudnn_graph_v9.h")]
+    if not headers:
+        pytest.skip("the headers of cuDNN are not installed")
+    found = re.findall(r"CUDNN_KNOB_TYPE_(\w+)( CUDNN_DEPRECATED_ENUM)? += (\d+)", headers[0].read_text())
     known = {int(number): name for name, deprecated, number in found if not deprecated and name != "COUNTS"}
     assert known == cudnn._KNOBS and known.keys()
     assert all(hasattr(library.module.knob_type, name) for name in known.values())
