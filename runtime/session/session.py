@@ -244,6 +244,7 @@ class Session:
         with self._pool.exclusive() as scope, scope as context:
             self._state.tear()
             self._run_init(context)
+            self.weights.notes = {}
             self._state.all_set(0)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
@@ -277,11 +278,11 @@ class Session:
             self._state.all_set(int(step))
 
     def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
-        """Write all state tensors, the step and the caller's texts; the file is written atomically."""
+        """Write all state tensors, the step, the notes and the caller's texts; the file is written atomically."""
         self._alive("save_checkpoint")
         with self._pool.exclusive() as scope, scope as context:
             tensors, step = self._copies(context, "save_checkpoint"), self._state.step
-        snapshot.save(path, self._state.tensors, tensors, step, extra or {})
+        snapshot.save(path, self._state.tensors, tensors, step, extra or {}, self.weights.notes)
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
         """Continue from a checkpoint of ``save_checkpoint`` or ``dslc train``; returns the caller's texts.
@@ -292,6 +293,7 @@ class Session:
         self._alive("load_checkpoint")
         found = snapshot.load(path, self._state.tensors)
         self.restore(found.tensors, found.step)
+        self.weights.notes = found.notes
         return dict(found.extra)
 
     def keep_choices(self) -> int:

@@ -19,6 +19,7 @@ from dslc.base.publish import publish_bytes
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.mapping import require_fit
+from dslc.runtime.weights.notes import of_metadata, to_metadata
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,11 +30,13 @@ _DIGEST: Final = "dslc.session.sha256"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The contents of a checkpoint. ``extra`` holds the caller's texts; empty for a checkpoint of ``dslc train``."""
+    """The contents of a checkpoint. ``extra`` holds the caller's texts; empty for a checkpoint of ``dslc train``.
+    ``notes`` are those of the weights."""
 
     tensors: Mapping[str, NDArray[Any]]
     step: int
     extra: Mapping[str, str]
+    notes: Mapping[str, str]
 
 
 def save(
@@ -42,6 +45,7 @@ def save(
     tensors: Mapping[str, NDArray[Any]],
     step: int,
     extra: Mapping[str, str],
+    notes: Mapping[str, str],
 ) -> None:
     """Write a checkpoint, atomically (R402, R405). InputError R105 if ``extra`` has a key or value that is not a
     text."""
@@ -50,7 +54,7 @@ def save(
             "R105", "`extra` contains something that is not a string", place="extra=...", help="give strings"
         )
     text = json.dumps({"step": step, "extra": dict(extra)}, sort_keys=True, ensure_ascii=True)
-    metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode("ascii")).hexdigest()}
+    metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode("ascii")).hexdigest(), **to_metadata(notes)}
     dtypes = {name: tensor.dtype for name, tensor in table.items()}
     publish_bytes(path, tensorfile.encode(tensors, metadata, dtypes))
 
@@ -77,7 +81,9 @@ def load(path: str | os.PathLike[str], table: Mapping[str, StateTensor]) -> Snap
     if not sound:
         raise _damaged(place, "its step cannot be read")
     require_fit(place, table, file.tensors)
-    return Snapshot({name: file.tensors[name].array() for name in table}, step, extra)
+    return Snapshot(
+        {name: file.tensors[name].array() for name in table}, step, extra, of_metadata(file.metadata, place)
+    )
 
 
 def _of_training(place: str, table: Mapping[str, StateTensor]) -> Snapshot:
@@ -85,7 +91,7 @@ def _of_training(place: str, table: Mapping[str, StateTensor]) -> Snapshot:
 
     found = read_checkpoint(Path(place))
     require_fit(place, table, tensorfile.read(place).tensors)
-    return Snapshot(found.tensors, found.position.step, {})
+    return Snapshot(found.tensors, found.position.step, {}, found.notes)
 
 
 def _damaged(place: str, why: str) -> ArtifactError:

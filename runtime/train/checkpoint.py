@@ -22,6 +22,7 @@ from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.publish import publish_bytes
 from dslc.runtime.config.yaml import Plain
 from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.notes import of_metadata, to_metadata
 
 FOLDER: Final = "checkpoints"
 _NAME = re.compile(r"step-([0-9]{1,18})\.safetensors\Z")
@@ -106,18 +107,24 @@ class Checkpoint:
     path: Path
     tensors: Mapping[str, NDArray[Any]]
     position: Position
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_checkpoint(
-    path: Path, tensors: Mapping[str, NDArray[Any]], position: Position, dtypes: Mapping[str, str] | None = None
+    path: Path,
+    tensors: Mapping[str, NDArray[Any]],
+    position: Position,
+    dtypes: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
     """Write a checkpoint; it is read back before it gets its name. ``dtypes`` names the dtypes that numpy lacks (bf16).
+    ``notes`` are those of the weights.
 
     Raises ResourceError R402 (not written) or R405 (written, perhaps not durable), ArtifactError R306 if the content
     read back differs from the content written. Failpoints: ``ckpt.write``, ``ckpt.rename`` and the others of publish.
     """
     text = position.encode()
-    metadata = {_KEY: text, _KEY_DIGEST: hashlib.sha256(text.encode()).hexdigest()}
+    metadata = {_KEY: text, _KEY_DIGEST: hashlib.sha256(text.encode()).hexdigest(), **to_metadata(notes or {})}
     data = tensorfile.encode(tensors, metadata, dtypes)
     publish_bytes(path, data, point="ckpt", verify=read_checkpoint)
 
@@ -137,7 +144,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise _damaged(path, f"its position is malformed: {error}") from error
     except KeyError as error:
         raise _damaged(path, f"it holds a tensor of the dtype {error}") from error
-    return Checkpoint(path, tensors, position)
+    return Checkpoint(path, tensors, position, of_metadata(file.metadata, str(path)))
 
 
 def _damaged(path: Path, why: str) -> ArtifactError:
@@ -179,11 +186,13 @@ class CheckpointStore:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:010d}.safetensors"
 
-    def save(self, tensors: Mapping[str, NDArray[Any]], position: Position) -> Path:
+    def save(
+        self, tensors: Mapping[str, NDArray[Any]], position: Position, notes: Mapping[str, str] | None = None
+    ) -> Path:
         """Write the checkpoint of a position, then remove superseded ones. Raises the errors of write_checkpoint."""
         path = self.path(position.step)
         self.folder.mkdir(exist_ok=True)
-        write_checkpoint(path, tensors, position, self.dtypes)
+        write_checkpoint(path, tensors, position, self.dtypes, notes)
         # A checkpoint of a later step remains from a run that was resumed at an earlier step.
         steps = [step for step in self.steps() if step <= position.step]
         staying = {*steps[: self.keep], position.best_step}

@@ -26,9 +26,10 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
 
 
 def install(session: Trainable, found: Checkpoint) -> None:
-    """Restore the session from the checkpoint. ArtifactError R307 if the model or optimizer differs."""
+    """Restore the session and the notes of its weights. ArtifactError R307 if the model or optimizer differs."""
     try:
         session.restore(found.tensors, found.position.step)
+        session.weights.notes = found.notes
     except InputError as error:
         raise ArtifactError(
             "R307",

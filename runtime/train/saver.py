@@ -49,7 +49,7 @@ class Saver:
             self._not_finite(bad, position.step)
             return
         try:
-            path = self.store.save(tensors, position)
+            path = self.store.save(tensors, position, self._session.weights.notes)
         except (DslcError, OSError) as error:
             if not (isinstance(error, DslcError) and error.code == "R405"):
                 self._failed(error, position.step, must)

@@ -24,7 +24,9 @@ _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
 
 
 class WeightsFile(Protocol):
-    def save(self, path: Any, /) -> None: ...
+    notes: Any  # texts by name, copied on reading
+
+    def save(self, path: Any, /, notes: Mapping[str, str] | None = None) -> None: ...
     def __setitem__(self, name: str, value: Any, /) -> None: ...
 
 

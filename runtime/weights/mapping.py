@@ -14,6 +14,7 @@ from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.session.context_pool import Pool
 from dslc.runtime.session.inputs import as_numpy
 from dslc.runtime.session.state import State, StateTensor
+from dslc.runtime.weights import notes as notes_of_files
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.safetensors_file import FileTensor, TensorFile
 from dslc.runtime.weights.safetensors_header import Entry
@@ -37,6 +38,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         self._pool = pool
         self._verify = verify
         self._guard = guard  # raises in a forked child and after close
+        self._notes: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._state.weights)
@@ -76,13 +78,24 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             if not torn:
                 self._state.settle(self._state.step)
 
+    @property
+    def notes(self) -> dict[str, str]:
+        """A copy of the texts that belong to these weights, by name: those of the file that was loaded last, or those
+        that were assigned. Names begin with `dslc.`. `dslc.data` holds what was fitted on the training rows."""
+        return dict(self._notes)
+
+    @notes.setter
+    def notes(self, notes: Mapping[str, str]) -> None:
+        """InputError R105 for a bad name or a value that is not text."""
+        self._notes = notes_of_files.checked(notes, "weights.notes")
+
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
         """Load all weights from a safetensors file, or none.
 
         Names, shapes and dtypes must be those of the artifact (R305 lists missing, extra and misshaped tensors); with
         ``strict=False``, missing and extra tensors are ignored. R304 if the file is missing, R306 if it is damaged. The
-        optimizer's slots are reset. A file without digests is accepted with a warning W004, which also names PyTorch's
-        batch counters, if any.
+        file's notes replace those before. The optimizer's slots are reset. A file without digests is accepted with a
+        warning W004, which also names PyTorch's batch counters, if any.
         """
         self._guard("weights.load")
         place = os.fspath(path)
@@ -106,13 +119,19 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         self._install(file, os.path.join(folder, base), True)
         return True
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all weights, each with a SHA-256, atomically. R304 while one has no value."""
+    def save(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
+        """Write all weights and ``notes``, each with a SHA-256, atomically. R304 while a tensor has no value.
+
+        ``notes`` adds to the file's notes, or replaces those of the same name; ``weights.notes`` does not change.
+        InputError R105 for a bad name (they begin with `dslc.`) or a value that is not text.
+        """
         self._guard("weights.save")
+        texts = notes_of_files.checked({**self._notes, **(notes or {})}, "weights.save")
         with self._pool.exclusive() as scope, scope:
             self._state.ensure_ready("weights.save")
             data = tensorfile.encode(
                 {name: self._state.read(name) for name in self._state.weights},
+                notes_of_files.to_metadata(texts),
                 dtypes={name: self._state.tensors[name].dtype for name in self._state.weights},
             )
         publish_bytes(path, data)
@@ -129,6 +148,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         expected = self._expected()
         counters = _counters(file.tensors, expected)
         missing = [name for name in expected if name not in file.tensors]
+        notes = notes_of_files.of_metadata(file.metadata, place)
         _announce(place, file, counters, checked=self._verify)
         with self._pool.exclusive() as scope, scope:
             # A file that lacks tensors does not repair a torn state.
@@ -139,6 +159,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 self._state.put(name, file.tensors[name].array())
                 self._state.missing.discard(name)
             self._state.optimizer_ready = self._state.without_optimizer
+            self._notes = notes
             self._state.settle(self._state.step)
 
 

@@ -14,6 +14,7 @@ from dslc.base.publish import publish_bytes
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.notes import to_metadata
 
 CLASSES = 3
 FEATURES = 4
@@ -41,12 +42,14 @@ def softmax(z: np.ndarray) -> np.ndarray:
 class FakeWeights:
     def __init__(self, session: FakeSession) -> None:
         self.session = session
+        self.notes: dict[str, str] = {}
 
     def __setitem__(self, name: str, value: np.ndarray) -> None:
         np.copyto(self.session.state[name], value, casting="no")
 
-    def save(self, path: Path) -> None:
-        publish_bytes(path, tensorfile.encode({name: self.session.state[name] for name in SHAPES}))
+    def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
+        metadata = to_metadata({**self.notes, **(notes or {})})
+        publish_bytes(path, tensorfile.encode({name: self.session.state[name] for name in SHAPES}, metadata))
 
 
 class FakeSession:
