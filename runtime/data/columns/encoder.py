@@ -1,0 +1,109 @@
+"""What a column becomes: one class per kind (numbers, categories, dates), with the user's options and fitted facts.
+
+An encoder is pure data. ``options`` are what dslc.yaml says, ``facts`` what was fitted on the training rows, None
+before. The same encoder then serves training, evaluation, prediction and worker processes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.schema import Record, Schema
+from dslc.runtime.data.columns.raw import Raw, Typed
+
+
+class Fitter(Protocol):
+    """Collects facts of one column from blocks of training rows, in the order of the rows."""
+
+    def add(self, typed: Typed) -> None:
+        """Add a block of ``sums.BLOCK`` rows, the last one shorter, without rows that have errors."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """The facts. Raises DataError R103 or R104 if the rows do not determine them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """``values``: f64 or i64 [n, width]; ``errors``: why the value at a position cannot be encoded."""
+
+    values: NDArray[Any]
+    errors: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Encoder(ABC):
+    """A column's name, options and facts, as JSON data."""
+
+    name: str
+    options: Mapping[str, Any]
+    facts: Mapping[str, Any] | None = None
+
+    kind: ClassVar[str]
+    options_schema: ClassVar[Record]
+    facts_schema: ClassVar[Schema]
+
+    @abstractmethod
+    def typed(self, raw: Raw) -> Typed:
+        """The column's values in their kind. A missing value without a rule is an error. Needs no facts."""
+
+    @abstractmethod
+    def fitter(self) -> Fitter: ...
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of values in a row of the input; needs facts."""
+
+    @abstractmethod
+    def encode(self, raw: Raw) -> Encoded:
+        """The values, f64[n, width]; needs facts."""
+
+    def encode_integers(self, raw: Raw) -> Encoded:
+        """The values, i64[n, width]. Raises TypeError with the reason if they are not integers."""
+        raise TypeError("it gives fractions")
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises ValueError if the facts do not fit the options or each other; their schema has been checked."""
+
+    def fitted(self, facts: Mapping[str, Any]) -> Self:
+        return replace(self, facts=facts)
+
+    def as_data(self) -> dict[str, Any]:
+        facts = None if self.facts is None else dict(self.facts)
+        return {"kind": self.kind, "options": dict(self.options), "facts": facts}
+
+
+def missing_error(name: str, typed: Typed, example: str) -> Typed:
+    """The values with an error for each that is missing."""
+    why = f"`{name[:60]}` is missing; `data.columns: {{{name[:60]}: {{missing: {example}}}}}` would fill it"
+    gaps = np.flatnonzero(typed.missing).tolist()
+    return Typed(typed.values, typed.missing, {**dict.fromkeys(gaps, why), **typed.errors})
+
+
+_KINDS: Final[dict[str, type[Encoder]]] = {}
+E = TypeVar("E", bound=Encoder)
+
+
+def register(kind: type[E]) -> type[E]:
+    """Adds a kind of encoder to the table; returns it."""
+    _KINDS[kind.kind] = kind
+    return kind
+
+
+def kinds() -> Mapping[str, type[Encoder]]:
+    """The registered kinds by name."""
+    return _KINDS
+
+
+def column_of(values: NDArray[Any]) -> NDArray[Any]:
+    """[n] as [n, 1]."""
+    return values.reshape(-1, 1)

@@ -1,0 +1,219 @@
+"""Raw values of a column, as a file or a caller gives them, and their one meaning as numbers, categories and dates.
+
+The formats differ in what they know: a CSV file holds only text, Parquet has dtypes. So that the same table gives the
+same bits in every format, a text that spells a number is that number, ``True`` is ``true``, and an empty text is a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Texts that stand for a missing number or date, in lower case. A missing category is only an empty text.
+GAPS: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?"})
+LONGEST_TEXT: Final = 256  # characters of a category
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?\Z|(?i:[-+]?(?:nan|inf)\Z)")
+_INTEGER = re.compile(r"[-+]?[0-9]{1,20}\Z")
+_WHOLE = re.compile(r"-?[0-9]+\.0+\Z")
+_EXACT: Final = 2**53
+_MICROSECONDS: Final = np.dtype("M8[us]")
+
+
+@dataclass(frozen=True)
+class Raw:
+    """``values``: a numeric, bool or ``M8[us]`` array [n], or an object array of str, int, float, bool and None.
+
+    ``missing``: bool[n]; the values there mean nothing.
+    """
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: NDArray[np.int64]) -> Raw:
+        return Raw(self.values[rows], self.missing[rows])
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Values of one kind. ``errors``: why the value at a position cannot be one; ``missing`` and wrong values mean
+    nothing."""
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_]
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+def raw_objects(values: Sequence[Any]) -> Raw:
+    """Python values (str, int, float, bool, date, datetime, None) as a raw column."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return Raw(array, np.fromiter((value is None or value == "" for value in values), bool, len(values)))
+
+
+def numbers(raw: Raw, *, gaps: bool) -> Typed:
+    """f64[n]. ``gaps``: NaN, and a text such as ``NA``, are missing values; else NaN is a value and ``NA`` is wrong."""
+    kind = raw.values.dtype.kind
+    if kind == "f":
+        values = raw.values.astype(np.float64)
+        return Typed(values, raw.missing | np.isnan(values) if gaps else raw.missing)
+    if kind in "iub":
+        values = raw.values.astype(np.float64)
+        wide = {} if kind == "b" or raw.values.dtype.itemsize < 8 else _inexact(raw)
+        return Typed(values, raw.missing, wide)
+    if kind == "M":
+        return Typed(np.zeros(len(raw)), raw.missing, _all_wrong(raw, "a date is not a number"))
+    values, missing, errors = np.zeros(len(raw)), raw.missing.copy(), dict[int, str]()
+    for at in np.flatnonzero(~missing).tolist():
+        found = _number(raw.values[at], gaps)
+        if found is None:
+            missing[at] = True
+        elif isinstance(found, str):
+            errors[at] = found
+        else:
+            values[at] = found
+            if gaps and found != found:
+                missing[at] = True
+    return Typed(values, missing, errors)
+
+
+def integers(raw: Raw) -> Typed:
+    """i64[n]: only integers, and floats and texts that spell one."""
+    kind = raw.values.dtype.kind
+    values, missing, errors = np.zeros(len(raw), np.int64), raw.missing, dict[int, str]()
+    if kind in "iub":
+        values = raw.values.astype(np.int64)
+        if raw.values.dtype == np.uint64:
+            errors = dict.fromkeys(np.flatnonzero((values < 0) & ~missing).tolist(), "a value does not fit 64 bits")
+        return Typed(values, missing, errors)
+    if kind == "M":
+        return Typed(values, missing, _all_wrong(raw, "a date is not an integer"))
+    for at in np.flatnonzero(~missing).tolist():
+        value = raw.values[at]
+        if isinstance(value, str):
+            text = value.strip(" ")
+            found = int(text) if _INTEGER.match(text) else None
+        else:
+            whole = isinstance(value, int | np.integer | np.bool_) or (
+                isinstance(value, float | np.floating) and abs(float(value)) <= _EXACT and value == int(value)
+            )
+            found = int(value) if whole else None
+        if found is None:
+            errors[at] = f"{str(value)[:40]!a} is not an integer"
+        elif not -(2**63) <= found < 2**63:
+            errors[at] = "a value does not fit 64 bits"
+        else:
+            values[at] = found
+    return Typed(values, missing, errors)
+
+
+def categories(raw: Raw) -> Typed:
+    """An object array of texts [n]: 3, 3.0, and the texts ``3`` and ``3.0`` are all the category ``3``."""
+    values, missing, errors = np.empty(len(raw), object), raw.missing.copy(), dict[int, str]()
+    for at in np.flatnonzero(~missing).tolist():
+        try:
+            text = category_text(raw.values[at])
+        except ValueError as error:
+            errors[at] = str(error)
+            continue
+        if text:
+            values[at] = text
+        else:
+            missing[at] = True
+    return Typed(values, missing, errors)
+
+
+def category_text(value: object) -> str:
+    """The name of a category; empty for a gap. ValueError for a value that cannot be one."""
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"{value[:40]!a}... is longer than {LONGEST_TEXT} characters")
+        if _WHOLE.match(value):
+            return value.partition(".")[0]
+        lower = value.lower()
+        return lower if lower in ("true", "false") else value
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        if value != value:
+            return ""
+        return str(int(value)) if abs(float(value)) < _EXACT and value == int(value) else str(value)
+    if isinstance(value, np.datetime64):
+        return str(value.astype("M8[D]") if value == value.astype("M8[D]") else value)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    raise ValueError(f"a value of type {type(value).__name__} is not a category")
+
+
+def moments(raw: Raw, format: str | None) -> Typed:
+    """M8[us][n]: texts in ISO 8601, or in ``format`` (of Python's strptime). A time zone is converted to UTC."""
+    if raw.values.dtype.kind == "M":
+        return Typed(raw.values.astype(_MICROSECONDS), raw.missing | np.isnat(raw.values))
+    values, missing, errors = np.zeros(len(raw), _MICROSECONDS), raw.missing.copy(), dict[int, str]()
+    if raw.values.dtype.kind != "O":
+        return Typed(values, missing, _all_wrong(raw, "a number is not a date"))
+    for at in np.flatnonzero(~missing).tolist():
+        value = raw.values[at]
+        if isinstance(value, str) and value.strip().lower() in GAPS:
+            missing[at] = True
+            continue
+        try:
+            values[at] = _moment(value, format)
+        except (ValueError, OverflowError):
+            form = "an ISO date, such as 2024-02-29" if format is None else f"a date of the format {format[:40]!a}"
+            errors[at] = f"{str(value)[:40]!a} is not {form}"
+    return Typed(values, missing, errors)
+
+
+def _moment(value: object, format: str | None) -> np.datetime64:
+    if isinstance(value, str):
+        text = value.strip()
+        found = datetime.fromisoformat(text) if format is None else datetime.strptime(text, format)
+    elif isinstance(value, datetime):
+        found = value
+    elif isinstance(value, date):
+        found = datetime(value.year, value.month, value.day)
+    else:
+        raise ValueError
+    if found.tzinfo is not None:
+        found = found.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(found, "us")
+
+
+def _number(value: object, gaps: bool) -> float | str | None:
+    """The number; None for a gap; else why it is not a number."""
+    if isinstance(value, str):
+        text = value.strip(" ")
+        if _FLOAT.match(text):
+            return float(text)
+        lower = text.lower()
+        if gaps and lower in GAPS:
+            return None
+        if lower in ("true", "false"):
+            return float(lower == "true")
+    elif isinstance(value, bool | int | float | np.number | np.bool_):
+        if isinstance(value, int | np.integer) and abs(int(value)) > _EXACT:
+            return f"{str(value)[:40]} is not exact in 64 bits of float"
+        return float(value)
+    return f"{str(value)[:40]!a} is not a number"
+
+
+def _inexact(raw: Raw) -> dict[int, str]:
+    values: NDArray[Any] = raw.values
+    wide = (values > _EXACT) if values.dtype.kind == "u" else (values > _EXACT) | (values < -_EXACT)
+    bad = np.flatnonzero(wide & ~raw.missing).tolist()
+    return {at: f"{values[at]} is not exact in 64 bits of float" for at in bad}
+
+
+def _all_wrong(raw: Raw, why: str) -> dict[int, str]:
+    return dict.fromkeys(np.flatnonzero(~raw.missing).tolist(), why)
