@@ -29,7 +29,7 @@ from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import conv as ops
-from dslc.runtime.cpu.objects import machine_level
+from dslc.runtime.cpu.levels import machine_level
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

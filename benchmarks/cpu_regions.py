@@ -33,8 +33,9 @@ from dslc.compiler.ops import registry
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.cpu.levels import machine_level
 from dslc.runtime.cpu.native import CommandList
-from dslc.runtime.cpu.objects import Objects, machine_level
+from dslc.runtime.cpu.objects import Objects
 
 PEER: Final = Path(__file__).parent / "peers/cpu_torch.py"
 TUNED: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20)}

@@ -69,7 +69,6 @@ def examine(ask: Callable[[str], Mapping[str, Any]], demands: Demands) -> tuple[
 
 
 def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
-    import llvmlite
     import numpy as np
 
     from dslc import __version__
@@ -81,15 +80,14 @@ def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
         Fact("dslc", "Python", platform.python_version()),
         Fact("dslc", "numpy", np.__version__),
         Fact("dslc", "BLAS", f"{blas['name']} {blas['version']}"),
-        Fact("dslc", "llvmlite", llvmlite.__version__),
+        Fact("dslc", "llvmlite", _installed("llvmlite")),
         Fact("dslc", "CPU", cpu[0] and f"{cpu[0]}, {processors} processors"),
     ]
 
 
 def _cpu_level() -> tuple[str | None, str | None]:
     """The code level that this CPU runs, or why it runs none."""
-    from dslc.compiler.codegen.cpu.object.compile import LEVELS
-    from dslc.runtime.cpu.objects import machine_level
+    from dslc.runtime.cpu.levels import LEVELS, machine_level
 
     try:
         return machine_level(LEVELS), None

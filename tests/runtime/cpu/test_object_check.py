@@ -17,8 +17,10 @@ from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 from dslc.runtime.artifact import container
 from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.cpu import objects
+from dslc.runtime.cpu.levels import machine_level
 from dslc.runtime.cpu.object_check import check_object
-from dslc.runtime.cpu.objects import DRIVER, Objects, machine_level
+from dslc.runtime.cpu.objects import DRIVER, Objects
 
 REFUSED = r"R301.*(calls nothing outside itself|one loaded section|is not the code|no relocations)"
 CALLS = """
@@ -90,16 +92,21 @@ def test_data_and_code_that_runs_when_it_is_loaded(text: str, level: str) -> Non
         check_object(assembled(text.format(triple=LEVELS[level].triple), level), "code")
 
 
-def test_it_is_refused_before_the_linker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_refused_before_it_gets_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     here = machine_level(tuple(LEVELS))
     Objects(object_of({}, here), [DRIVER])
 
     def never(*_: object) -> None:
-        raise AssertionError("linked")
+        raise AssertionError("loaded")
 
-    monkeypatch.setattr(llvm, "create_lljit_compiler", never)
+    monkeypatch.setattr(objects, "_Memory", never)
     with pytest.raises(ArtifactError, match=REFUSED):
         Objects(assembled(CALLS.format(name="getpid", triple=LEVELS[here].triple), here), [])
+    other = next(name for name in LEVELS if LEVELS[name].triple != LEVELS[here].triple)
+    with pytest.raises(ArtifactError, match=r"R301.*not for this machine"):
+        Objects(object_of({}, other), [DRIVER])
+    with pytest.raises(ArtifactError, match=r"R301.*lacks the kernel `k_1`"):
+        Objects(object_of({}, here), ["k_1"])
 
 
 def test_every_symbol_moved_out(sound: bytes) -> None:
@@ -163,3 +170,14 @@ def test_changed_at_random_it_is_refused_or_sound(sound: bytes, fuzz_count: Call
         except ArtifactError:
             refused += 1
     assert refused
+
+
+def test_a_name_that_is_not_its_own(sound: bytes) -> None:
+    _, _, symbols, count = tables(sound)
+    named = [n for n in range(count) if sound[symbols + 24 * n + 4] >> 4]
+    [first] = struct.unpack_from("<I", sound, symbols + 24 * named[0])
+    for name in (first, 0, 1 << 30):  # another symbol's, none, outside of the table
+        changed = bytearray(sound)
+        struct.pack_into("<I", changed, symbols + 24 * named[-1], name)
+        with pytest.raises(ArtifactError, match="no name of its own"):
+            check_object(changed, "code")

@@ -14,8 +14,8 @@ from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of, object_o
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.cpu.levels import machine_level
 from dslc.runtime.cpu.object_check import check_object
-from dslc.runtime.cpu.objects import machine_level
 
 LEVEL = machine_level(tuple(LEVELS))
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -18,7 +18,8 @@ from dslc.compiler.pipeline import build
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.instructions import Kernel
-from dslc.runtime.cpu.objects import Objects, machine_level
+from dslc.runtime.cpu.levels import machine_level
+from dslc.runtime.cpu.objects import Objects
 
 pytestmark = pytest.mark.slow
 

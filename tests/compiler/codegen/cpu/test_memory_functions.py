@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 
 from dslc.compiler.codegen.cpu.object.compile import object_of
-from dslc.runtime.cpu.objects import Objects, machine_level
+from dslc.runtime.cpu.levels import machine_level
+from dslc.runtime.cpu.objects import Objects
 
 
 def test_every_length_and_alignment() -> None:
