@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 64 << 20  # bytes checked at once
 # Largest magnitude up to which a float represents every integer exactly.
-_EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
+EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
 
 
 class Fit:
@@ -90,10 +90,10 @@ class Fit:
         elif target.kind == "f" and chunk.dtype.kind == "f":
             self._floats(chunk, records)
         elif target.kind == "f":
-            exact = _EXACT[tensor.dtype]
+            exact = EXACT[tensor.dtype]
             self._range(chunk, -exact, exact, f"{target.name} holds integers exactly up to {exact}", records)
         else:
-            low, high = (0, 1) if target.kind == "b" else _bounds(target)
+            low, high = bounds(target)
             self._range(chunk, low, high, f"{target.name} holds {low} to {high}", records)
         if tensor.range is not None and chunk.dtype.kind != "b":
             low, end = tensor.range
@@ -116,7 +116,7 @@ class Fit:
             return
         if int(chunk.min()) < low or int(chunk.max()) > high:
             # Python's bounds are clipped to the dtype's, so that the comparison is one of integers.
-            least, most = _bounds(chunk.dtype)
+            least, most = bounds(chunk.dtype)
             bad = (chunk < max(low, least)) | (chunk > min(high, most))
             self._value(chunk, bad, records, f"is out of range: {rule}", "fix the data or the model")
 
@@ -134,8 +134,10 @@ def largest(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype.name).max)
 
 
-def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The smallest and the largest integer of an integer dtype."""
+def bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The smallest and the largest value of an integer dtype; of bool 0 and 1."""
+    if dtype.kind == "b":
+        return 0, 1
     info = np.iinfo(dtype.name)
     return int(info.min), int(info.max)
 

@@ -1,4 +1,5 @@
-"""Checks a caller's arguments before any byte of them is copied. Nothing is converted.
+"""Checks a caller's arguments before any byte of them is copied. Nothing is converted, except by ``predict``, which
+converts numbers (``conversion``).
 
 Accepted: numpy arrays (also strided and read-only ones) and any object in CPU memory with ``__dlpack__``.
 """
@@ -50,14 +51,17 @@ def check_names(call: str, given: Sequence[str], expected: Sequence[str], option
 
 
 def check_inputs(
-    call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim]
+    call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim], *, convert: bool = False
 ) -> tuple[dict[str, NDArray[Any] | OnDevice], dict[str, int]]:
-    """The arrays of ``given`` (views, not copies) and the value of each dim that they determine.
+    """The arrays of ``given`` (views, not copies, unless ``convert`` and the dtype differs) and the value of each dim
+    that they determine.
 
     The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or value
     range; the message states the expected and the given value.
     """
-    arrays: dict[str, NDArray[Any] | OnDevice] = {t.name: as_array(call, t, given[t.name]) for t in tensors}
+    arrays: dict[str, NDArray[Any] | OnDevice] = {
+        t.name: as_array(call, t, given[t.name], convert=convert) for t in tensors
+    }
     for tensor in tensors:  # ranges are checked on the host
         array = arrays[tensor.name]
         if tensor.range is not None and isinstance(array, OnDevice):
@@ -84,8 +88,8 @@ def check_shape(call: str, tensor: Tensor, shape: tuple[int, ...], dims: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The accepted arguments of a call. If a later call has plain or device arrays of the same dtypes and shapes, only
-    values are checked again. ``ranged`` are the tensors whose values have a range."""
+    """The accepted arguments of a call that converted none of them. If a later call has plain or device arrays of the
+    same dtypes and shapes, only values are checked again. ``ranged`` are the tensors whose values have a range."""
 
     names: frozenset[str]
     arrays: tuple[tuple[str, type, object, tuple[int, ...]], ...]
@@ -100,6 +104,8 @@ class Accepted:
             kind = kinds[tensor.name]
             if kind is not np.ndarray and (tensor.range is not None or not issubclass(kind, OnDevice)):
                 return None
+            if kind is np.ndarray and name_of(given[tensor.name].dtype) != tensor.dtype:  # it was converted
+                return None
         arrays = tuple((name, kind, given[name].dtype, given[name].shape) for name, kind in kinds.items())
         return cls(frozenset(given), arrays, tuple(t for t in tensors if t.range is not None), dims)
 
@@ -113,10 +119,10 @@ class Accepted:
         return True
 
 
-def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevice:
+def as_array(call: str, tensor: Tensor, value: object, *, convert: bool = False) -> NDArray[Any] | OnDevice:
     """``as_numpy``, except that an array on the session's device is returned unchanged."""
     if not isinstance(value, OnDevice):
-        return as_numpy(call, tensor, value)
+        return as_numpy(call, tensor, value, convert=convert)
     if value.dtype != tensor.dtype:
         raise InputError(
             "R105",
@@ -127,11 +133,12 @@ def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevic
     return value
 
 
-def as_numpy(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
-    """``value`` as a numpy array of the tensor's dtype that shares its memory; InputError R105 for anything else."""
+def as_numpy(call: str, tensor: Tensor, value: object, *, convert: bool = False) -> NDArray[Any]:
+    """``value`` as a numpy array of the tensor's dtype that shares its memory; InputError R105 for anything else. With
+    ``convert`` also numbers of other dtypes and Python's, copied."""
     place = f"{call}({tensor.name}=...)"
     with foreign(f"`{tensor.name}` cannot be read", place):
-        return _as_numpy(place, tensor, value)
+        return _as_numpy(place, tensor, value, convert)
 
 
 @contextmanager
@@ -157,7 +164,7 @@ def shown(value: object, text: Callable[[object], str] = repr) -> str:
         return f"of type {type(value).__name__}"
 
 
-def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
+def _as_numpy(place: str, tensor: Tensor, value: object, convert: bool) -> NDArray[Any]:
     expected = f"expected {tensor}"
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(
@@ -170,6 +177,8 @@ def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
         array = np.asarray(value)
     elif hasattr(value, "__dlpack__"):
         array = _of_dlpack(place, tensor, value)
+    elif convert and isinstance(value, bool | int | float | list | tuple):
+        array = np.asarray(value)  # may raise for lists that are no numbers
     else:
         raise InputError(
             "R105",
@@ -177,6 +186,12 @@ def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
             place=place,
             help=f"pass an array: np.asarray(x, np.{numpy_name(tensor.dtype)})",
         )
+    if convert and name_of(array.dtype) != tensor.dtype:
+        from dslc.runtime.session.conversion import converted
+
+        found = converted(array, tensor, place)
+        if found is not None:
+            return found
     if not array.dtype.isnative:
         raise InputError(
             "R105",
@@ -189,7 +204,9 @@ def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
             "R105",
             f"`{tensor.name}` has the dtype {name_of(array.dtype) or array.dtype}, {expected}",
             place=place,
-            help=f"nothing is converted silently; pass x.astype(np.{numpy_name(tensor.dtype)})",
+            help=f"nothing is converted silently; pass x.astype(np.{numpy_name(tensor.dtype)})"
+            if array.dtype.kind in "biuf"
+            else "pass numbers",
         )
     return array
 

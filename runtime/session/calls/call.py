@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Call:
 
     entry: str  # the entry of the artifact
     call: str  # the call as users write it
+    converts: ClassVar[bool] = False  # numbers of another dtype, and Python's
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
         if not programs:
@@ -69,7 +70,7 @@ class Call:
             required = [t.name for t in self.tensors if t.name not in self.optional]
             check_names(self.call, list(given), required, [*self.optional, *self.defaults])
             present = [t for t in self.tensors if t.name in given]
-            arrays, dims = check_inputs(self.call, given, present, self.bounds)
+            arrays, dims = check_inputs(self.call, given, present, self.bounds, convert=self.converts)
             self._like = Accepted.of(given, present, dims)
         return arrays, self.arguments(given), dims
 

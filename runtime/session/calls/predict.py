@@ -24,6 +24,7 @@ class Predict(Call):
     """``predict``: returns results row by row if they have rows."""
 
     entry = call = "predict"
+    converts = True
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool) -> None:
         super().__init__(interface, programs)

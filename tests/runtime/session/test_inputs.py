@@ -44,14 +44,19 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "unknown_name": ("predict", {"x": X, "X1": X}),
     "close_name": ("train_step", {"x": X, "targt": TARGET}),
     "missing": ("train_step", {"x": X}),
-    "dtype": ("predict", {"x": X.astype(np.float64)}),
-    "integer": ("predict", {"x": X.astype(np.int32)}),
-    "byte_order": ("predict", {"x": X.astype(">f4")}),
+    "dtype": ("train_step", {"x": X.astype(np.float64), "target": TARGET}),
+    "integer": ("train_step", {"x": X.astype(np.int32), "target": TARGET}),
+    "byte_order": ("train_step", {"x": X.astype(">f4"), "target": TARGET}),
     "object": ("predict", {"x": X.astype(object)}),
     "text": ("predict", {"x": np.array(["a"])}),
     "masked": ("predict", {"x": np.ma.masked_array(X, X > 0)}),
-    "list": ("predict", {"x": X.tolist()}),
+    "list": ("train_step", {"x": X.tolist(), "target": TARGET}),
     "float": ("predict", {"x": 1.5}),
+    "large": ("predict", {"x": [[1.0] * FEATURES, [1e300] * FEATURES]}),
+    "inexact": ("predict", {"x": np.full((BATCH, FEATURES), 2**24 + 1)}),
+    "truth": ("predict", {"x": X > 0}),
+    "lengths": ("predict", {"x": [[1.0], [1.0, 2.0]]}),
+    "words": ("predict", {"x": [["a"] * FEATURES]}),
     "none": ("predict", {"x": None}),
     "rank": ("predict", {"x": X[0]}),
     "scalar": ("predict", {"x": np.float32(1)}),
@@ -71,7 +76,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "other_device": ("predict", {"x": Foreign(X, device=(2, 0))}),
     "no_device": ("predict", {"x": Foreign(X, device=None)}),
     "no_export": ("predict", {"x": Foreign(X, error=BufferError("it requires a gradient"))}),
-    "dlpack_dtype": ("predict", {"x": Foreign(X.astype(np.float64))}),
+    "dlpack_dtype": ("train_step", {"x": Foreign(X.astype(np.float64)), "target": TARGET}),
 }
 
 
@@ -93,6 +98,29 @@ def test_inputs_are_given_by_name(open_line: Open, call: str) -> None:
     with open_line() as session, pytest.raises(InputError, match="by name") as caught:
         getattr(session, call)(X)
     assert caught.value.help and caught.value.help.startswith(f"write {call}(x=...")
+
+
+OTHERS: dict[str, Any] = {
+    "f64": X.astype(np.float64) / 3,
+    "byte order": (X / 3).astype(">f8"),
+    "f16": X.astype(np.float16),
+    "i64": (X * 10).astype(np.int64),
+    "lists": (X / 3).tolist(),
+    "tuples of ints": tuple(map(tuple, (X * 10).astype(int).tolist())),
+    "DLPack": Foreign(X.astype(np.float64) / 3),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_predict_takes_other_numbers(open_line: Open, kind: str) -> None:
+    """Twice each: the second call of the same kind must not take the arguments as those that need no conversion."""
+    given = OTHERS[kind]
+    array = given.array if isinstance(given, Foreign) else np.asarray(given)
+    with open_line() as session:
+        expected = session.predict(x=array.astype(np.float32)).y
+        for _ in range(2):
+            assert np.array_equal(session.predict(x=given).y, expected)
+        assert session.predict(x=np.zeros((0, FEATURES))).y.shape == expected[:0].shape
 
 
 class Sub(np.ndarray):
