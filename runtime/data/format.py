@@ -48,10 +48,22 @@ class Format(ABC):
         """True if every row is a file of its own, whose decoder runs in a worker process because it may crash."""
         return False
 
+    def row_names(self, source: Source) -> list[str] | None:
+        """What a user calls each row of one file, e.g. the name of an image; None if only its number."""
+        return None
+
     def require(self, source: Source) -> None:
         """Raises DataError R101 if the data is missing; reads none of it."""
         with open_file(source.path):
             pass
+
+
+class _Seen(Exception):
+    """Ends the reading of an array whose shape is known."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape)
+        self.shape = shape
 
 
 class ArrayFormat(Format):
@@ -60,6 +72,17 @@ class ArrayFormat(Format):
     @abstractmethod
     def read(self, source: Source, accept: Accept | None = None) -> NDArray[Any]:
         """The array, read-only. ``accept`` gets its shape before its values are read, and raises to reject it."""
+
+    def shape(self, source: Source) -> tuple[int, ...]:
+        """The array's shape; reads no values."""
+
+        def seen(shape: tuple[int, ...]) -> None:
+            raise _Seen(shape)
+
+        try:
+            return self.read(source, seen).shape
+        except _Seen as found:
+            return found.shape
 
     def same_rows(self, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
         """True if a row of ``shape`` in the file is a row of the input."""

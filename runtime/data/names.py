@@ -41,5 +41,10 @@ def format_of(source: Source) -> Format:
     return found
 
 
+def named(path: str) -> Format | None:
+    """The format of a path without a key; None if no format reads it."""
+    return _matching(path)
+
+
 def _matching(path: str) -> Format | None:
     return next((each for each in FORMATS if each.matches(path)), None)

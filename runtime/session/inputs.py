@@ -80,10 +80,10 @@ class _Shaped:
     shape: tuple[int, ...]
 
 
-def check_shape(call: str, tensor: Tensor, shape: tuple[int, ...], dims: Sequence[Dim]) -> None:
-    """Raise the error that ``check_inputs`` would raise for an array of this shape."""
-    found = _solve(call, {tensor.name: _Shaped(shape)}, [tensor], dims)
-    _check_shape(call, tensor, shape, found)
+def solved(call: str, shapes: Mapping[Tensor, tuple[int, ...]], dims: Sequence[Dim]) -> dict[str, int]:
+    """The value of each dim that arrays of these shapes determine. InputError R105 if they do not fit the inputs."""
+    arrays = {tensor.name: _Shaped(shape) for tensor, shape in shapes.items()}
+    return {name: value for name, (value, _) in _solve(call, arrays, list(shapes), dims).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,115 +2,84 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dslc.base.errors import DataError, InputError
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import artifact_to_run, session_of
 from dslc.cli.options import trust_option
-from dslc.cli.output import emit
+from dslc.cli.output import emit, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from dslc.runtime.artifact.interface import Dim, Tensor
-    from dslc.runtime.session.session import Session
+    from dslc.runtime.artifact.interface import Interface
+    from dslc.runtime.config.config import Config
 
 
 @click.command(cls=Command)
-@click.argument("inputs", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("-o", "out", required=True, metavar="FILE", help="Output file: .npy for one result, .npz for all.")
+@click.argument("inputs", nargs=-1, metavar="[[NAME=]SOURCE...]")
+@click.option(
+    "-o", "out", required=True, metavar="FILE", help="Output: .csv, .jsonl, .parquet, .npz, or .npy for one result."
+)
 @click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: the artifact of ./dslc.yaml.")
 @click.option("--weights", metavar="FILE", help="Use these weights instead of the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
+@click.option(
+    "--workers", type=click.IntRange(0, 256), default=0, metavar="N", help="Processes that read ahead; default: 0."
+)
 @trust_option
 def command(
-    inputs: tuple[str, ...], out: str, artifact: str | None, weights: str | None, device: str, trust: bool
+    inputs: tuple[str, ...],
+    out: str,
+    artifact: str | None,
+    weights: str | None,
+    device: str,
+    workers: int,
+    trust: bool,
 ) -> None:
-    """Run a model on arrays in files; write its results to one.
+    """Run a model on data in files; write its results to one.
 
-    FILE is `file.npy`, or `file.npz:array`. NAME is the model's input; a model with one input needs none.
+    SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
+    it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
+    Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
+    and the results.
     """
-    from dslc.runtime.data.formats.arrays import read_array
+    from dslc.runtime.predict.files import FORMATS, check_target, write
+    from dslc.runtime.predict.layout import class_names, layout_of
+    from dslc.runtime.predict.rows import open_rows
+    from dslc.runtime.predict.sources import sources
 
     target = Path(out)
-    if target.suffix not in (".npy", ".npz"):
-        raise click.BadParameter(f"{out!r} ends neither in .npy nor in .npz", param_hint="-o")
-    with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights, use="predict") as session:
-        names = [tensor.name for tensor in session.interface.inputs]
-        sources = _sources(inputs, names)
-        if target.suffix == ".npy" and len(session.interface.results) != 1:
-            listed = ", ".join(tensor.name for tensor in session.interface.results)
-            raise click.BadParameter(f"the model has several results ({listed}): write an .npz", param_hint="-o")
-        dims, by_name = session.interface.dims, {tensor.name: tensor for tensor in session.interface.inputs}
-        arrays: dict[str, Any] = {
-            name: read_array(source, partial(_require_shape, by_name[name], dims)) for name, source in sources.items()
-        }
-        found = session.predict(**arrays)
-        results = _by_name(session, found)
-    _write(target, results)
-    shapes = {name: list(array.shape) for name, array in results.items()}
-    text = ", ".join(f"{name} {array.dtype.name}{shapes[name]}" for name, array in results.items())
-    emit({"out": str(target), "results": shapes}, one_line(f"wrote {target}: {text}"))
+    if target.suffix not in FORMATS:
+        raise click.BadParameter(f"{out!r} ends in none of {', '.join(FORMATS)}", param_hint="-o")
+    config = _config() if artifact is None else None
+    known = {} if config is None else {**config.data.train, **config.data.eval}
+    found = artifact_to_run(artifact, trust=trust)
+    with session_of(found, device=device, weights=weights, use="predict") as session:
+        check_target(target, session.interface)
+        if not inputs and config is not None:
+            known = dict(config.data.eval)
+        named = sources(inputs, [tensor.name for tensor in session.interface.inputs], known)
+        rows = open_rows(
+            session, named, lambda text: say(one_line(text), err=True), None if config is None else config.data.augment
+        )
+        names = class_names(session)
+        shapes = write(target, rows.batches(workers), lambda: layout_of(session.interface, names), session.interface)
+        dtypes = _dtypes(session.interface)
+    text = ", ".join(f"{name} {dtypes[name]}{shape}" for name, shape in shapes.items())
+    emit({"out": str(target), "rows": rows.count, "results": shapes}, one_line(f"wrote {target}: {text}"))
 
 
-def _require_shape(tensor: Tensor, dims: Sequence[Dim], shape: tuple[int, ...]) -> None:
-    from dslc.runtime.session.inputs import check_shape
+def _config() -> Config:
+    from dslc.cli.settings import default_config
 
-    check_shape("predict", tensor, shape, dims)
-
-
-def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
-    """The array of each input. Raises InputError R105 for an unknown name, DataError R101 for a malformed file."""
-    from dslc.runtime.data.source import Source
-
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, file = text.partition("=")
-        if not equals:
-            if len(names) != 1:
-                raise InputError(
-                    "R105",
-                    f"the model has the inputs {', '.join(names)}",
-                    place=text,
-                    help=f"write NAME=FILE, such as {names[0]}={text}",
-                )
-            name, file = names[0], text
-        if name not in names or name in found:
-            cause = f"`{name}` is given twice" if name in found else f"the model has no input `{name}`"
-            raise InputError("R105", cause, place=text, help=f"its inputs are {', '.join(names)}")
-        path, inside, key = file.partition(".npz:")
-        if not (inside and key) and not file.endswith(".npy"):
-            raise DataError(
-                "R101", "this does not name an array", place=file, help="write `file.npy` or `file.npz:array`"
-            )
-        found[name] = Source(Path(f"{path}.npz") if inside else Path(file), key if inside else None, file)
-    return found
+    return default_config("name an artifact: build/NAME")
 
 
-def _by_name(session: Session, found: Any) -> Mapping[str, NDArray[Any]]:
-    names = [tensor.name for tensor in session.interface.results]
-    return {names[0]: found} if len(names) == 1 else {name: getattr(found, name) for name in names}
+def _dtypes(interface: Interface) -> dict[str, str]:
+    """numpy's name of each result's dtype; bf16 results are written as float32."""
+    from dslc.runtime.artifact.dtypes import numpy_name
 
-
-def _write(target: Path, results: Mapping[str, NDArray[Any]]) -> None:
-    import io
-
-    import numpy as np
-
-    from dslc.base.publish import publish_bytes
-
-    buffer = io.BytesIO()
-    if target.suffix == ".npy":
-        [array] = results.values()
-        np.save(buffer, array, allow_pickle=False)
-    else:
-        np.savez(buffer, allow_pickle=False, **results)
-    publish_bytes(target, buffer.getvalue())
+    return {r.name: numpy_name("f32" if r.dtype == "bf16" else r.dtype) for r in interface.results}

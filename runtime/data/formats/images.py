@@ -186,6 +186,11 @@ class Folder(Format):
     def decodes(self, source: Source) -> bool:
         return source.key == "image"
 
+    def row_names(self, source: Source) -> list[str] | None:
+        """The paths of the images in the folder, such as ``cat/1.png``."""
+        paths, _, _ = listed(source)
+        return [str(path.relative_to(source.path)) for path in paths]
+
     def require(self, source: Source) -> None:
         if not source.path.exists():
             super().require(source)

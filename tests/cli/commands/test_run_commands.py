@@ -123,7 +123,7 @@ def test_training_starts_from_given_weights(dslc: Callable, project: Path) -> No
     ("args", "code", "error"),
     [
         (("predict", "data.npz:z", "-o", "y.npy"), 3, "R101"),
-        (("predict", "data.npz:y", "-o", "y.npy"), 3, "R105"),
+        (("predict", "data.npz:y", "-o", "y.npy"), 3, "R102"),
         (("predict", "z=data.npz:x", "-o", "y.npy"), 3, "R105"),
         (("predict", "data.txt", "-o", "y.npy"), 3, "R101"),
         (("train", "--set", "data.train.x=data.npz:z"), 3, "R101"),

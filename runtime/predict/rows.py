@@ -1,0 +1,137 @@
+"""The rows of a prediction: opened and checked like evaluation data, read in batches, predicted in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.base.turns import Always
+from dslc.runtime.artifact.dtypes import MOST_ELEMENTS
+from dslc.runtime.data.format import ArrayFormat
+from dslc.runtime.data.names import format_of
+from dslc.runtime.data.source import files
+from dslc.runtime.session.inputs import solved
+from dslc.runtime.train.data import Dataset, open_dataset
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.augment import Step
+    from dslc.runtime.data.source import Source
+    from dslc.runtime.session.session import Session
+
+_AT_ONCE: Final = 64 << 20  # bytes of the inputs of one call
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Results of consecutive rows. ``names``: what the data calls each row, None if it has no names. ``results``: by
+    name; one without rows is the same in each batch."""
+
+    names: Sequence[str] | None
+    results: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The data of a prediction. ``names``: what the data calls its rows, None if it has no names."""
+
+    session: Session
+    data: Dataset
+    names: Sequence[str] | None
+
+    @property
+    def count(self) -> int:
+        return self.data.rows
+
+    def batches(self, workers: int) -> Iterator[Predicted]:
+        """The results of all rows, in order. Batches change no bit: each has whole batches of the largest built size.
+
+        ``workers`` processes read ahead. Raises DataError R101 and R103 for a row that cannot be read.
+        """
+        session, step = self.session, self._step()
+        starts = range(0, self.count, step)
+        tasks = ((self.data.index[start : start + step], 0) for start in starts)
+        feed = self.data.feed(tasks, workers)
+        with Always(feed.close), Always(feed.close):
+            for start, arrays in zip(starts, feed):
+                found = session.predict(**arrays, row=start)
+                names = None if self.names is None else self.names[start : start + step]
+                yield Predicted(names, _by_name(session, found))
+
+    def _step(self) -> int:
+        """The rows of one call: all of them if the model's rows depend on each other."""
+        interface, artifact = self.session.interface, self.session.artifact
+        sizes = [dict(p.sizes).get(interface.batch or "", 0) for p in artifact.programs("predict")]
+        apart = artifact.header["row_independent"] and all(map(interface.rows_of, interface.results))
+        if not (self.data.columns and apart and all(sizes)):
+            return max(1, self.count)
+        row = sum(prod(c.wanted.shape) * c.rows.dtype.itemsize for c in self.data.columns.values())
+        largest = max(sizes)
+        return largest * max(1, _AT_ONCE // max(1, row * largest))
+
+
+def open_rows(
+    session: Session,
+    sources: Mapping[str, Source],
+    notice: Callable[[str], None],
+    augment: Mapping[str, Sequence[Step]] | None = None,
+) -> Rows:
+    """Open the data of the model's inputs. ``augment``: the steps of the configuration, of which evaluation takes
+    ``normalize``. Raises DataError R101 to R103 and R106."""
+    interface = replace(session.interface, train=None)
+    wanted = {tensor.name for tensor in interface.inputs}
+    data = open_dataset(
+        sources,
+        interface,
+        _sizes(session, sources),
+        "predict",
+        check_finite=False,
+        notice=notice,
+        augment={name: steps for name, steps in (augment or {}).items() if name in wanted},
+    )
+    return Rows(session, data, _names(sources, data))
+
+
+def _sizes(session: Session, sources: Mapping[str, Source]) -> dict[str, int]:
+    """The value of each dim: what arrays in files say, else the largest built size."""
+    interface = session.interface
+    shapes = {}
+    for tensor in interface.inputs:
+        format = format_of(sources[tensor.name])
+        if isinstance(format, ArrayFormat):
+            first = files(sources[tensor.name], lambda text: None, f"predict.{tensor.name}")[0]
+            shape = format.shape(first)
+            if len(shape) == len(tensor.shape):  # the format may leave out axes; other ranks are told on opening
+                shapes[tensor] = shape
+    built = max((dict(p.sizes) for p in session.artifact.programs("predict")), key=lambda sizes: sorted(sizes.items()))
+    free = [replace(dim, low=0, high=MOST_ELEMENTS) if dim.batch else dim for dim in interface.dims]
+    return {**built, **solved("predict", shapes, free)}
+
+
+def _names(sources: Mapping[str, Source], data: Dataset) -> list[str] | None:
+    """The rows' names, from the first input whose data has any."""
+    for name, column in data.columns.items():
+        parts = [format_of(source).row_names(source) for source in column.wanted.files]
+        whole = [each for part in parts if part is not None for each in part]
+        if whole and None not in parts:
+            if len(whole) != column.rows.count:
+                cause = f"it has {column.rows.count} rows and {len(whole)} names"
+                raise DataError("R101", cause, place=sources[name].name, help="do not change it while it is read")
+            return [whole[row] for row in data.index.tolist()]
+    return None
+
+
+def _by_name(session: Session, found: Any) -> dict[str, NDArray[Any]]:
+    results = session.interface.results
+    values = [found] if len(results) == 1 else list(found)
+    return {r.name: _floats(value) if r.dtype == "bf16" else value for r, value in zip(results, values, strict=True)}
+
+
+def _floats(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """bf16, which numpy and file formats lack, as f32 with equal values."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
