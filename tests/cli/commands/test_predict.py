@@ -1,0 +1,146 @@
+"""``dslc predict`` on every kind of data that ``dslc train`` reads."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dslc.runtime.predict import rows as predicted_rows
+
+MODEL = """nn 1
+dim B in 1..64 = 8
+
+model Net(x: [B, 2]) -> [B, 3] {
+  return x |> linear(4) as fc |> relu |> linear(3) as head
+}
+
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  optimizer = sgd(lr=0.1)
+}
+"""
+IMAGES = """nn 1
+dim B in 1..64 = 2
+
+model Net(image: [B, 3, 4, 4]) -> [B, 2] {
+  return image |> flatten |> linear(2) as head
+}
+
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  optimizer = sgd(lr=0.001)
+}
+"""
+CONFIG = """model: net.nn
+build: {{target: cpu, sizes: {{train: {{B: 2}}, predict: {{B: [1, 4]}}}}}}
+data:
+{data}
+train: {{epochs: 1}}
+"""
+TABLE = """  train: {x: "points.csv:a,b", label: points.csv:kind}
+  eval:  {x: "points.csv:a,b", label: points.csv:kind}
+"""
+FOLDER = """  train: {image: "pets/:image", label: "pets/:label"}
+  augment: {image: [{flip: 0.5}, {normalize: {mean: [100], std: [50]}}]}
+"""
+
+
+def made(folder: Path, model: str, data: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (folder / "net.nn").write_text(model)
+    (folder / "dslc.yaml").write_text(CONFIG.format(data=data))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def points(dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """A trained project whose data is a table; the values of its inputs."""
+    values = np.random.default_rng(3).normal(0, 1, (11, 2)).astype(np.float32)
+    lines = [f"{i},{a},{b},{i % 3}" for i, (a, b) in enumerate(values.tolist())]
+    made(tmp_path, MODEL, TABLE, monkeypatch)
+    (tmp_path / "points.csv").write_text("\n".join(["id,a,b,kind", *lines]) + "\n")
+    assert dslc("train").code == 0
+    np.save("x.npy", values)
+    assert dslc("predict", "x.npy", "-o", "expected.npy").code == 0
+    return values
+
+
+def test_a_table_is_named_as_in_training_or_by_its_file(dslc: Callable, points: np.ndarray) -> None:
+    expected = np.load("expected.npy")
+    assert expected.shape == (11, 3)
+    Path("new.csv").write_text(Path("points.csv").read_text())
+    np.save("f64.npy", points.astype(np.float64))
+    np.savez("x.npz", x=points.astype(np.float64), y=points)
+    for source in (["new.csv:a,b"], ["x=new.csv:a,b"], ["new.csv"], ["x=new.csv"], [], ["f64.npy"], ["x.npz:x"]):
+        ran = dslc("predict", *source, "-o", "y.npy", "--json")
+        assert ran.code == 0, ran.err
+        assert ran.json == {"out": "y.npy", "rows": 11, "results": {"output": [11, 3]}}
+        assert np.array_equal(np.load("y.npy"), expected), source
+        assert ("rounded to float32" in ran.err) == (source in (["f64.npy"], ["x.npz:x"]))
+
+
+def test_the_batches_of_a_long_table_change_no_bit(
+    dslc: Callable, points: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicted_rows, "_AT_ONCE", 1)
+    for out in ("y.npy", "y.csv"):
+        assert dslc("predict", "new.csv" if out == "y.csv" else "x.npy", "-o", out).code == (3 if out == "y.csv" else 0)
+    assert dslc("predict", "points.csv", "-o", "y.csv").code == 0
+    assert np.array_equal(np.load("y.npy"), np.load("expected.npy"))
+    with open("y.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["row"] for line in lines] == [str(i) for i in range(11)]
+    assert [int(line["class"]) for line in lines] == np.load("expected.npy").argmax(1).tolist()
+    again = np.array([[line[f"output.{i}"] for i in range(3)] for line in lines]).astype(np.float32)
+    assert np.array_equal(again, np.load("expected.npy"))
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "words"),
+    [
+        (["points.csv:a"], "R102", "a row of the input has 2 values"),
+        (["points.csv:a,c"], "R102", "no column `c`"),
+        (["missing.csv"], "R101", "no such file"),
+        (["x=points.csv", "x=x.npy"], "R105", "given twice"),
+        (["points.csv", "x.npy"], "R105", "given twice"),
+        (["y=points.csv"], "R105", "no input `y`"),
+        (["points.xls"], "R101", "does not name any data"),
+        (["photos/:image"], "R101", "the folder cannot be read"),
+    ],
+)
+def test_wrong_data_is_told(sources: list[str], code: str, words: str, dslc: Callable, points: np.ndarray) -> None:
+    ran = dslc("predict", *sources, "-o", "y.csv")
+    assert ran.code == 3 and f"error[{code}]" in ran.err and words in ran.err, ran.err
+    assert not Path("y.csv").exists()
+
+
+def test_images_have_their_names_and_are_normalized(
+    dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, IMAGES, FOLDER, monkeypatch)
+    pixels = np.random.default_rng(4).integers(0, 256, (6, 4, 4, 3)).astype(np.uint8)
+    for at, image in enumerate(pixels):
+        for folder in (f"pets/{'cat' if at < 3 else 'dog'}", "photos"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(f"{folder}/{at}.png")
+    assert dslc("train").code == 0
+    scaled = (np.moveaxis(pixels, -1, 1).astype(np.float32) - 100) / 50
+    np.save("image.npy", scaled.astype(np.float32))
+    assert dslc("predict", "--artifact", "build/net", "image.npy", "-o", "expected.npy").code == 0
+    for source in ("photos", "photos/", "photos/:image", "image=photos", "pets"):
+        ran = dslc("predict", source, "-o", "y.csv")
+        assert ran.code == 0, ran.err
+        with open("y.csv", newline="") as file:
+            lines = list(csv.DictReader(file))
+        folders = ["cat/"] * 3 + ["dog/"] * 3 if source == "pets" else [""] * 6
+        assert [line["row"] for line in lines] == [f"{folder}{i}.png" for i, folder in enumerate(folders)]
+        found = np.array([[value for name, value in line.items() if name.startswith("output")] for line in lines])
+        assert np.allclose(found.astype(np.float32), np.load("expected.npy"), rtol=1e-5, atol=1e-5)
+    Path("photos/2.png").write_bytes(b"no image")
+    ran = dslc("predict", "photos", "-o", "y.csv")
+    assert ran.code == 3 and "photos/2.png" in ran.err and len(Path("y.csv").read_text().splitlines()) == 7
