@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.maps import joined
 from dslc.runtime.config.policies import BadPolicy, Best, EarlyStop, NanPolicy
 from dslc.runtime.config.readers import refuse
 from dslc.runtime.config.schedule import Duration, Schedule
@@ -24,6 +25,7 @@ from dslc.runtime.config.yaml import Plain, read_yaml
 from dslc.runtime.data.augment import Step
 from dslc.runtime.data.names import split
 from dslc.runtime.data.source import Source
+from dslc.runtime.weights.names.name_map import NameMap
 
 DEFAULT_FILE: Final = "dslc.yaml"
 _MODEL = re.compile(r"(.+\.nn)(?::([A-Za-z_][A-Za-z0-9_]{0,63}))?\Z", re.DOTALL)
@@ -70,10 +72,10 @@ class SaveConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The origin of the initial weights. ``map``: names in the file -> names here; either may be a prefix."""
+    """The origin of the initial weights. ``map``: from names in the file to names here."""
 
     weights: Path | None
-    map: Mapping[str, str]
+    map: NameMap
     partial: bool
 
 
@@ -182,7 +184,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
     weights = values.one("start.weights")
     start = StartConfig(
         None if weights is None else values.path(weights, "start.weights", root),
-        values.one("start.map"),
+        joined(values.one("start.map"), lambda name: values.path(name, "start.map", root)),
         values.one("start.partial"),
     )
     return Config(file, model, model_name, args, build, data, train, save, start, tuple(values.entries))

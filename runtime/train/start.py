@@ -9,7 +9,7 @@ from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.setup import Trainable
 from dslc.runtime.weights import safetensors_file as tensorfile
-from dslc.runtime.weights.files import renamed, widened
+from dslc.runtime.weights.files import widened
 
 _SHOWN = 8  # names listed in a message
 _COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
@@ -31,7 +31,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
         if t["kind"] != "optimizer"
     }
     file = tensorfile.read(start.weights)
-    have = renamed(file.tensors, start.map, place)
+    have = start.map.renamed(file.tensors, place)
     taken, left = {}, []
     for name, tensor in expected.items():
         found = have.get(name)
@@ -48,7 +48,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
             "R305",
             "the weights to start from do not fit the model; " + "; ".join(parts),
             place=place,
-            help="give the names with --map FILE_NAME=NAME"
+            help="give the names with --map OLD=NEW"
             + ("" if start.partial else ", or load only matching tensors: --partial"),
         )
     for name, array in taken.items():

@@ -1,9 +1,8 @@
-"""Operations on weight files: renames, dtype conversions, differences between two files."""
+"""Operations on weight files: dtype conversions, differences between two files."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,46 +10,14 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.nearest import nearest
 from dslc.runtime.weights.safetensors_file import FileTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FLOATS: Final = ("f16", "bf16", "f32", "f64")
-_LONGEST_KEY: Final = 128  # characters
 #: The lossless conversions of each dtype.
 _WIDER: Final = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
-
-
-def renamed(tensors: Mapping[str, FileTensor], names: Mapping[str, str], place: str) -> dict[str, FileTensor]:
-    """The tensors under new names. A key of ``names`` is a full name, or a prefix up to a dot; the longest matching key
-    applies.
-
-    Raises ArtifactError R305 for a key that matches no name, and for two tensors that would get the same name.
-    """
-    found: dict[str, FileTensor] = {}
-    used: set[str] = set()
-    for name, tensor in tensors.items():
-        key = max((k for k in names if name == k or name.startswith(k + ".")), key=len, default=None)
-        new = name if key is None else names[key] + name[len(key) :]
-        used |= set() if key is None else {key}
-        if new in found:
-            cause = f"two tensors would be named `{new[:80]}`"
-            raise ArtifactError("R305", cause, place=place, help="change the map of names")
-        found[new] = tensor
-    for key in names:
-        if key not in used:
-            close = nearest(key, (part for name in tensors for part in _beginnings(name)))
-            help = f"did you mean `{close}`?" if close else "`dslc weights list FILE` shows its names"
-            raise ArtifactError("R305", f"no tensor's name is or begins with `{key[:80]}`", place=place, help=help)
-    return found
-
-
-def _beginnings(name: str) -> Iterator[str]:
-    """The name's prefixes up to each dot, as far as a key may be as long, and the name itself."""
-    yield from (name[: dot.start()] for dot in re.finditer(r"\.", name[:_LONGEST_KEY]))
-    yield name
 
 
 def values(tensor: FileTensor) -> NDArray[Any]:

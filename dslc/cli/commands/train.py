@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "renames",
     multiple=True,
     metavar="OLD=NEW",
-    help="Rename a tensor, or a prefix of names, of the weights file.",
+    help="Rename tensors of the weights file, by name, prefix or pattern; or the name of a map.",
 )
 @click.option(
     "--partial", is_flag=True, help="Tensors that the file lacks, or has in another shape, keep their initial values."
@@ -88,16 +88,21 @@ def command(
     return result.exit_code
 
 
-def name_map(texts: tuple[str, ...]) -> dict[str, str] | None:
-    """``OLD=NEW`` texts as a mapping; None if there are none. A usage error for a malformed text or a repeated name."""
+def name_map(texts: tuple[str, ...]) -> list[str | dict[str, str]] | None:
+    """The names of maps, and one mapping of all ``OLD=NEW`` texts, which overrides them; None if there are none. A
+    usage error for a malformed text or a repeated name."""
+    maps: list[str | dict[str, str]] = []
     found: dict[str, str] = {}
     for text in texts:
         old, equals, new = text.partition("=")
-        if not (old and equals and new) or old in found:
-            why = "is given twice" if old in found else "is not OLD=NEW"
+        if not equals and ("/" in old or old.endswith((".map", ".yaml", ".yml"))):
+            maps.append(old)
+            continue
+        if not (old and new) or old in found:
+            why = "is given twice" if old in found else "is not OLD=NEW, nor the name of a map"
             raise click.BadParameter(f"{text!r} {why}", param_hint="--map")
         found[old] = new
-    return found or None
+    return maps + ([found] if found else []) or None
 
 
 def _check_flags(*, overfit: bool, find_nan: bool, resume: bool, steps: int | None) -> None:

@@ -22,9 +22,7 @@ _FILES = {"list": 1, "diff": 2, "convert": 2}
 @click.command(cls=Command)
 @click.argument("action", metavar="list|diff|convert", type=click.Choice(list(_FILES)))
 @click.argument("files", nargs=-1, required=True, metavar="FILE [FILE]")
-@click.option(
-    "--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: rename a tensor, or a prefix of names."
-)
+@click.option("--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: rename tensors, or name a map.")
 @click.option("--dtype", type=click.Choice(["f16", "bf16", "f32", "f64"]), help="Convert: the dtype of float tensors.")
 @click.option(
     "--tolerance", type=click.FloatRange(0), default=0.0, metavar="X", help="Diff: tolerated difference of values."
@@ -43,7 +41,7 @@ def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype
         return _list(files[0])
     if action == "diff":
         return _diff(files[0], files[1], tolerance)
-    return _convert(Path(files[0]), Path(files[1]), name_map(renames) or {}, dtype)
+    return _convert(Path(files[0]), Path(files[1]), name_map(renames) or [], dtype)
 
 
 def _read(path: str) -> TensorFile:
@@ -87,15 +85,16 @@ def _diff(left: str, right: str, tolerance: float) -> int:
     return EXIT_DIFFERENCE if differ else EXIT_OK
 
 
-def _convert(source: Path, target: Path, names: dict[str, str], dtype: str | None) -> int:
+def _convert(source: Path, target: Path, names: list[str | dict[str, str]], dtype: str | None) -> int:
     from dslc.base.publish import publish_bytes
+    from dslc.runtime.config.maps import map_of
     from dslc.runtime.weights import safetensors_file as tensorfile
-    from dslc.runtime.weights.files import converted, renamed
+    from dslc.runtime.weights.files import converted
 
     if target.suffix != ".safetensors":
         raise click.BadParameter(f"{target} does not end in .safetensors", param_hint="FILE")
     file = tensorfile.read(source)
-    tensors = renamed(file.tensors, names, str(source))
+    tensors = map_of(names, "--map").renamed(file.tensors, str(source))
     floats = ("f16", "bf16", "f32", "f64")
     dtypes = {n: dtype if dtype is not None and t.dtype in floats else t.dtype for n, t in tensors.items()}
     arrays = {n: converted(t, dtypes[n], f"{source}: {n}") for n, t in tensors.items()}

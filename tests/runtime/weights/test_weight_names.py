@@ -9,9 +9,13 @@ import pytest
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.weights import safetensors_file as tensorfile
-from dslc.runtime.weights.files import compared, renamed
+from dslc.runtime.weights.files import compared
+from dslc.runtime.weights.names.name_map import NameMap
+from dslc.runtime.weights.safetensors_file import FileTensor
 
-TENSORS: dict[str, Any] = {name: object() for name in ("a.w", "a.b.w", "ab.w", "c")}
+TENSORS: dict[str, Any] = {
+    name: FileTensor("f32", (0,), np.zeros(0, np.uint8)) for name in ("a.w", "a.b.w", "ab.w", "c")
+}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ TENSORS: dict[str, Any] = {name: object() for name in ("a.w", "a.b.w", "ab.w", "
     ],
 )
 def test_beginnings_up_to_a_dot(names: dict[str, str], found: dict[str, str]) -> None:
-    assert renamed(TENSORS, names, "here") == {new: TENSORS[old] for new, old in found.items()}
+    assert NameMap.of(names).renamed(TENSORS, "here") == {new: TENSORS[old] for new, old in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def test_beginnings_up_to_a_dot(names: dict[str, str], found: dict[str, str]) ->
 )
 def test_what_does_not_name_each_tensor_once(names: dict[str, str], said: str) -> None:
     with pytest.raises(ArtifactError) as caught:
-        renamed(TENSORS, names, "here")
+        NameMap.of(names).renamed(TENSORS, "here")
     assert caught.value.code == "R305" and caught.value.place == "here" and said in caught.value.message
 
 

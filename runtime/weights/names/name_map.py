@@ -1,0 +1,165 @@
+"""A map: rules that give the tensors of a file the names, and the layout, that a model expects.
+
+Of several rules that fit a name, those that say its end come before those that say only its beginning; of these, the
+one that says most characters applies. The order of rules has no meaning. A name that no rule fits stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.base.errors import ArtifactError
+from dslc.runtime.nearest import nearest
+from dslc.runtime.weights.names.origin import Origin
+from dslc.runtime.weights.names.pattern import STAR, BadRule, Match
+from dslc.runtime.weights.names.rule import Rule
+from dslc.runtime.weights.safetensors_file import FileTensor
+
+_LONGEST_KEY: Final = 128  # characters
+_MOST_RULES: Final = 10_000
+#: Comparisons of names with patterns; some seconds of work. The largest published files have some thousands of tensors.
+_MOST_WORK: Final = 4_000_000
+
+
+@dataclass(frozen=True)
+class Naming:
+    """``made``: the origin of each tensor by its new name. ``ignored``: names of the file that a rule drops. ``used``:
+    the pattern of the rule that took each name, for names that a rule took."""
+
+    made: Mapping[str, Origin]
+    ignored: tuple[str, ...]
+    used: Mapping[str, str]
+
+
+class NameMap:
+    """Rules by the text of their patterns. ``required``: those that must fit a name; a shipped map describes a family
+    of models, so not every rule of it fits each file."""
+
+    def __init__(self, rules: Mapping[str, Rule], required: Collection[str]) -> None:
+        if len(rules) > _MOST_RULES:
+            raise BadRule(f"a map has at most {_MOST_RULES:,} rules, this one {len(rules):,}", "use patterns")
+        self.rules = dict(rules)
+        self.required = frozenset(required)
+        self._lengths: list[int] = []
+        self._by_first: dict[str, list[Rule]] = {}
+        self._others: list[Rule] = []
+        lengths = set()
+        for text, rule in self.rules.items():
+            first = rule.pattern.parts[0]
+            if not rule.pattern.places and not rule.pattern.stars:
+                lengths.add(len(text))
+            elif isinstance(first, str) and first != STAR:
+                self._by_first.setdefault(first, []).append(rule)
+            else:
+                self._others.append(rule)
+        self._lengths = sorted(lengths)
+
+    @classmethod
+    def of(cls, names: Mapping[str, object]) -> NameMap:
+        """The map of plain data: ``{"layer{s}": "stage.{s-1}", "fc": None}``; every rule is required. BadRule."""
+        return cls({old: Rule.of(old, new) for old, new in names.items()}, names)
+
+    def joined(self, other: NameMap) -> NameMap:
+        """Both maps; a rule of ``other`` replaces the one with the same pattern."""
+        return NameMap({**self.rules, **other.rules}, (self.required - other.rules.keys()) | other.required)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def naming(self, names: Collection[str], place: str) -> Naming:
+        """The new names. Raises ArtifactError R305 for a required rule that fits no name, two tensors that would get
+        one name, two rules that fit a name equally well, a join that lacks a tensor, and too large a task."""
+        slow = max((len(rules) for rules in self._by_first.values()), default=0) + len(self._others)
+        if len(names) * (slow + len(self._lengths)) > _MOST_WORK:
+            cause = f"{len(names):,} tensors and {len(self.rules):,} rules are too many to compare"
+            raise ArtifactError("R305", cause, place=place, help="use fewer and shorter patterns")
+        made: dict[str, Origin] = {}
+        joins: dict[str, tuple[Rule, dict[int, str]]] = {}
+        ignored, used = [], {}
+        for name in names:
+            rule, found = self._best(name, place)
+            if rule is None or found is None:
+                _add(made, name, Origin((name,)), place)
+                continue
+            used[name] = rule.pattern.text
+            if rule.target is None:
+                ignored.append(name)
+            elif rule.join is not None:
+                [new] = rule.names(found)
+                of, members = joins.setdefault(new, (rule, {}))
+                if of is not rule or rule.member(found) in members:
+                    _clash(new, place)
+                members[rule.member(found)] = name
+            else:
+                for part, new in enumerate(rule.names(found)):
+                    _add(made, new, Origin((name,), rule, part), place)
+        for new, (rule, members) in joins.items():
+            assert rule.join is not None and rule.join.texts is not None
+            if lacking := [text for index, text in enumerate(rule.join.texts) if index not in members]:
+                cause = (
+                    f"`{new[:80]}` is joined from {len(rule.join.texts)} tensors; the file lacks `{lacking[0][:40]}`"
+                )
+                raise ArtifactError("R305", cause, place=place, help=f"change the rule `{rule.pattern.text[:80]}`")
+            _add(made, new, Origin(tuple(members[i] for i in range(len(members))), rule), place)
+        self._require(set(used.values()), names, place)
+        return Naming(made, tuple(ignored), used)
+
+    def renamed(self, tensors: Mapping[str, FileTensor], place: str) -> dict[str, FileTensor]:
+        """The tensors of a file under their new names, joined, split and rearranged. Raises ArtifactError R305 as
+        ``naming`` does, and for a tensor whose shape a rule does not fit."""
+        return {new: origin.tensor(tensors, place) for new, origin in self.naming(tensors, place).made.items()}
+
+    def _fitting(self, name: str) -> Iterator[tuple[Rule, Match]]:
+        for length in self._lengths:
+            if length > len(name):
+                break
+            if name[length : length + 1] in ("", ".") and (rule := self.rules.get(name[:length])) is not None:
+                yield rule, Match({}, name[length:], (length == len(name), length + 1))
+        if self._by_first or self._others:
+            parts = name.split(".")
+            for rule in (*self._by_first.get(parts[0], ()), *self._others):
+                if (found := rule.taken(parts)) is not None:
+                    yield rule, found
+
+    def _best(self, name: str, place: str) -> tuple[Rule | None, Match | None]:
+        best: tuple[Rule | None, Match | None] = (None, None)
+        rank, tie = (False, -1), None
+        for rule, found in self._fitting(name):
+            if found.rank > rank:
+                best, rank, tie = (rule, found), found.rank, None
+            elif found.rank == rank:
+                tie = rule
+        if tie is not None and best[0] is not None:
+            first, second = sorted((best[0].pattern.text, tie.pattern.text))
+            cause = f"`{name[:80]}` fits `{first[:80]}` and `{second[:80]}` equally well"
+            raise ArtifactError("R305", cause, place=place, help="write more of the name in one of them")
+        return best
+
+    def _require(self, used: Collection[str], names: Iterable[str], place: str) -> None:
+        for text in self.rules:
+            if text in self.required and text not in used:
+                close = nearest(text, (part for name in names for part in _beginnings(name)))
+                help = f"did you mean `{close}`?" if close else "`dslc weights list FILE` shows its names"
+                rule = self.rules[text]
+                fits = "fits" if rule.pattern.places or rule.pattern.stars else "is or begins with"
+                raise ArtifactError("R305", f"no tensor's name {fits} `{text[:80]}`", place=place, help=help)
+
+
+def _add(made: dict[str, Origin], name: str, origin: Origin, place: str) -> None:
+    if name in made:
+        _clash(name, place)
+    made[name] = origin
+
+
+def _clash(name: str, place: str) -> None:
+    cause = f"two tensors would be named `{name[:80]}`"
+    raise ArtifactError("R305", cause, place=place, help="change the map of names")
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    """The name's prefixes up to each dot, as far as a key may be as long, and the name itself."""
+    yield from (name[: dot.start()] for dot in re.finditer(r"\.", name[:_LONGEST_KEY]))
+    yield name
