@@ -5,14 +5,14 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs clean
+.PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs wheels clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
 	  while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # Installed once; again when the dependencies change.
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml wheels/runtime.txt wheels/compiler.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,cuda]'
 	touch $@
@@ -54,6 +54,9 @@ grammar: $(VENV)/.installed ## make the parser's tables again after a change of 
 
 docs: $(VENV)/.installed ## make the pages of docs/ that come from tables in the code
 	$(BIN)/python docs/generate.py
+
+wheels: $(VENV)/.installed ## build the wheels of dslc and dslc-runtime into dist/; a commit gives the same bytes again
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist ./wheels .
 
 clean: ## remove what builds and runs made (not the virtual environment)
 	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .gpu dist

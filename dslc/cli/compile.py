@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
+from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.base.within import require_within
+from dslc.cli.as_built import LINK, artifact_as_built, foreign_because, path_as_built
 from dslc.cli.locks import choices_lines, with_lock
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from dslc.runtime.config.config import Config
 
 Progress = Callable[[str, int, int], None]
-
-_LINK: Final = "remove the link, or build elsewhere: dslc build -o FOLDER"
 
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than any plan may hold
 
@@ -163,7 +163,9 @@ def project_root(config: Config) -> Path:
 
 
 def artifact_path(config: Config) -> Path:
-    """The path of the configuration's artifact, whether or not it exists."""
+    """The path of the configuration's artifact, whether or not it exists. Without the compiler, R311 if it does not."""
+    if not has_compiler():
+        return path_as_built(config, project_root(config))
     checked, options = check_config(config), options_of(config.build)
     with placed(config):
         return _place(config, checked, options)
@@ -179,16 +181,18 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     from dslc.base.cache import Cache
     from dslc.runtime.artifact.file import Artifact
 
-    checked, options = check_config(config), options_of(config.build)
     cache = Cache.open()
+    if not has_compiler():
+        return artifact_as_built(config, project_root(config), cache, trust=trust)
+    checked, options = check_config(config), options_of(config.build)
     with placed(config):
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)
-        require_within(path.parent, root, _LINK)  # also if nothing is built: weights are published there
+        require_within(path.parent, root, LINK)  # also if nothing is built: weights are published there
         there = _there(path)
         stale = _stale(there, path, checked, options, cache)
         if there is not None and (stale is None or (as_built and stale.same_model)):
-            foreign = None if trust else _foreign(there, cache)
+            foreign = None if trust else foreign_because(there, cache)
             if foreign is None:
                 if stale is not None:
                     note(one_line(f"{path} is used although {stale.why}; `dslc build` rebuilds it"))
@@ -238,17 +242,6 @@ def _there(path: Path) -> Artifact | None:
         return read_artifact(path)
     except ArtifactError:
         return None
-
-
-def _foreign(artifact: Artifact, cache: Cache) -> str | None:
-    """Why an artifact must not be run without --trust; None if this user's own build made it."""
-    from dslc.base.register import known
-
-    if known(cache, artifact.id):
-        return None
-    if cache.folder is None:
-        return "not known to be yours, because there is no cache (--trust runs it anyway)"
-    return "not made by one of your builds (--trust runs it anyway)"
 
 
 def _stale(there: Artifact | None, path: Path, checked: Checked, options: Options, cache: Cache) -> _Stale | None:
@@ -303,7 +296,7 @@ def publish(
     name = artifact_name(checked, options.name)
     folder = out / name
     if root is not None:
-        require_within(folder, root, _LINK)
+        require_within(folder, root, LINK)
     tell_warnings([checked], codes=("W008",))  # only `check` reports labels; every build warns of what is not trained
     made = _make(folder)
     try:

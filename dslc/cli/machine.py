@@ -11,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from dslc.base.errors import DslcError
+from dslc.base.version import has_compiler, install_extra
 from dslc.cli.output import size_text
-from dslc.runtime.cuda.libraries.library import PACKAGES
+from dslc.runtime.cuda.libraries.library import EXTRA
 from dslc.runtime.cuda.libraries.registry import LIBRARIES
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -64,7 +65,8 @@ def examine(ask: Callable[[str], Mapping[str, Any]], demands: Demands) -> tuple[
     with ThreadPoolExecutor(len(PROBES)) as pool:
         answers = dict(zip(PROBES, pool.map(ask, PROBES)))
     cpu = _cpu_level()
-    facts = [*_basics(cpu), *_compilers(), *_gpus(answers), *_libraries(answers), *_cache()]
+    compilers = _compilers() if has_compiler() else []
+    facts = [*_basics(cpu), *compilers, *_gpus(answers), *_libraries(answers), *_cache()]
     return facts, _abilities(cpu, answers, demands)
 
 
@@ -80,7 +82,7 @@ def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
         Fact("dslc", "Python", platform.python_version()),
         Fact("dslc", "numpy", np.__version__),
         Fact("dslc", "BLAS", f"{blas['name']} {blas['version']}"),
-        Fact("dslc", "llvmlite", _installed("llvmlite")),
+        *([Fact("dslc", "llvmlite", _installed("llvmlite"))] if has_compiler() else []),
         Fact("dslc", "CPU", cpu[0] and f"{cpu[0]}, {processors} processors"),
     ]
 
@@ -137,18 +139,25 @@ def _cache() -> list[Fact]:
 
 
 def _abilities(cpu: tuple[str | None, str | None], answers: Answers, demands: Demands) -> list[Ability]:
-    from dslc.compiler.codegen.targets import ARCHITECTURES
-
     _, no_level = cpu
-    by_numpy = "build with --providers reference, which runs through numpy"
-    found = [Ability("build and run for the CPU", no_level, by_numpy if no_level else None, "cpu" in demands.targets)]
-    asked = [t for t in demands.targets if t != "cpu"]
-    names = ", ".join(asked or ARCHITECTURES)
-    found.append(Ability(f"build for GPUs ({names})", *_compiling(answers), bool(asked)))
+    by_numpy = "build with --providers reference, which runs through numpy" if no_level else None
+    on_cpu = "build and run for the CPU" if has_compiler() else "run on the CPU"
+    found = [Ability(on_cpu, no_level, by_numpy, "cpu" in demands.targets)]
+    if has_compiler():
+        found.append(_building(answers, demands))
     running = _running(answers, demands.gpu or 0)
     found.append(Ability("run on a GPU", *running, demands.gpu is not None))
     found.append(Ability("run --providers vendor on a GPU", *_calling(answers, running), demands.vendor))
+    if not has_compiler():
+        found.append(Ability("build models", "the compiler is not installed", "pip install dslc"))
     return found
+
+
+def _building(answers: Answers, demands: Demands) -> Ability:
+    from dslc.compiler.codegen.targets import ARCHITECTURES
+
+    asked = [target for target in demands.targets if target != "cpu"]
+    return Ability(f"build for GPUs ({', '.join(asked or ARCHITECTURES)})", *_compiling(answers), bool(asked))
 
 
 def _compiling(answers: Answers) -> tuple[str | None, str | None]:
@@ -177,7 +186,7 @@ def _running(answers: Answers, index: int) -> tuple[str | None, str | None]:
 def _calling(answers: Answers, running: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
     for name in LIBRARIES:
         if "error" in answers[name]:
-            return str(answers[name]["error"]), PACKAGES
+            return str(answers[name]["error"]), install_extra(EXTRA)
     return running
 
 

@@ -106,10 +106,9 @@ def error_text(error: DslcError, color: bool) -> str:
     """The rendered error; the first line of each message is bold and red on a terminal."""
     if not color:
         return error.render()
-    from dslc.dsl.diagnostics import CompileError
-
-    if isinstance(error, CompileError):
-        return error.render(color=True)
+    language = sys.modules.get("dslc.dsl.diagnostics")  # loaded by whatever raised a CompileError
+    if language is not None and isinstance(error, language.CompileError):
+        return str(error.render(color=True))
     text = error.render()
     lines = text.split("\n")
     return "\n".join(_colored(line) for line in lines)

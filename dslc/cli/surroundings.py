@@ -14,6 +14,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, ResourceError
+from dslc.base.version import COMPILER
 from dslc.cli.room import LEAST, bytes_left
 
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -100,6 +101,8 @@ def fault(error: BaseException) -> DslcError | None:
         if isinstance(link, RuntimeError) and "can't start new thread" in str(link):
             return EnvironmentFault("R209", "the system refuses to start another thread", help=_LIMITS)
     if isinstance(error, ImportError):
+        if isinstance(error, ModuleNotFoundError) and error.name in COMPILER:
+            return EnvironmentFault("R205", "this needs the compiler", help="pip install dslc")
         cause = f"a package cannot be loaded: {_first_line(error)}"
         return EnvironmentFault("R209", cause, help="`dslc doctor` shows what is installed; install dslc again")
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from dslc.base.errors import EnvironmentFault
+from dslc.base.version import install_extra
 
 FOLDER: Final = "events"
 
@@ -56,6 +57,6 @@ def open_events(folder: Path, wanted: bool, done: int) -> Events:
             "R205",
             "events for TensorBoard need tensorboardX",
             place="save.tensorboard",
-            help="pip install 'dslc[logs]'",
+            help=install_extra("logs"),
         ) from error
     return TensorBoard(SummaryWriter(str(folder / FOLDER), purge_step=done + 1 if done else None))

@@ -108,7 +108,7 @@ def test_the_readme_shows_what_is_there(tmp_path: Path, monkeypatch: pytest.Monk
     from dslc.dsl.diagnostics import CompileError
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```\n(.*?)```", readme, re.DOTALL)
+    blocks = [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE) if not kind]
     model = (ROOT / "examples/digits/lenet.nn").read_text(encoding="utf-8")
     assert blocks[0] == model
     [shown] = [block for block in blocks if block.startswith("error[")]

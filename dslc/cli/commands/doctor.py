@@ -42,16 +42,20 @@ def command(target: str | None, providers: str | None, device: str | None) -> in
 
 def _demands(target: str | None, providers: str | None, device: str | None) -> Demands:
     from dslc.cli.machine import Demands
-    from dslc.compiler.options import Options
     from dslc.runtime.session.open import check_options
 
-    options = Options(target or "sm_90", providers or "auto")
-    options.check()
+    targets: tuple[str, ...] = ()
+    if target is not None or providers not in (None, "vendor"):
+        from dslc.compiler.options import Options
+
+        options = Options(target or "sm_90", providers or "auto")
+        options.check()
+        targets = options.targets if target is not None else ()
     gpu = None
     if device is not None:
         check_options(device=device)
         gpu = int(device.partition(":")[2] or 0) if device.startswith("gpu") else None
-    return Demands(options.targets if target else (), providers == "vendor", gpu)
+    return Demands(targets, providers == "vendor", gpu)
 
 
 def _text(facts: list[Fact], abilities: list[Ability]) -> str:

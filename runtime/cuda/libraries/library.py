@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from dslc.base.errors import EnvironmentFault
+from dslc.base.version import install_extra
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 #: The text of an algorithm, and the bytes of workspace that it needs.
 Way: TypeAlias = tuple[str, int]
 
-#: The line that installs all libraries.
-PACKAGES: Final = "pip install 'dslc[vendor]'"
+#: The extra that installs all libraries.
+EXTRA: Final = "vendor"
 
 
 class Problem(Protocol):
@@ -127,7 +128,7 @@ def missing(title: str, error: Exception) -> EnvironmentFault:
     """R205: a library cannot be loaded."""
     why = str(error).splitlines()[0] if str(error) else type(error).__name__
     return EnvironmentFault(
-        "R205", f"{title} cannot be loaded: {why}", help=f"{PACKAGES}, or build with --providers own"
+        "R205", f"{title} cannot be loaded: {why}", help=f"{install_extra(EXTRA)}, or build with --providers own"
     )
 
 

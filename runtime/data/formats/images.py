@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError, EnvironmentFault
 from dslc.base.opened import Opened
+from dslc.base.version import install_extra
 from dslc.runtime.data.format import Format, misshaped, register
 from dslc.runtime.data.rows import ArrayRows, BadSample, Rows
 from dslc.runtime.data.source import Source
@@ -40,7 +41,7 @@ def require_pillow() -> None:
         import PIL.Image  # noqa: F401
     except ImportError as error:
         raise EnvironmentFault(
-            "R205", "folders of images need pillow", place="data", help="pip install 'dslc[images]'"
+            "R205", "folders of images need pillow", place="data", help=install_extra("images")
         ) from error
 
 

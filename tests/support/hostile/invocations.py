@@ -143,6 +143,6 @@ LACKS: Final[dict[str, Callable[[], None]]] = {
     **{f"more than {count} open files": limited(resource.RLIMIT_NOFILE, count) for count in (5, 6, 8, 12)},
     **{
         f"more than {size} MiB of address space": limited(resource.RLIMIT_AS, size * _MIB)
-        for size in (30, 50, 80, 100, 150, 250, 400)
+        for size in (30, 50, 80, 100, 150, 200, 250)
     },
 }

@@ -1,0 +1,21 @@
+# Runs and trains artifacts, without the compiler. From the root of a checkout:
+#   docker build -f containers/runtime.Dockerfile -t dslc-runtime .
+#   docker run --rm -v "$PWD:/home/dslc/work" dslc-runtime predict --artifact build/lenet image.npy -o out.npy
+#   docker run --rm --gpus all ...            # driver 580 or newer on the host
+FROM python:3.12-slim AS build
+WORKDIR /src
+COPY LICENSE README.md pyproject.toml ./
+COPY wheels wheels
+COPY runtime runtime
+COPY dslc dslc
+RUN pip wheel --no-cache-dir --no-deps -w /wheels ./wheels
+
+FROM python:3.12-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --find-links /wheels dslc-runtime
+RUN useradd --create-home --uid 1000 dslc && mkdir /home/dslc/work && chown dslc /home/dslc/work
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility PYTHONUNBUFFERED=1
+USER dslc
+WORKDIR /home/dslc/work
+ENTRYPOINT ["dslc"]
+CMD ["--help"]
