@@ -102,7 +102,11 @@ def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
 NOT_BUILT = ("lstm_lm.nn",)  # `state` is not compiled yet
 FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *MODELS.glob("*.nn")])
 EVERY = [path for path in FILES if path.name not in NOT_BUILT]
-PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16")}
+PIECES = {
+    "gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16"),
+    "bert.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16"),
+    "vit.nn": ("-D", "layers=2", "--size", "B=2"),
+}
 
 
 def _models(path: Path) -> list[str]:
