@@ -33,9 +33,12 @@ _MODEL = re.compile(r"(.+\.nn)(?::([A-Za-z_][A-Za-z0-9_]{0,63}))?\Z", re.DOTALL)
 
 @dataclass(frozen=True)
 class DataConfig:
+    """``columns``: the kind and the options of each column of a table that the configuration describes."""
+
     train: Mapping[str, Source]
     eval: Mapping[str, Source]
     split: float | None
+    columns: Mapping[str, tuple[str, Mapping[str, Any]]]
     augment: Mapping[str, tuple[Step, ...]]
     workers: int
     on_bad: BadPolicy
@@ -141,6 +144,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         train=_sources(values, "data.train", root),
         eval=_sources(values, "data.eval", root),
         split=values.one("data.split"),
+        columns=values.one("data.columns"),
         augment={key: read for key, read, _ in values.many("data.augment")},
         workers=values.one("data.workers"),
         on_bad=values.one("data.on_bad"),

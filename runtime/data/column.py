@@ -16,7 +16,7 @@ from dslc.runtime.data import augment
 from dslc.runtime.data.fit import Fit
 from dslc.runtime.data.format import ArrayFormat, misshaped
 from dslc.runtime.data.names import format_of
-from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows, known_bad
+from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows, known_bad, known_late
 from dslc.runtime.data.wanted import Wanted
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
@@ -34,6 +34,11 @@ class Column:
     def bad(self) -> Mapping[int, tuple[str, str]]:
         """Rows known to be unreadable, with place and reason."""
         return known_bad(self.rows)
+
+    @property
+    def late(self) -> Mapping[int, tuple[str, str]]:
+        """Rows known not to fit what was fitted, with place and reason."""
+        return known_late(self.rows)
 
     @property
     def decodes(self) -> bool:
@@ -76,7 +81,7 @@ def _check_all(column: Column) -> None:
     """Checks every readable row; DataError R103 for a value that does not fit."""
     assert column.fit is not None
     every = np.arange(column.rows.count, dtype=np.int64)
-    good = every[~np.isin(every, np.fromiter(column.bad, np.int64))]
+    good = every[~np.isin(every, np.fromiter({*column.bad, *column.late}, np.int64))]
     size = max(1, prod(column.rows.shape) * column.rows.dtype.itemsize)
     step = max(1, _CHECKED // size)
     for start in range(0, len(good), step):

@@ -7,6 +7,7 @@ entry elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from numpy.typing import NDArray
@@ -50,6 +51,10 @@ class Format(ABC):
 
     def row_names(self, source: Source) -> list[str] | None:
         """What a user calls each row of one file, e.g. the name of an image; None if only its number."""
+        return None
+
+    def class_names(self, source: Source) -> Sequence[str] | None:
+        """The names of the classes whose indices the data are; None for data that are no labels."""
         return None
 
     def require(self, source: Source) -> None:

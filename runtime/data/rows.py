@@ -47,6 +47,13 @@ def known_bad(rows: Rows) -> Mapping[int, tuple[str, str]]:
     return found
 
 
+def known_late(rows: Rows) -> Mapping[int, tuple[str, str]]:
+    """The rows of a small table that do not fit what was fitted, with place and reason. They raise BadSample when they
+    are read, but count as rows: which rows are split off for evaluation does not depend on what was fitted."""
+    found: Mapping[int, tuple[str, str]] = getattr(rows, "late", {})
+    return found
+
+
 class ArrayRows:
     """An array in memory, or memory-mapped from a file."""
 
@@ -89,6 +96,11 @@ class JoinedRows:
         #: Rows found to be unreadable on opening, with place and reason.
         self.bad: dict[int, tuple[str, str]] = {
             start + row: why for start, part in zip(self.starts.tolist(), parts) for row, why in known_bad(part).items()
+        }
+        self.late: dict[int, tuple[str, str]] = {
+            start + row: why
+            for start, part in zip(self.starts.tolist(), parts)
+            for row, why in known_late(part).items()
         }
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:

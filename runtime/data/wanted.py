@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data import augment
 from dslc.runtime.data.source import Source
 
+if TYPE_CHECKING:
+    from dslc.runtime.data.columns.fitted import Fitted
+
 
 @dataclass(frozen=True)
 class Wanted:
-    """An input and its sources. ``shape`` is that of one row, as numbers. Can be sent to a worker."""
+    """An input and its sources. ``shape`` is that of one row, as numbers. ``fitted``: the part of what was fitted that
+    this input needs; None if it needs nothing. Can be sent to a worker."""
 
     field: str
     files: tuple[Source, ...]
@@ -21,6 +25,12 @@ class Wanted:
     shape: tuple[int, ...]
     check_finite: bool
     steps: tuple[augment.Step, ...] = ()
+    fitted: Fitted | None = None
+
+    @property
+    def described(self) -> bool:
+        """True if dslc.yaml describes one of its columns."""
+        return self.fitted is not None and bool(self.fitted.columns)
 
     def as_data(self) -> dict[str, Any]:
         tensor = self.tensor
@@ -36,11 +46,17 @@ class Wanted:
             "shape": list(self.shape),
             "check_finite": self.check_finite,
             "steps": augment.as_data(self.steps),
+            "fitted": None if self.fitted is None else self.fitted.as_data(),
         }
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Wanted:
         name, dtype, shape, limits = data["tensor"]
+        fitted = None
+        if data["fitted"] is not None:
+            from dslc.runtime.data.columns.fitted import Fitted
+
+            fitted = Fitted.of_data(data["fitted"])
         return cls(
             data["field"],
             tuple(Source.of_data(source) for source in data["files"]),
@@ -48,4 +64,5 @@ class Wanted:
             tuple(data["shape"]),
             data["check_finite"],
             augment.of_data(data["steps"]),
+            fitted,
         )

@@ -22,12 +22,16 @@ from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
 from dslc.runtime.data.augment import Normalize, Step
 from dslc.runtime.data.column import Column, open_column, read_whole
+from dslc.runtime.data.columns.fitted import Fitted
+from dslc.runtime.data.columns.fitting import TableInput
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
+from dslc.runtime.data.tables.table import Table
 from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
+from dslc.runtime.train.fitted_data import Described, fit_inputs, need
 
 _SPLIT_EPOCH: Final = 2**64 - 1
 
@@ -76,7 +80,7 @@ class Dataset:
     """``columns``: inputs whose axis 0 is the row; ``whole``: inputs that every step gets unchanged.
 
     ``index`` are the rows of the files that belong to this dataset, i64[rows]. Rows are always denoted by their numbers
-    in the files.
+    in the files. ``fitted`` is what was fitted to the training rows.
     """
 
     section: str
@@ -86,6 +90,7 @@ class Dataset:
     seed: int
     training: bool
     tolerance: Tolerance
+    fitted: Fitted
 
     @property
     def rows(self) -> int:
@@ -181,16 +186,18 @@ class Dataset:
 
     def parted(self, fraction: float) -> tuple[Dataset, Dataset]:
         """The rows to train on, and those held back for evaluation. DataError R106 if a part would be empty."""
-        count = round(fraction * self.rows)
-        if not 0 < count < self.rows or not self.columns:
-            cause = f"{fraction:g} of {self.rows} rows leaves one part empty"
-            raise DataError("R106", cause, place="data.split", help="use another fraction or more data")
-        order = shuffled(self.seed, _SPLIT_EPOCH, self.rows)
-        held, kept = np.sort(order[:count]), np.sort(order[count:])
-        return (
-            replace(self, index=self.index[kept]),
-            replace(self, index=self.index[held], training=False),
-        )
+        kept, held = _parted(self.index, fraction, self.seed)
+        return replace(self, index=kept), replace(self, index=held, training=False)
+
+
+def _parted(index: NDArray[np.int64], fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows to train on, and those held back. DataError R106 if a part would be empty."""
+    count = round(fraction * len(index))
+    if not 0 < count < len(index):
+        cause = f"{fraction:g} of {len(index)} rows leaves one part empty"
+        raise DataError("R106", cause, place="data.split", help="use another fraction or more data")
+    order = shuffled(seed, _SPLIT_EPOCH, len(index))
+    return index[np.sort(order[count:])], index[np.sort(order[:count])]
 
 
 def open_dataset(
@@ -205,11 +212,16 @@ def open_dataset(
     training: bool = False,
     augment: Mapping[str, Sequence[Step]] | None = None,
     tolerance: Tolerance | None = None,
+    described: Described | None = None,
+    fitted: Fitted | None = None,
+    split: float | None = None,
 ) -> Dataset:
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
     ``sizes`` gives each dim its built size. Files are converted to the declared dtypes if nothing is lost; f64 to f32
     rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` determine how rows are augmented.
+    ``fitted`` is what an earlier training fitted; None: fit the columns that are ``described`` to the rows, without
+    those that ``split`` holds back.
     Raises DataError R101 to R104 and R106, naming file, record, value.
     """
     tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
@@ -220,7 +232,7 @@ def open_dataset(
                 close = nearest(name, wanted)
                 help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
                 raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
-    columns: dict[str, Column] = {}
+    wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
     for name, tensor in wanted.items():
         if name not in sources:
@@ -243,15 +255,30 @@ def open_dataset(
         found = tuple(files(sources[name], notice, field))
         want = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps)
         if rows:
-            columns[name] = open_column(want, notice)
+            wants[name] = want
         else:
             whole[name] = read_whole(want, notice)
+    given = tolerance
+
+    def training_rows(opened: Mapping[str, TableInput | Column]) -> NDArray[np.int64]:
+        index = _readable(opened, _rows(opened, sources, section), section, given)
+        return index if split is None else _parted(index, split, seed)[0]
+
+    kept_open: list[Table] = []
+    if fitted is None:
+        fitted = fit_inputs(
+            wants, described or {}, training_rows, lambda bad: given.note(bad, section), notice, kept_open
+        )
+    for name, want in wants.items():
+        if name not in fitted.classes and format_of(want.files[0]).class_names(want.files[0]):
+            notice(f"{want.field}: the weights name no classes; those of {want.files[0].name} count in their own order")
+    columns = {name: open_column(need(fitted, want), notice) for name, want in wants.items()}
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
-    return Dataset(section, columns, whole, index, seed, training, tolerance)
+    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted)
 
 
-def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section: str) -> int:
+def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:
     counts = {name: column.rows.count for name, column in columns.items()}
     # Windows of one text with different shifts: as many as every column has.
     for name, column in columns.items():
@@ -268,13 +295,18 @@ def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section:
     return rows
 
 
-def _readable(columns: Mapping[str, Column], count: int, section: str, tolerance: Tolerance) -> NDArray[np.int64]:
-    """The rows except those found bad on opening."""
+def _readable(
+    columns: Mapping[str, TableInput | Column], count: int, section: str, tolerance: Tolerance
+) -> NDArray[np.int64]:
+    """The rows except those found bad on opening; those that do not fit what was fitted only count."""
     found = np.ones(count, bool)
     for column in columns.values():
         for row, (place, why) in sorted(column.bad.items()):
             tolerance.note(BadSample(row, place, why), section)
             found[row] = False
+    for column in columns.values():
+        for row, (place, why) in sorted(column.late.items()):
+            tolerance.note(BadSample(row, place, why), section)
     if not found.any():
         raise DataError("R106", "no row can be read", place=section, help="name a file with data")
     return np.flatnonzero(found)

@@ -12,6 +12,7 @@ from dslc.base.errors import ArtifactError, NumericError
 from dslc.base.turns import Always
 from dslc.runtime.config.config import Config
 from dslc.runtime.train.progress import reporter
+from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.setup import Trainable, plan_run
@@ -90,14 +91,15 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
     reaches the end of the run. The run's files are only read. Raises the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
-    plan = plan_run(config, session, report.line)
     try:
         folder = choose_run(config.save.dir, root=config.save.root, resume=True)
     except ArtifactError:
+        plan = plan_run(config, session, report.line)
         report.line("there is no checkpoint, so the run is replayed from its start")
         _start(config, session, report.line)
         start = 0
     else:
+        plan = plan_run(config, session, report.line, fitted_of_run(config))
         run = Run(config, session, plan, folder, report)
         run.restore()
         start = run.done

@@ -18,6 +18,7 @@ from dslc.base.turns import Always
 from dslc.runtime.config.config import Config
 from dslc.runtime.session.results import EvalResult
 from dslc.runtime.train.progress import reporter
+from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run, run_lock
 from dslc.runtime.train.setup import Trainable, eval_scalars, open_eval, plan_run, run_evaluation
@@ -54,7 +55,7 @@ def train(
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
     with Always(stop.restore), stop:
-        plan = plan_run(config, session, report.line)
+        plan = plan_run(config, session, report.line, fitted_of_run(config) if resume else None)
         _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:

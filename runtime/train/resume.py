@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dslc.base.errors import ArtifactError, InputError
+from dslc.base.errors import ArtifactError, DslcError, InputError
 from dslc.runtime.config.config import Config
-from dslc.runtime.train.checkpoint import Checkpoint
+from dslc.runtime.data.columns.fitted import Fitted
+from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore
+from dslc.runtime.train.fitted_data import require_same
+from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.setup import Plan, Trainable
+from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.notes import of_metadata
 
 
 def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> str | None:
@@ -22,6 +27,24 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
             return f"{name} was {old} and is now {new}, so the order of the data would change"
     if (there.epoch, there.batch) != divmod(there.step, plan.batches):
         return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
+    return None
+
+
+def fitted_of_run(config: Config) -> Fitted | None:
+    """What the run to resume fitted at its start, from its newest readable checkpoint; None if there is none.
+
+    Raises ArtifactError R307 if there is no run, DataError R104 if the configuration describes other columns.
+    """
+    folder = choose_run(config.save.dir, root=config.save.root, resume=True)
+    store = CheckpointStore(folder, config.save.keep)
+    for step in store.steps():
+        path = str(store.path(step))
+        try:
+            found = Fitted.of_notes(of_metadata(tensorfile.read_metadata(path), path), path)
+        except DslcError:
+            continue  # the run passes over it, too, and says why
+        require_same(config.data.columns, found, path)
+        return found
     return None
 
 

@@ -61,6 +61,9 @@ class Run:
     def begin(self, resume: bool) -> None:
         if resume:
             self.restore()
+        else:
+            weights = self.session.weights
+            weights.notes = {**weights.notes, **self.plan.train.fitted.notes()}
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)

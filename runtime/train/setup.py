@@ -15,10 +15,12 @@ from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.config.config import Config
 from dslc.runtime.config.policies import Best
 from dslc.runtime.config.schedule import Curve
+from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
+from dslc.runtime.train.fitted_data import require_same
 
 _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
 
@@ -97,8 +99,9 @@ class Plan:
         return {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
 
 
-def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) -> Plan:
-    """Check the configuration against the session's interface and open the data.
+def plan_run(config: Config, session: Trainable, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
+    """Check the configuration against the session's interface and open the data. ``fitted``: what an earlier part of
+    the run fitted, None at its start.
 
     Raises BuildError E0605 (the model has no train section), DataError R101 to R104 and R106.
     """
@@ -109,7 +112,7 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
     _check_metric(config.train.stop.metric if config.train.stop else None, "train.stop.metric", section)
     sizes = _sizes(session, "train_step")
     batch = section.accumulate * (sizes[interface.batch] if interface.batch is not None else 1)
-    train, evaluation = _datasets(config, session, sizes, notice)
+    train, evaluation = _datasets(config, session, sizes, notice, fitted)
     batches = train.batches(batch)
     if batches == 0:
         raise _too_few_rows(train.rows, batch, section, interface.batch)
@@ -141,12 +144,16 @@ def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> Dat
 
 
 def _datasets(
-    config: Config, session: Trainable, sizes: Mapping[str, int], notice: Callable[[str], None]
+    config: Config,
+    session: Trainable,
+    sizes: Mapping[str, int],
+    notice: Callable[[str], None],
+    fitted: Fitted | None = None,
 ) -> tuple[Dataset, Dataset | None]:
-    """The data to train on, and the evaluation data if configured."""
-    whole = _open(config.data.train, "data.train", config, session, sizes, notice, training=True)
+    """The data to train on, and the evaluation data if configured. ``fitted``: None to fit the training rows."""
+    whole = _open(config.data.train, "data.train", config, session, sizes, notice, fitted=fitted, training=True)
     if config.data.split is None:
-        return whole, open_eval(config, session, notice) if config.data.eval else None
+        return whole, _eval(config, session, notice, whole.fitted) if config.data.eval else None
     if config.data.eval:
         cause = "`data.split` and `data.eval` exclude each other"
         raise DataError("R104", cause, place="data.split", help="remove one of them")
@@ -155,17 +162,24 @@ def _datasets(
 
 
 def open_eval(config: Config, session: Trainable, notice: Callable[[str], None]) -> Dataset:
-    """The evaluation data. Raises DataError R101 to R103, R104 (none is configured) and R106."""
+    """The evaluation data, encoded as the session's weights say. Raises DataError R101 to R103, R104 (none is
+    configured, or other columns than the weights') and R106."""
     _train_section(session.interface)
-    sizes = _sizes(session, "eval_step")
+    fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
+    require_same(config.data.columns, fitted, "the weights")
     if config.data.split is not None:
-        found = _datasets(config, session, sizes, notice)[1]
+        found = _datasets(config, session, _sizes(session, "eval_step"), notice, fitted)[1]
         assert found is not None
         return found
+    return _eval(config, session, notice, fitted)
+
+
+def _eval(config: Config, session: Trainable, notice: Callable[[str], None], fitted: Fitted) -> Dataset:
+    sizes = _sizes(session, "eval_step")
     if not config.data.eval:
         help = "add `INPUT: FILE.npz:KEY` lines to it, or set `data.split: 0.1`"
         raise DataError("R104", "no evaluation data is configured", place="data.eval", help=help)
-    return _open(config.data.eval, "data.eval", config, session, sizes, notice, training=False)
+    return _open(config.data.eval, "data.eval", config, session, sizes, notice, fitted=fitted, training=False)
 
 
 def _open(
@@ -176,6 +190,7 @@ def _open(
     sizes: Mapping[str, int],
     notice: Callable[[str], None],
     *,
+    fitted: Fitted | None,
     training: bool,
 ) -> Dataset:
     return open_dataset(
@@ -188,6 +203,9 @@ def _open(
         seed=config.train.seed,
         training=training,
         augment=config.data.augment,
+        described=config.data.columns,
+        fitted=fitted,
+        split=config.data.split,
         tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
     )
 

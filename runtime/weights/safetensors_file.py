@@ -147,6 +147,13 @@ def read_head(path: str | os.PathLike[str]) -> tuple[Head, bool]:
     return head, bool(head.digests)
 
 
+def read_metadata(path: str | os.PathLike[str]) -> Mapping[str, str]:
+    """The texts of a file, without its tensors and digests; raises the errors of ``read``."""
+    place = os.fspath(path)
+    with _opened(place, True, None) as (file, size):
+        return _head(file, size, place).metadata
+
+
 def decode(data: NDArray[np.uint8], place: str, *, verify: bool = True) -> TensorFile:
     """The file whose bytes are ``data``, u8[n]; ``place`` names it in errors (ArtifactError R306)."""
     length = header_length(data[:8].tobytes(), data.size, place)

@@ -95,10 +95,17 @@ def augmentation(value: Value, name: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
+def described(value: Value, name: str) -> Any:
+    from dslc.runtime.config.sections.columns import columns  # only a configuration with this field needs it
+
+    return columns(value, name)
+
+
 FIELDS: Final[tuple[Field, ...]] = (
     Field("data.train", data_source, {}, "file of each input of the model and of train", text=True, open=True),
     Field("data.eval", data_source, {}, "the same for evaluation", text=True, open=True),
     Field("data.split", fraction, None, "fraction of the training rows reserved for evaluation, instead of data.eval"),
+    Field("data.columns", described, {}, "what columns of tables become: gaps, scaling, categories, dates"),
     Field("data.augment", augmentation, {}, "augmentation steps of an input: flip, crop, normalize", open=True),
     Field(
         "data.workers", integer(0, 256), 0, "number of processes that read large files ahead; images need at least one"

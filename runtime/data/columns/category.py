@@ -80,38 +80,35 @@ class Category(Encoder):
         return len(self.class_names) if self.options["categories"] == "onehot" else 1
 
     def encode(self, raw: Raw) -> Encoded:
-        codes, errors = self._codes(raw)
-        if self.options["categories"] == "index":
-            return Encoded(column_of(codes.astype(np.float64)), errors)
-        found = np.zeros((len(codes), self.width))
-        found[np.arange(len(codes)), codes] = 1.0
-        return Encoded(found, errors)
+        found = self.encode_integers(raw)
+        return Encoded(found.values.astype(np.float64), found.errors, found.late)
 
     def encode_integers(self, raw: Raw) -> Encoded:
-        codes, errors = self._codes(raw)
-        if self.options["categories"] == "index":
-            return Encoded(column_of(codes), errors)
-        found = np.zeros((len(codes), self.width), np.int64)
-        found[np.arange(len(codes)), codes] = 1
-        return Encoded(found, errors)
-
-    def _codes(self, raw: Raw) -> tuple[NDArray[np.int64], dict[int, str]]:
         assert self.facts is not None
         typed = self.typed(raw)
-        errors, fill = dict(typed.errors), self.facts["fill"]
+        codes, late = self._codes(typed)
+        if self.options["categories"] == "index":
+            return Encoded(column_of(codes), typed.errors, late)
+        found = np.zeros((len(codes), self.width), np.int64)
+        found[np.arange(len(codes)), codes] = 1
+        return Encoded(found, typed.errors, late)
+
+    def _codes(self, typed: Typed) -> tuple[NDArray[np.int64], dict[int, str]]:
+        assert self.facts is not None
+        late, fill = dict[int, str](), self.facts["fill"]
         places = {name: at for at, name in enumerate(self.names)}
         other = len(places) if self.has_other else None
-        codes = np.zeros(len(raw), np.int64)
+        codes = np.zeros(len(typed.values), np.int64)
         for at, (text, missing) in enumerate(zip(typed.values.tolist(), typed.missing.tolist())):
-            if at in errors:
+            if at in typed.errors:
                 continue
             name = fill if missing else text
             code = places.get(name, other)
             if code is None:
-                errors[at] = _unknown(self.name, name, len(places))
+                late[at] = _unknown(self.name, name, len(places))
             else:
                 codes[at] = code
-        return codes, errors
+        return codes, late
 
 
 def _unknown(column: str, name: str, count: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 
 import numpy as np
@@ -32,10 +32,12 @@ class Fitter(Protocol):
 
 @dataclass(frozen=True)
 class Encoded:
-    """``values``: f64 or i64 [n, width]; ``errors``: why the value at a position cannot be encoded."""
+    """``values``: f64 or i64 [n, width]; ``errors``: why the value at a position has no meaning, as in ``typed``;
+    ``late``: why it does not fit what was fitted."""
 
     values: NDArray[Any]
     errors: dict[int, str]
+    late: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

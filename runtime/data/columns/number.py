@@ -11,7 +11,7 @@ from dslc.base.errors import DataError
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Schema
 from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, column_of, missing_error, register
 from dslc.runtime.data.columns.raw import Raw, Typed, integers, numbers
-from dslc.runtime.data.columns.scale import LOG, STEPS, ScaleFitter, logarithm, refuse_infinite
+from dslc.runtime.data.columns.scale import LOG, STEPS, ScaleFitter, logarithm, logarithm_errors, refuse_infinite
 from dslc.runtime.data.columns.sums import Counts, Moments
 
 FILLS: Final = ("error", "mean", "median", "value")
@@ -44,7 +44,12 @@ class Number(Encoder):
     def check(self) -> None:
         if (self.options["missing"] == "value") != (self.options["value"] is not None):
             raise ValueError("the option `value` belongs to `missing: value`")
+        low = -1.0 if LOG in self.options["scale"] else -np.inf
+        if self.options["value"] is not None and self.options["value"] <= low:
+            raise ValueError("the number to fill in has no logarithm ln(1 + x)")
         if self.facts is not None:
+            if self.facts["fill"] is not None and self.facts["fill"] <= low:
+                raise ValueError("the fact `fill` has no logarithm ln(1 + x)")
             if (self.facts["fill"] is None) != (self.options["missing"] == "error"):
                 raise ValueError("the fact `fill` does not fit the option `missing`")
             if self.facts["divisor"] <= 0.0:
@@ -52,6 +57,9 @@ class Number(Encoder):
 
     def typed(self, raw: Raw) -> Typed:
         typed = numbers(raw, gaps=not self.is_plain)
+        if LOG in self.options["scale"]:
+            wrong = logarithm_errors(np.where(typed.missing, 0.0, typed.values), self.name)
+            typed = Typed(typed.values, typed.missing, {**wrong, **typed.errors})
         return missing_error(self.name, typed, "median") if self.options["missing"] == "error" else typed
 
     def fitter(self) -> Fitter:
@@ -68,11 +76,10 @@ class Number(Encoder):
         assert self.facts is not None
         fill = self.facts["fill"]
         values = typed.values if fill is None else np.where(typed.missing, fill, typed.values)
-        errors = dict(typed.errors)
-        values = (self.logged(values, errors) - self.facts["shift"]) / self.facts["divisor"]
+        values = (self.logged(values) - self.facts["shift"]) / self.facts["divisor"]
         if not self.options["flag"]:
-            return Encoded(column_of(values), errors)
-        return Encoded(np.stack([values, typed.missing.astype(np.float64)], 1), errors)
+            return Encoded(column_of(values), typed.errors)
+        return Encoded(np.stack([values, typed.missing.astype(np.float64)], 1), typed.errors)
 
     def encode_integers(self, raw: Raw) -> Encoded:
         if not self.is_plain:
@@ -80,8 +87,8 @@ class Number(Encoder):
         typed = missing_error(self.name, integers(raw), "median")
         return Encoded(column_of(typed.values), typed.errors)
 
-    def logged(self, values: NDArray[np.float64], errors: dict[int, str]) -> NDArray[np.float64]:
-        return logarithm(values, self.name, errors) if LOG in self.options["scale"] else values
+    def logged(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return logarithm(values) if LOG in self.options["scale"] else values
 
 
 class _Fitter:
@@ -102,9 +109,7 @@ class _Fitter:
             self._moments.add(there)
             if self._counts is not None:
                 self._counts.add(there)
-            errors = dict[int, str]()
-            logged = self._column.logged(there, errors)
-            self._scale.add(np.delete(logged, sorted(errors)))
+            self._scale.add(self._column.logged(there))
         except OverflowError:
             refuse_infinite(np.array([np.inf]), self._column.name)
 
@@ -123,10 +128,7 @@ class _Fitter:
         elif self._counts is not None:
             fill = self._counts.quantile(0.5)
         if fill is not None and self._gaps:
-            errors = dict[int, str]()
-            value = self._column.logged(np.array([fill]), errors)
-            if not errors:
-                self._scale.repeat(float(value[0]), self._gaps)
+            self._scale.repeat(float(self._column.logged(np.array([fill]))[0]), self._gaps)
         shift, divisor = self._scale.facts()
         refuse_infinite(np.array([shift, divisor]), name)
         return {"fill": fill, "shift": shift, "divisor": divisor}

@@ -47,12 +47,15 @@ class ScaleFitter:
         return shift, divisor if divisor > 0.0 else 1.0
 
 
-def logarithm(values: NDArray[np.float64], name: str, errors: dict[int, str]) -> NDArray[np.float64]:
-    """ln(1 + x); an error for x <= -1."""
-    wrong = values <= -1.0
-    for at in np.flatnonzero(wrong).tolist():
-        errors.setdefault(at, f"`{name[:60]}` = {values[at]:g} has no logarithm ln(1 + x)")
-    return np.log1p(np.where(wrong, 0.0, values))
+def logarithm(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln(1 + x); 0 for x <= -1, which ``logarithm_errors`` reports."""
+    return np.log1p(np.where(values <= -1.0, 0.0, values))
+
+
+def logarithm_errors(values: NDArray[np.float64], name: str) -> dict[int, str]:
+    """Why the value at a position has no logarithm."""
+    wrong = np.flatnonzero(values <= -1.0).tolist()
+    return {at: f"`{name[:60]}` = {values[at]:g} has no logarithm ln(1 + x)" for at in wrong}
 
 
 def refuse_infinite(values: NDArray[np.float64], name: str) -> None:

@@ -12,6 +12,7 @@ import os
 import stat
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +77,22 @@ def labels_of(source: Source) -> NDArray[np.int64]:
             help="put the images of a class into `folder/CLASS/`",
         )
     return labels
+
+
+def renumbered(labels: NDArray[np.int64], source: Source, names: Sequence[str]) -> NDArray[np.int64]:
+    """Labels of a folder as the indices of its class names among ``names``, those of the training. DataError R103 for a
+    class that the training had not."""
+    places = {name: at for at, name in enumerate(names)}
+    classes = listed(source)[2]
+    for name in classes:
+        if name not in places:
+            raise DataError(
+                "R103",
+                f"the class `{name[:60]}` is none of the {len(names)} classes of the training",
+                place=str(source.path / name),
+                help=f"they are {', '.join(names[:8])[:200]}",
+            )
+    return np.array([places[name] for name in classes], np.int64)[labels]
 
 
 class ImageRows:
@@ -180,9 +197,15 @@ class Folder(Format):
         if self.decodes(source):
             return ImageRows(source, wanted.shape)
         labels = labels_of(source)
+        names = None if wanted.fitted is None else wanted.fitted.classes.get(wanted.tensor.name)
+        if names is not None:
+            labels = renumbered(labels, source, names)
         if wanted.shape:
             raise misshaped(source, wanted, labels.shape, f"any number of rows of {list(wanted.shape)}")
         return ArrayRows(labels)
+
+    def class_names(self, source: Source) -> Sequence[str] | None:
+        return listed(source)[2] if source.key == "label" else None
 
     def decodes(self, source: Source) -> bool:
         return source.key == "image"

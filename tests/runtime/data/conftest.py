@@ -10,19 +10,28 @@ import pytest
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
-from dslc.runtime.data.names import split
+from dslc.runtime.config.sections.columns import columns as columns_of_yaml
+from dslc.runtime.config.yaml import parse_yaml
+from dslc.runtime.data.columns.fitted import Fitted
+from dslc.runtime.data.names import split as split_source
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 
 
 def source(text: str) -> Source:
-    path, key = split(text)
+    path, key = split_source(text)
     return Source(Path(path), key, text)
+
+
+def described(text: str) -> dict[str, tuple[str, Any]]:
+    """``data.columns`` from YAML, one column per line: ``area: {missing: median}``."""
+    return columns_of_yaml(parse_yaml(text.encode(), "dslc.yaml"), "data.columns") if text else {}
 
 
 @pytest.fixture
 def opened() -> Callable[..., Dataset]:
-    """``opened(x=("file.csv:a", "f32", ("B",)), ...)``; a fourth item is the range of an integer input."""
+    """``opened(x=("file.csv:a", "f32", ("B",)), ...)``; a fourth item is the range of an integer input. ``columns`` is
+    the text of ``data.columns``."""
 
     def open_(
         *,
@@ -31,6 +40,9 @@ def opened() -> Callable[..., Dataset]:
         notes: list[str] | None = None,
         training: bool = True,
         seed: int = 7,
+        columns: str = "",
+        fitted: Fitted | None = None,
+        split: float | None = None,
         **inputs: tuple[Any, ...],
     ) -> Dataset:
         tensors = tuple(Tensor(name, dtype, shape, *limits) for name, (_, dtype, shape, *limits) in inputs.items())
@@ -47,6 +59,9 @@ def opened() -> Callable[..., Dataset]:
             training=training,
             augment=augment,
             tolerance=Tolerance(skip, notes.append),
+            described=described(columns),
+            fitted=fitted,
+            split=split,
         )
 
     return open_

@@ -178,7 +178,7 @@ VALUES = [
     (MODEL + "data: {shuffle: 1}\n", "true or false"),
     (MODEL + "data: {train: {x: 3}}\n", "is a string"),
     (MODEL + "data: {train: {x: x.npz}}\n", "not an array in a file"),
-    (MODEL + "data: {train: {x: x.tsv:y}}\n", "not an array in a file"),
+    (MODEL + "data: {train: {x: x.ods:y}}\n", "not an array in a file"),
     (MODEL + "data: {train: {x: ':y'}}\n", "not an array in a file"),
     (MODEL + "data: {train: {x: .npy}}\n", "not an array in a file"),
     (MODEL + "data: {train: [x]}\n", "mapping"),

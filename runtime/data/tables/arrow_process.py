@@ -1,0 +1,201 @@
+"""A process, ``python -m dslc.runtime.data.tables.arrow_process PATH KIND``, that decodes a Parquet or Arrow file.
+
+The decoders are C++ on untrusted bytes: if they crash or allocate too much, only this process ends. Each line of stdin
+asks for columns of a group of rows; the answer is a line of JSON, then the bytes of the columns. The first answer
+describes the file. The memory of the process is limited before the file is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from array import array
+from itertools import accumulate
+from typing import Any, Final
+
+_MEMORY: Final = 3 << 30  # bytes of address space beyond what the process has at its start
+_MOST_COLUMNS: Final = 10_000
+_MOST_GROUPS: Final = 100_000
+_MOST_ROWS: Final = 1 << 24  # of a group
+_LARGEST_CHUNK: Final = 1 << 30  # bytes of a column in a group, as the file declares them
+_MOST_THRIFT: Final = 10_000_000  # texts and lists in a Parquet footer, each
+
+
+class Refused(Exception):
+    """The file is not a table that is read here; the text says why."""
+
+
+def main() -> None:
+    path, kind = sys.argv[1:3]
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    import pyarrow
+
+    pyarrow.set_cpu_count(1)
+    pyarrow.set_io_thread_count(1)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        pages = int(file.read().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    errors = (pyarrow.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError, TypeError, OverflowError)
+    try:
+        opened = _Parquet(path) if kind == "parquet" else _Ipc(path)
+        _answer(opened.described())
+    except (Refused, *errors) as error:
+        _answer({"error": _why(error)})
+        return
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            parts = [_bytes_of(opened.column(asked["group"], name)) for name in asked["columns"]]
+        except (Refused, *errors) as error:
+            _answer({"error": _why(error)})
+            continue
+        _answer({"columns": [[form, [len(part) for part in inner]] for form, inner in parts]})
+        for _, inner in parts:
+            for part in inner:
+                sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+
+
+def _why(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _answer(data: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(data).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class _Parquet:
+    def __init__(self, path: str) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetFile(
+            path,
+            memory_map=True,
+            pre_buffer=False,
+            thrift_string_size_limit=_MOST_THRIFT,
+            thrift_container_size_limit=_MOST_THRIFT,
+            page_checksum_verification=True,
+        )
+        meta = self._file.metadata
+        if meta.num_columns > _MOST_COLUMNS or meta.num_row_groups > _MOST_GROUPS:
+            raise Refused(f"it has {meta.num_columns} columns in {meta.num_row_groups} row groups")
+        self._schema = self._file.schema_arrow
+        self.groups = [meta.row_group(at).num_rows for at in range(meta.num_row_groups)]
+        # The place of each column among the leaves; a nested column is several leaves.
+        leaves = [meta.schema.column(at).path for at in range(meta.num_columns)]
+        self._leaf = {name: at for at, name in enumerate(leaves)}
+
+    def described(self) -> dict[str, Any]:
+        return _described(self._schema, self.groups)
+
+    def column(self, group: int, name: str) -> Any:
+        if name in self._leaf:
+            chunk = self._file.metadata.row_group(group).column(self._leaf[name])
+            if chunk.total_uncompressed_size > _LARGEST_CHUNK:
+                raise Refused(f"a row group holds {chunk.total_uncompressed_size} bytes of `{name[:60]}`")
+        found = self._file.read_row_group(group, columns=[name], use_threads=False)
+        return _sound(found.column(name).combine_chunks(), self.groups[group])
+
+
+class _Ipc:
+    def __init__(self, path: str) -> None:
+        import pyarrow
+
+        self._source = pyarrow.memory_map(path)
+        reader = pyarrow.ipc.open_file(self._source)
+        if len(reader.schema) > _MOST_COLUMNS or reader.num_record_batches > _MOST_GROUPS:
+            raise Refused(f"it has {len(reader.schema)} columns in {reader.num_record_batches} batches")
+        self._schema = reader.schema
+        self._readers: dict[str, Any] = {}
+        self.groups: list[int] = []
+        if len(reader.schema):
+            first = self._reader(reader.schema.names[0])
+            self.groups = [first.get_batch(at).num_rows for at in range(reader.num_record_batches)]
+
+    def _reader(self, name: str) -> Any:
+        """A reader of one column alone: compressed columns are not unpacked for another."""
+        if name not in self._readers:
+            import pyarrow
+
+            options = pyarrow.ipc.IpcReadOptions(
+                included_fields=[self._schema.get_field_index(name)], use_threads=False
+            )
+            self._readers[name] = pyarrow.ipc.open_file(self._source, options=options)
+        return self._readers[name]
+
+    def described(self) -> dict[str, Any]:
+        return _described(self._schema, self.groups)
+
+    def column(self, group: int, name: str) -> Any:
+        return _sound(self._reader(name).get_batch(group).column(0), self.groups[group])
+
+
+def _described(schema: Any, groups: list[int]) -> dict[str, Any]:
+    for rows in groups:
+        if not 0 <= rows <= _MOST_ROWS:
+            raise Refused(f"a group has {rows} rows, more than {_MOST_ROWS}: write smaller row groups")
+    if len(set(schema.names)) < len(schema.names):
+        raise Refused("two columns have the same name")
+    return {"names": schema.names, "forms": [_form(field.type) for field in schema], "groups": groups}
+
+
+def _form(dtype: Any) -> str:
+    """How a column is sent: ``number``, ``f64``, ``date``, ``text``; else its type with a question mark before."""
+    from pyarrow import types
+
+    if types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if types.is_float64(dtype):
+        return "f64"
+    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype):
+        return "number"
+    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_null(dtype):
+        return "text"
+    if types.is_date(dtype) or types.is_timestamp(dtype):
+        return "date"
+    return f"?{str(dtype)[:60]}"
+
+
+def _sound(column: Any, rows: int) -> Any:
+    """The column, checked in full: a file may hold offsets that lead out of its buffers."""
+    column.validate(full=True)
+    if len(column) != rows:
+        raise Refused(f"a column has {len(column)} of {rows} values")
+    return column
+
+
+def _bytes_of(column: Any) -> tuple[str, list[Any]]:
+    """The dtype for numpy, or ``text``, and the bytes: missing, then values, or ends and UTF-8."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    missing = compute.is_null(column).cast(pyarrow.uint8()).to_numpy(zero_copy_only=False)
+    form = _form(column.type)
+    if form == "text":
+        texts = [text.encode() for text in compute.fill_null(column.cast(pyarrow.large_string()), "").to_pylist()]
+        ends = array("q", accumulate(map(len, texts)))
+        return "text", [missing.tobytes(), ends.tobytes(), b"".join(texts)]
+    if form == "date":
+        zone = getattr(column.type, "tz", None)
+        column = column.cast(pyarrow.timestamp("us", zone), safe=False).cast(pyarrow.int64())
+        values = compute.fill_null(column, 0).to_numpy(zero_copy_only=False)
+        return "<M8[us]", [missing.tobytes(), values.astype("<i8").tobytes()]
+    if types.is_boolean(column.type):
+        column = column.cast(pyarrow.uint8())
+        form = "bool"
+    if types.is_float16(column.type):
+        column = column.cast(pyarrow.float32())
+    values = compute.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    return "|b1" if form == "bool" else values.dtype.newbyteorder("<").str, [missing.tobytes(), values.tobytes()]
+
+
+if __name__ == "__main__":
+    main()

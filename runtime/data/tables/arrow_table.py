@@ -1,0 +1,231 @@
+"""Parquet and Arrow files as tables, decoded in a process of their own (``arrow_process``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.child import Child, answering
+from dslc.base.errors import DataError, EnvironmentFault, ResourceError
+from dslc.base.turns import Turn
+from dslc.runtime.data.columns.raw import Raw, raw_objects
+from dslc.runtime.data.file import open_file
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.table import place_of
+
+_PATIENCE: Final = 60.0  # seconds without an answer
+_LONGEST_FOOTER: Final = 16 << 20  # bytes; those of published files have some MiB
+_CACHED: Final = 256 << 20  # bytes of decoded columns
+_TEXT: Final = 64  # bytes that a Python text takes besides its characters
+
+
+def require_pyarrow() -> None:
+    """Raises EnvironmentFault R205 if pyarrow is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise EnvironmentFault(
+            "R205", "Parquet and Arrow files need pyarrow", place="data", help="pip install 'dslc[parquet]'"
+        )
+
+
+class ArrowTable:
+    """Columns are decoded a group of rows at a time; the groups used last are kept, up to 256 MiB."""
+
+    large = False  # only the chosen columns are read, so the size of the file says nothing
+
+    def __init__(self, source: Source, kind: str) -> None:
+        """``kind``: parquet or arrow. Raises DataError R101 for another file, R102 for columns that are no values."""
+        require_pyarrow()
+        self._source = source
+        _check_ends(source, kind)
+        self._process: _Process | None = _process_of(source, kind)
+        found = self._process.described
+        self.names: Sequence[str] = found["names"]
+        self._forms: list[str] = found["forms"]
+        self.doubles = frozenset(name for name, form in zip(self.names, self._forms) if form == "f64")
+        self._starts = np.cumsum([0, *found["groups"]], dtype=np.int64)
+        self.count = int(self._starts[-1])
+        self._cache: OrderedDict[tuple[int, int], Raw] = OrderedDict()
+        self._cached = 0
+
+    def close(self) -> None:
+        self._process = None  # it ends if no other table uses it
+        self._cache.clear()
+
+    def place(self, row: int) -> str:
+        return f"{self._source.path}: row {row}"
+
+    def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(groups, kind="stable")
+        parts: list[list[Raw]] = [[] for _ in columns]
+        for group in np.unique(groups).tolist():
+            inside = rows[groups == group] - int(self._starts[group])
+            for found, raw in zip(parts, self._columns(group, columns)):
+                found.append(raw.take(inside))
+        back = np.argsort(order, kind="stable")
+        return [_joined(found).take(back) for found in parts], {}
+
+    def _columns(self, group: int, columns: Sequence[int]) -> list[Raw]:
+        lacking = [column for column in dict.fromkeys(columns) if (group, column) not in self._cache]
+        for column in lacking:
+            if self._forms[column].startswith("?"):
+                name, form = self.names[column], self._forms[column][1:]
+                cause = f"the column `{name[:60]}` is {form}: not numbers, texts, truth values or dates"
+                raise DataError("R102", cause, place=place_of(self._source), help="convert it, or name other columns")
+        if lacking:
+            assert self._process is not None, "the table is closed"
+            fresh = self._process.read(group, [self.names[column] for column in lacking])
+            for column, raw in zip(lacking, fresh):
+                self._cache[group, column] = raw
+                self._cached += _bytes(raw)
+        found = []
+        for column in columns:
+            self._cache.move_to_end((group, column))
+            found.append(self._cache[group, column])
+        while self._cached > _CACHED and len(self._cache) > len(set(columns)):
+            self._cached -= _bytes(self._cache.popitem(last=False)[1])
+        return found
+
+
+class _Process(Child):
+    """The decoding process of one file. It ends with this object."""
+
+    def __init__(self, source: Source, kind: str) -> None:
+        super().__init__()
+        self._source = source
+        self._kind = kind
+        self._turn = Turn()  # tables of several threads may share the process
+        self._asked = False  # an answer is being read; still true at the next call after an interrupt
+        self.sound = True
+        self.described: dict[str, Any] = self._begin()
+
+    def _begin(self) -> dict[str, Any]:
+        """Start the process; returns what it says about the file."""
+        path = str(self._source.path)
+        command = [sys.executable, "-P", "-m", "dslc.runtime.data.tables.arrow_process", path, self._kind]
+        try:
+            self.start(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+        except OSError as error:
+            cause = f"no process to decode the file: {error}"
+            raise ResourceError("R401", cause, place=place_of(self._source), help="free some memory") from error
+        self._rest = bytearray()
+        return self._header()
+
+    def read(self, group: int, names: Sequence[str]) -> list[Raw]:
+        """Columns of a group of rows. DataError R101 if they cannot be decoded."""
+        with self._turn.hold() as scope, scope:
+            if self._asked:
+                self.end(0.05)
+                self._begin()
+            self._asked = True
+            self.send(json.dumps({"group": group, "columns": list(names)}))
+            found = [self._raw(form, sizes) for form, sizes in self._header()["columns"]]
+            self._asked = False
+            return found
+
+    def _raw(self, form: str, sizes: Sequence[int]) -> Raw:
+        missing = np.frombuffer(self._take(sizes[0]), np.uint8).astype(bool)
+        if form != "text":
+            return Raw(np.frombuffer(self._take(sizes[1]), np.dtype(form)), missing)
+        ends = np.frombuffer(self._take(sizes[1]), "<i8").tolist()
+        blob = self._take(sizes[2])
+        texts = [blob[start:end].decode() for start, end in zip([0, *ends], ends)]
+        raw = raw_objects(texts)
+        return Raw(raw.values, raw.missing | missing)
+
+    def _header(self) -> dict[str, Any]:
+        while (end := self._rest.find(b"\n")) < 0:
+            self._more()
+        found: dict[str, Any] = json.loads(self._take(end + 1))
+        if "error" in found:
+            self._damaged(found["error"])
+        return found
+
+    def _take(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            self._more()
+        found = bytes(self._rest[:count])
+        del self._rest[:count]
+        return found
+
+    def _more(self) -> None:
+        if not answering([self], _PATIENCE):
+            self.end(0.05)
+            self._damaged(f"decoding it took longer than {_PATIENCE:.0f} s")
+        part = self.receive()
+        if not part:
+            self.close_pipes()
+            self._damaged(f"the process that decodes it has ended, {self.mourner.cause()}")
+        self._rest += part
+
+    def _damaged(self, why: str) -> NoReturn:
+        self.sound = False
+        self.end(0.05)
+        raise DataError(
+            "R101",
+            f"it cannot be read: {why[:300]}",
+            place=place_of(self._source),
+            help="write it again, in row groups of at most a million rows",
+        )
+
+    def __del__(self) -> None:
+        self.end(0.05)
+
+
+#: The processes of open tables, by file.
+_RUNNING: Final[WeakValueDictionary[tuple[object, ...], _Process]] = WeakValueDictionary()
+
+
+def _process_of(source: Source, kind: str) -> _Process:
+    """The process that decodes a file: that of another open table of the same file, if there is one."""
+    status = source.path.stat()
+    key = (source.path, kind, os.getpid(), status.st_ino, status.st_size, status.st_mtime_ns)
+    found = _RUNNING.get(key)
+    if found is None or not found.sound:
+        found = _RUNNING[key] = _Process(source, kind)
+    return found
+
+
+def _check_ends(source: Source, kind: str) -> None:
+    """Refuse what cannot be such a file, and a directory of the file that is too long, before a decoder reads it."""
+    magic = b"PAR1" if kind == "parquet" else b"ARROW1"
+    with open_file(source.path) as file:
+        size = os.fstat(file.fileno()).st_size
+        first = file.read(len(magic))
+        file.seek(max(0, size - len(magic) - 4))
+        last = file.read()
+    why = None
+    length = int.from_bytes(last[:4], "little")
+    if first != magic or last[4:] != magic:
+        why = f"a file of this kind begins and ends with {magic.decode()}"
+        if first[:4] == b"FEA1":
+            why = "Feather version 1; write version 2"
+    elif length > min(size, _LONGEST_FOOTER):
+        why = f"its directory would be {length} bytes long"
+    if why is not None:
+        cause = f"it is damaged, or of another kind: {why}"
+        raise DataError("R101", cause, place=place_of(source), help="write it again")
+
+
+def _joined(parts: Sequence[Raw]) -> Raw:
+    if not parts:
+        return Raw(np.zeros(0), np.zeros(0, bool))
+    if len(parts) == 1:
+        return parts[0]
+    return Raw(np.concatenate([part.values for part in parts]), np.concatenate([part.missing for part in parts]))
+
+
+def _bytes(raw: Raw) -> int:
+    if raw.values.dtype.kind != "O":
+        return raw.values.nbytes + raw.missing.nbytes
+    return sum(_TEXT + len(text) for text in raw.values.tolist())

@@ -1,0 +1,94 @@
+"""A JSON lines file as a table: one object per line, whose values are numbers, texts, truths or null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.json_size import too_large
+from dslc.runtime.data.columns.raw import Raw, raw_objects
+from dslc.runtime.data.rows import AT_ONCE
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.lines import Lines
+from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
+
+_SAMPLED: Final = 100  # lines that name the columns: a line may lack one
+_MOST_VALUES: Final = 2 * MOST_COLUMNS  # of a line, counted as in json_size
+_DEPTH: Final = 8
+
+
+class JsonTable:
+    """A key that a line lacks is a missing value, as null is."""
+
+    doubles: frozenset[str] = frozenset()
+
+    def __init__(self, source: Source) -> None:
+        """Raises DataError R101 for a file that is not a table."""
+        self._lines = Lines(source.path, partial(refuse_table, source))
+        self._lines.index(2, header=False)
+        self.count = self._lines.count
+        self.large = self._lines.size > AT_ONCE
+        names: dict[str, None] = {}
+        for row in range(min(self.count, _SAMPLED)):
+            try:
+                names.update(dict.fromkeys(_record(self._lines.line(row), first=row == 0)))
+            except ValueError as error:
+                if row == 0:
+                    refuse_table(source, f"line 1: {error}")
+        self.names: Sequence[str] = list(names)
+
+    def close(self) -> None:
+        pass
+
+    def place(self, row: int) -> str:
+        return self._lines.place(row)
+
+    def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
+        names, errors = [self.names[column] for column in columns], dict[int, str]()
+        values: list[list[Any]] = [[] for _ in names]
+        for at, row in enumerate(rows.tolist()):
+            record: dict[str, Any] = {}
+            try:
+                record = _record(self._lines.line(row), first=row == 0)
+            except ValueError as error:
+                errors[at] = str(error)
+            for found, name in zip(values, names):
+                value = record.get(name)
+                if isinstance(value, list | dict):
+                    errors[at], value = f"`{name[:60]}` is a list or an object, not one value", None
+                found.append(value)
+        return [raw_objects(found) for found in values], errors
+
+
+def _record(line: bytes, *, first: bool) -> dict[str, Any]:
+    """The object of a line. ValueError with the reason for anything else."""
+    rule = too_large(line, values=_MOST_VALUES, depth=_DEPTH)
+    if rule is not None:
+        raise ValueError(rule)
+    try:
+        record = json.loads(
+            line.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once, parse_constant=_constant
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(record, dict):
+        raise ValueError("it is not a JSON object")
+    return record
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return table
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a JSON number")

@@ -1,0 +1,100 @@
+"""The lines of a text file by number, and the dialect of a CSV file. Only the offset of each line is in memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.runtime.data.file import open_file
+
+LONGEST_LINE: Final = 1 << 20  # bytes
+MOST_BAD: Final = 100_000  # lines that are not records; a file with more is not a table
+_PART: Final = 1 << 20  # bytes searched for line ends at once
+
+
+class Lines:
+    """A file's lines, mapped read-only. At first only the first line is known; ``index`` finds the others."""
+
+    def __init__(self, path: Path, refuse: Callable[[str], NoReturn]) -> None:
+        """Raises DataError R101 for a file that cannot be read; ``refuse`` raises for one that is not a table."""
+        self._path = path
+        self._refuse = refuse
+        with open_file(path) as file:
+            self.size = os.fstat(file.fileno()).st_size
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        self._starts = np.array([0, _first_line_end(self.data, refuse)])
+        self._first = 1
+
+    def index(self, least: int, *, header: bool) -> None:
+        """Find every line; ``header``: the first one is no row. ``least``: the bytes of the shortest row."""
+        self._starts = _line_starts(self.data, least, self._refuse)
+        if header:
+            self._starts = self._starts[1:]
+            self._first = 2
+
+    @property
+    def count(self) -> int:
+        return len(self._starts) - 1
+
+    def line(self, number: int) -> bytes:
+        """A line without its end."""
+        return bytes(self.data[self._starts[number] : self._starts[number + 1]]).rstrip(b"\r\n")
+
+    def place(self, number: int) -> str:
+        """The file and the line's number in it, from 1."""
+        return f"{self._path}:{number + self._first}"
+
+
+def delimiter_of(path: Path, first: str) -> str:
+    """The delimiter of a table: a tab in a ``.tsv`` file; else a comma, unless the first line has none but ``;`` or
+    tabs."""
+    if path.name.endswith(".tsv"):
+        return "\t"
+    if "," in first:
+        return ","
+    return ";" if ";" in first else "\t" if "\t" in first else ","
+
+
+def _first_line_end(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) -> int:
+    """The end of the first line; searches no further than the longest allowed line."""
+    end = data.find(b"\n", 0, LONGEST_LINE)
+    if end < 0 and len(data) > LONGEST_LINE:
+        _too_long(1, refuse)
+    return len(data) if end < 0 else end + 1
+
+
+def _line_starts(data: mmap.mmap | bytes, least: int, refuse: Callable[[str], NoReturn]) -> NDArray[np.int64]:
+    """The offset of each line, and the end of the last: i64[lines + 1]. The last line may lack its line end.
+
+    Rejects at once a line that is too long, and too many lines of less than ``least`` bytes.
+    """
+    found, last, lines, short = [np.zeros(1, np.int64)], 0, 0, 0
+    for start in range(0, len(data), _PART):
+        part = np.frombuffer(data[start : start + _PART], np.uint8)
+        ends = np.flatnonzero(part == 10) + start + 1
+        sizes = np.diff(ends, prepend=last, append=start + len(part))  # the last line continues in the next part
+        if int(sizes.max()) > LONGEST_LINE:
+            _too_long(lines + int(np.argmax(sizes)) + 1, refuse)
+        short += int(np.count_nonzero(sizes[:-1] < least))
+        if short > MOST_BAD:
+            refuse(f"more than {MOST_BAD} lines are shorter than a record of its columns")
+        found.append(ends)
+        lines += len(ends)
+        last = int(ends[-1]) if len(ends) else last
+    starts = np.concatenate(found)
+    if starts[-1] != len(data):
+        starts = np.append(starts, len(data))
+    stay = len(starts)
+    while stay > 1 and not bytes(data[starts[stay - 2] : min(starts[stay - 1], starts[stay - 2] + 3)]).strip(b"\r\n"):
+        stay -= 1  # drops empty lines at the end
+    return starts[:stay]
+
+
+def _too_long(line: int, refuse: Callable[[str], NoReturn]) -> NoReturn:
+    refuse(f"line {line} is longer than {LONGEST_LINE} bytes")

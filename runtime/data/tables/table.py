@@ -1,0 +1,80 @@
+"""The interface of a table: named columns of raw values, and the choice of columns by a source's key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from dslc.base.errors import DataError
+from dslc.runtime.nearest import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dslc.runtime.data.columns.raw import Raw
+    from dslc.runtime.data.source import Source
+
+MOST_COLUMNS: Final = 100_000
+
+
+class Table(Protocol):
+    """A file of rows. ``large``: reading it whole takes long, so that its rows are read when they are needed.
+
+    ``doubles``: the columns that hold f64, whose rounding to f32 is reported.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def large(self) -> bool: ...
+    @property
+    def doubles(self) -> frozenset[str]: ...
+
+    def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
+        """A raw column [len(rows)] for each of ``columns``, and why the row at a position cannot be read."""
+        ...
+
+    def close(self) -> None:
+        """Release what reading needs; no row is read afterwards. May be repeated."""
+        ...
+
+    def place(self, row: int) -> str:
+        """The file and, for text, the line of a row, for messages."""
+        ...
+
+
+def place_of(source: Source) -> str:
+    return f"{source.path} ({source.name[:100]})"
+
+
+def refuse_table(source: Source, why: str) -> NoReturn:
+    raise DataError(
+        "R101", f"it is not a table: {why}", place=place_of(source), help="write it as CSV with one row per line"
+    )
+
+
+def chosen(source: Source, names: Sequence[str]) -> list[int]:
+    """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``. DataError R101 for names
+    that occur twice, R102 for a column that is missing."""
+    key = source.key
+    assert key is not None
+    if len(set(names)) < len(names):
+        double = Counter(names).most_common(1)[0][0]
+        refuse_table(source, f"two columns are called `{double[:60]}`")
+    at = {name: number for number, name in enumerate(names)}
+    found: list[int] = []
+    for part in [key] if key in at else key.split(","):
+        low, dots, high = part.partition("..")
+        if part in at or not dots:
+            low = high = part
+        for name in (low, high):
+            if name not in at:
+                close = nearest(name, names)
+                help = f"did you mean `{close}`?" if close else f"it has {', '.join(names[:8])[:200] or 'none'}"
+                raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)
+        found.extend(range(at[low], at[high] + 1))
+    return found

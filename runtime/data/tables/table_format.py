@@ -1,0 +1,42 @@
+"""A format whose files are tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.format import Format
+from dslc.runtime.data.rows import Rows
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.table import Table
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.wanted import Wanted
+
+
+class TableFormat(Format):
+    """The key names columns: ``a``, ``a,b``, ``first..last``."""
+
+    keyed = True
+
+    @abstractmethod
+    def table(self, source: Source) -> Table:
+        """The table of one file. Raises DataError R101 for a file that is not one, EnvironmentFault R205 for a package
+        that is missing."""
+
+    def names(self, source: Source, kept_open: list[Table]) -> Sequence[str]:
+        """The names of all columns of a file; a table opened for this is added to ``kept_open``."""
+        kept_open.append(self.table(source))
+        return kept_open[-1].names
+
+    def check_key(self, key: str) -> None:
+        if not key:
+            raise ValueError("the names of its columns are missing")
+
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        from dslc.runtime.data.tables.encoded import EncodedRows
+
+        described = {} if wanted.fitted is None else wanted.fitted.columns
+        return EncodedRows(self.table(source), source, described, wanted.shape, numpy_dtype(wanted.tensor.dtype))
