@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.interface import Interface, Tensor
+    from dslc.runtime.data.columns.fitted import Fitted
     from dslc.runtime.predict.rows import Predicted
-    from dslc.runtime.session.session import Session
 
 _MOST_COLUMNS: Final = 100_000
 
@@ -42,15 +42,10 @@ class Layout:
         return [f"{result}.{each}" for each in (names or range(count))]
 
 
-def class_names(session: Session) -> dict[str, tuple[str, ...]]:
-    """The class names of each label that the weights know. ArtifactError R306 for a malformed note of the weights."""
-    train, notes = session.interface.train, session.weights.notes
-    if train is None or not notes:
-        return {}
-    from dslc.runtime.data.columns.fitted import Fitted
-
-    fitted = Fitted.of_notes(notes, session.name)
-    found = {} if fitted is None else {tensor.name: fitted.class_names(tensor.name) for tensor in train.inputs}
+def class_names(interface: Interface, fitted: Fitted) -> dict[str, tuple[str, ...]]:
+    """The class names of each label that the weights know."""
+    labels = interface.train.inputs if interface.train is not None else ()
+    found = {tensor.name: fitted.class_names(tensor.name) for tensor in labels}
     return {name: names for name, names in found.items() if names is not None}
 
 

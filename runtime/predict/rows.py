@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.turns import Always
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS
+from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.format import ArrayFormat
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.source import files
+from dslc.runtime.data.tables.table import chosen
+from dslc.runtime.data.tables.table_format import TableFormat
 from dslc.runtime.session.inputs import solved
 from dslc.runtime.train.data import Dataset, open_dataset
 
@@ -80,9 +83,11 @@ def open_rows(
     sources: Mapping[str, Source],
     notice: Callable[[str], None],
     augment: Mapping[str, Sequence[Step]] | None = None,
+    names: Source | None = None,
 ) -> Rows:
     """Open the data of the model's inputs. ``augment``: the steps of the configuration, of which evaluation takes
-    ``normalize``. Raises DataError R101 to R103 and R106."""
+    ``normalize``. ``names``: a column of a table that names the rows. What was fitted in training comes from the
+    weights. Raises DataError R101 to R103 and R106, ArtifactError R306 for malformed notes of the weights."""
     interface = replace(session.interface, train=None)
     wanted = {tensor.name for tensor in interface.inputs}
     data = open_dataset(
@@ -93,8 +98,9 @@ def open_rows(
         check_finite=False,
         notice=notice,
         augment={name: steps for name, steps in (augment or {}).items() if name in wanted},
+        fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
     )
-    return Rows(session, data, _names(sources, data))
+    return Rows(session, data, _names(sources, data) if names is None else _column(names, data))
 
 
 def _sizes(session: Session, sources: Mapping[str, Source]) -> dict[str, int]:
@@ -124,6 +130,26 @@ def _names(sources: Mapping[str, Source], data: Dataset) -> list[str] | None:
                 raise DataError("R101", cause, place=sources[name].name, help="do not change it while it is read")
             return [whole[row] for row in data.index.tolist()]
     return None
+
+
+def _column(source: Source, data: Dataset) -> list[str]:
+    """The texts of a column of a table. DataError R102 for another source, or another number of rows."""
+    format = format_of(source)
+    if not isinstance(format, TableFormat):
+        raise DataError("R102", "row names come from a table", place=source.name, help="name a column: new.csv:id")
+    table = format.table(source)
+    try:
+        if table.count != next((column.rows.count for column in data.columns.values()), 1):
+            cause = f"it has {table.count} rows, the data {data.rows}"
+            raise DataError("R102", cause, place=source.name, help="row i of each file must belong to the same sample")
+        columns, wrong = table.read(data.index, chosen(source, table.names))
+        if wrong or len(columns) != 1:
+            why = next(iter(wrong.values()), "one column names the rows")
+            raise DataError("R102", why, place=source.name, help="name a column: new.csv:id")
+        [raw] = columns
+        return ["" if gap else str(value) for value, gap in zip(raw.values.tolist(), raw.missing.tolist())]
+    finally:
+        table.close()
 
 
 def _by_name(session: Session, found: Any) -> dict[str, NDArray[Any]]:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from dslc.base.errors import DataError, InputError
+from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.names import HELP, format_of, named, split
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.table_format import TableFormat
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -49,6 +51,19 @@ def sources(texts: Sequence[str], inputs: Sequence[str], known: Mapping[str, Sou
     return found
 
 
+def of_weights(fitted: Fitted) -> dict[str, Source]:
+    """The columns that the weights were trained with, as sources without a file; for a prediction without a
+    configuration."""
+    return {
+        name: Source(Path("trained.csv"), ",".join(columns), "the weights") for name, columns in fitted.inputs.items()
+    }
+
+
+def one_source(text: str) -> Source:
+    """The source that a text names. DataError R101 if it names none."""
+    return _source(text, None)
+
+
 def _name_it(text: str, inputs: Sequence[str]) -> NoReturn:
     help = f"write NAME=FILE, such as {inputs[0]}={text}"
     raise InputError("R105", f"the model has the inputs {', '.join(inputs)}", place=text, help=help)
@@ -73,7 +88,9 @@ def _keyless(text: str) -> str | None:
 
 
 def _same_format(path: str, like: Source) -> bool:
-    return named(path) is format_of(like)
+    """True if both are of one format; all formats of tables name their columns alike."""
+    format, other = named(path), format_of(like)
+    return format is other or (isinstance(format, TableFormat) and isinstance(other, TableFormat))
 
 
 def _of_this_format(text: str, inputs: Iterable[str], known: Mapping[str, Source]) -> list[str]:

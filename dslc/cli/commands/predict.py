@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 256), default=0, metavar="N", help="Processes that read ahead; default: 0."
 )
+@click.option("--rows", "names", metavar="SOURCE", help="Names of the rows: a column of a table, such as new.csv:id.")
 @trust_option
 def command(
     inputs: tuple[str, ...],
@@ -37,6 +38,7 @@ def command(
     weights: str | None,
     device: str,
     workers: int,
+    names: str | None,
     trust: bool,
 ) -> None:
     """Run a model on data in files; write its results to one.
@@ -46,28 +48,34 @@ def command(
     Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
     and the results.
     """
+    from dslc.runtime.data.columns.fitted import Fitted
     from dslc.runtime.predict.files import FORMATS, check_target, write
     from dslc.runtime.predict.layout import class_names, layout_of
     from dslc.runtime.predict.rows import open_rows
-    from dslc.runtime.predict.sources import sources
+    from dslc.runtime.predict.sources import of_weights, one_source, sources
 
     target = Path(out)
     if target.suffix not in FORMATS:
         raise click.BadParameter(f"{out!r} ends in none of {', '.join(FORMATS)}", param_hint="-o")
     config = _config() if artifact is None else None
-    known = {} if config is None else {**config.data.train, **config.data.eval}
     found = artifact_to_run(artifact, trust=trust)
     with session_of(found, device=device, weights=weights, use="predict") as session:
-        check_target(target, session.interface)
-        if not inputs and config is not None:
-            known = dict(config.data.eval)
-        named = sources(inputs, [tensor.name for tensor in session.interface.inputs], known)
+        face = session.interface
+        check_target(target, face)
+        fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
+        known = of_weights(fitted) if config is None else {**config.data.train, **config.data.eval}
+        if not inputs:
+            known = {} if config is None else dict(config.data.eval)
         rows = open_rows(
-            session, named, lambda text: say(one_line(text), err=True), None if config is None else config.data.augment
+            session,
+            sources(inputs, [tensor.name for tensor in face.inputs], known),
+            lambda text: say(one_line(text), err=True),
+            None if config is None else config.data.augment,
+            None if names is None else one_source(names),
         )
-        names = class_names(session)
-        shapes = write(target, rows.batches(workers), lambda: layout_of(session.interface, names), session.interface)
-        dtypes = _dtypes(session.interface)
+        classes = class_names(face, fitted)
+        shapes = write(target, rows.batches(workers), lambda: layout_of(face, classes), face)
+    dtypes = _dtypes(face)
     text = ", ".join(f"{name} {dtypes[name]}{shape}" for name, shape in shapes.items())
     emit({"out": str(target), "rows": rows.count, "results": shapes}, one_line(f"wrote {target}: {text}"))
 

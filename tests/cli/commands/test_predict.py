@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from PIL import Image
 
 from dslc.runtime.predict import rows as predicted_rows
+
+pytestmark = pytest.mark.slow
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -144,3 +147,36 @@ def test_images_have_their_names_and_are_normalized(
     Path("photos/2.png").write_bytes(b"no image")
     ran = dslc("predict", "photos", "-o", "y.csv")
     assert ran.code == 3 and "photos/2.png" in ran.err and len(Path("y.csv").read_text().splitlines()) == 7
+
+
+TEXTS = """  train: {x: "points.csv:size,colour", label: points.csv:kind}
+  eval:  {x: "points.csv:size,colour", label: points.csv:kind}
+  columns:
+    size:   {missing: mean, scale: standard}
+    colour: {categories: index}
+    kind:   {categories: index}
+"""
+
+
+def test_what_was_fitted_in_training_is_applied(
+    dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, MODEL, TEXTS, monkeypatch)
+    rows = [
+        (f"n{i}", "" if i == 4 else i, ["red", "blue", "green"][i % 3], ["cat", "dog", "fox"][i % 3]) for i in range(12)
+    ]
+    head = "id,size,colour,kind\n"
+    Path("points.csv").write_text(head + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    assert dslc("train").code == 0
+    assert dslc("predict", "-o", "all.jsonl", "--rows", "points.csv:id").code == 0
+    Path("new.csv").write_text(head + "".join(",".join(map(str, row)) + "\n" for row in rows[7:9]))
+    for place in ([], ["--artifact", "build/net"]):
+        ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "new.csv:id", *place)
+        assert ran.code == 0, ran.err
+        assert Path("new.jsonl").read_text() == "".join(Path("all.jsonl").read_text().splitlines(True)[7:9])
+    first = json.loads(Path("new.jsonl").read_text().splitlines()[0])
+    assert first["row"] == "n7" and first["class"] in ("cat", "dog", "fox") and len(first["output"]) == 3
+    ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "points.csv:id")
+    assert ran.code == 3 and "it has 12 rows, the data 2" in ran.err
+    ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "new.csv:id,size")
+    assert ran.code == 3 and "one column names the rows" in ran.err
