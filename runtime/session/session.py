@@ -31,6 +31,8 @@ from dslc.runtime.weights.mapping import Weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.session.fitted_data import FittedData
+
 MeaningsSource: TypeAlias = Meanings | Callable[[], Meanings] | None
 WeightsSource: TypeAlias = str | os.PathLike[str] | None
 
@@ -98,6 +100,13 @@ class Session:
     def has_weights(self) -> bool:
         """True if every parameter and buffer has a value."""
         return not self._state.missing
+
+    @property
+    def data(self) -> FittedData:
+        """Encodes raw values of columns as the training did, and decodes labels: what the weights were trained with."""
+        from dslc.runtime.session.fitted_data import data_of
+
+        return data_of(self.interface, self.weights.notes)
 
     def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.

@@ -87,6 +87,12 @@ class Number(Encoder):
         typed = missing_error(self.name, integers(raw), "median")
         return Encoded(column_of(typed.values), typed.errors)
 
+    def decode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The inverse of the scaling."""
+        assert self.facts is not None
+        found: NDArray[np.float64] = values * self.facts["divisor"] + self.facts["shift"]
+        return np.expm1(found) if LOG in self.options["scale"] else found
+
     def logged(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return logarithm(values) if LOG in self.options["scale"] else values
 

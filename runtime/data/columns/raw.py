@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dslc.base.errors import InputError
+
 #: Texts that stand for a missing number or date, in lower case. A missing category is only an empty text.
 GAPS: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?"})
 LONGEST_TEXT: Final = 256  # characters of a category
@@ -57,6 +59,28 @@ def raw_objects(values: Sequence[Any]) -> Raw:
     array = np.empty(len(values), object)
     array[:] = values
     return Raw(array, np.fromiter((value is None or value == "" for value in values), bool, len(values)))
+
+
+def raw_of(values: Any) -> Raw:
+    """A caller's values: a list, an array, or a pandas ``Series``. None, NaN in objects, NA, NaT and "" are missing."""
+    array = np.asarray(values) if not isinstance(values, list | tuple) else np.empty(len(values), object)
+    if isinstance(values, list | tuple):
+        array[:] = values
+    if array.ndim != 1:
+        raise InputError("R105", f"a column has the shape {list(array.shape)}", place="data", help="give one axis")
+    kind = array.dtype.kind
+    if kind in "fiub":
+        return Raw(array, np.zeros(len(array), bool))
+    if kind == "M":
+        return Raw(array.astype(_MICROSECONDS), np.isnat(array))
+    return raw_objects([None if _is_gap(value) else value for value in array.tolist()])
+
+
+def _is_gap(value: object) -> bool:
+    """None, NaN, and pandas' NA and NaT, which are known by the names of their types: pandas is never imported."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def numbers(raw: Raw, *, gaps: bool) -> Typed:

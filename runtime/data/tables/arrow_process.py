@@ -12,14 +12,17 @@ import os
 import resource
 import sys
 from array import array
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, Final
 
-_MEMORY: Final = 3 << 30  # bytes of address space beyond what the process has at its start
+_MEMORY: Final = 2 << 30  # bytes of address space beyond what the process has at its start
 _MOST_COLUMNS: Final = 10_000
 _MOST_GROUPS: Final = 100_000
 _MOST_ROWS: Final = 1 << 24  # of a group
-_LARGEST_CHUNK: Final = 1 << 30  # bytes of a column in a group, as the file declares them
+_LARGEST: Final = 512 << 20  # bytes of a column in a group, as the file declares them, and decoded
+_TEXT: Final = 64  # bytes that a Python text takes besides its characters
+_AT_A_TIME: Final = 1 << 16  # rows that are decoded together
 _MOST_THRIFT: Final = 10_000_000  # texts and lists in a Parquet footer, each
 
 
@@ -94,13 +97,13 @@ class _Parquet:
     def described(self) -> dict[str, Any]:
         return _described(self._schema, self.groups)
 
-    def column(self, group: int, name: str) -> Any:
+    def column(self, group: int, name: str) -> list[Any]:
         if name in self._leaf:
             chunk = self._file.metadata.row_group(group).column(self._leaf[name])
-            if chunk.total_uncompressed_size > _LARGEST_CHUNK:
+            if chunk.total_uncompressed_size > _LARGEST:
                 raise Refused(f"a row group holds {chunk.total_uncompressed_size} bytes of `{name[:60]}`")
-        found = self._file.read_row_group(group, columns=[name], use_threads=False)
-        return _sound(found.column(name).combine_chunks(), self.groups[group])
+        parts = self._file.iter_batches(_AT_A_TIME, row_groups=[group], columns=[name], use_threads=False)
+        return _sound((part.column(0) for part in parts), self.groups[group])
 
 
 class _Ipc:
@@ -132,8 +135,8 @@ class _Ipc:
     def described(self) -> dict[str, Any]:
         return _described(self._schema, self.groups)
 
-    def column(self, group: int, name: str) -> Any:
-        return _sound(self._reader(name).get_batch(group).column(0), self.groups[group])
+    def column(self, group: int, name: str) -> list[Any]:
+        return _sound([self._reader(name).get_batch(group).column(0)], self.groups[group])
 
 
 def _described(schema: Any, groups: list[int]) -> dict[str, Any]:
@@ -162,39 +165,66 @@ def _form(dtype: Any) -> str:
     return f"?{str(dtype)[:60]}"
 
 
-def _sound(column: Any, rows: int) -> Any:
-    """The column, checked in full: a file may hold offsets that lead out of its buffers."""
-    column.validate(full=True)
-    if len(column) != rows:
-        raise Refused(f"a column has {len(column)} of {rows} values")
-    return column
+def _sound(parts: Iterable[Any], rows: int) -> list[Any]:
+    """The parts of a column, checked in full: a file may hold offsets that lead out of its buffers, and little data
+    that unpacks to much."""
+    from pyarrow import compute, types
+
+    found, size = [], 0
+    for part in parts:
+        part.validate(full=True)
+        if types.is_dictionary(part.type):
+            if types.is_string(part.type.value_type) or types.is_large_string(part.type.value_type):
+                lengths = compute.take(compute.binary_length(part.dictionary), part.indices)
+                size += compute.sum(lengths).as_py() or 0
+            _bound(size)
+            part = part.dictionary_decode()
+        size += part.nbytes + (_TEXT * len(part) if _form(part.type) == "text" else 0)
+        _bound(size)
+        found.append(part)
+    if sum(map(len, found)) != rows:
+        raise Refused(f"a column has {sum(map(len, found))} of {rows} values")
+    return found
 
 
-def _bytes_of(column: Any) -> tuple[str, list[Any]]:
+def _bound(size: int) -> None:
+    if size > _LARGEST:
+        raise Refused(f"a column unpacks to more than {_LARGEST} bytes in one row group: write smaller row groups")
+
+
+def _bytes_of(column: list[Any]) -> tuple[str, list[bytes]]:
     """The dtype for numpy, or ``text``, and the bytes: missing, then values, or ends and UTF-8."""
+    parts = [_part_of(part) for part in column]
+    missing = b"".join(part[1] for part in parts)
+    form = parts[0][0] if parts else "text"
+    values = [value for part in parts for value in part[2]]
+    if form == "text":
+        return form, [missing, array("q", accumulate(map(len, values))).tobytes(), b"".join(values)]
+    return form, [missing, b"".join(values)]
+
+
+def _part_of(column: Any) -> tuple[str, bytes, list[bytes]]:
+    """The dtype, the bytes of missing, and the texts or the bytes of all values."""
     import pyarrow
     from pyarrow import compute, types
 
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    missing = compute.is_null(column).cast(pyarrow.uint8()).to_numpy(zero_copy_only=False)
+    missing = compute.is_null(column).cast(pyarrow.uint8()).to_numpy(zero_copy_only=False).tobytes()
     form = _form(column.type)
     if form == "text":
-        texts = [text.encode() for text in compute.fill_null(column.cast(pyarrow.large_string()), "").to_pylist()]
-        ends = array("q", accumulate(map(len, texts)))
-        return "text", [missing.tobytes(), ends.tobytes(), b"".join(texts)]
+        texts = compute.fill_null(column.cast(pyarrow.large_string()), "").to_pylist()
+        return form, missing, [text.encode() for text in texts]
     if form == "date":
         zone = getattr(column.type, "tz", None)
         column = column.cast(pyarrow.timestamp("us", zone), safe=False).cast(pyarrow.int64())
         values = compute.fill_null(column, 0).to_numpy(zero_copy_only=False)
-        return "<M8[us]", [missing.tobytes(), values.astype("<i8").tobytes()]
-    if types.is_boolean(column.type):
+        return "<M8[us]", missing, [values.astype("<i8").tobytes()]
+    truth = types.is_boolean(column.type)
+    if truth:
         column = column.cast(pyarrow.uint8())
-        form = "bool"
     if types.is_float16(column.type):
         column = column.cast(pyarrow.float32())
     values = compute.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    return "|b1" if form == "bool" else values.dtype.newbyteorder("<").str, [missing.tobytes(), values.tobytes()]
+    return "|b1" if truth else values.dtype.newbyteorder("<").str, missing, [values.tobytes()]
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import place_of
+from dslc.runtime.session.host_memory import ensure_free
 
 _PATIENCE: Final = 60.0  # seconds without an answer
 _LONGEST_FOOTER: Final = 16 << 20  # bytes; those of published files have some MiB
 _CACHED: Final = 256 << 20  # bytes of decoded columns
+_ROW: Final = 16  # bytes that a run needs for the order of the rows, for each; a file may declare any number of them
 _TEXT: Final = 64  # bytes that a Python text takes besides its characters
 
 
@@ -43,7 +45,7 @@ class ArrowTable:
     large = False  # only the chosen columns are read, so the size of the file says nothing
 
     def __init__(self, source: Source, kind: str) -> None:
-        """``kind``: parquet or arrow. Raises DataError R101 for another file, R102 for columns that are no values."""
+        """``kind``: parquet or arrow. Raises DataError R101 for another file, OutOfMemory R401 for too many rows."""
         require_pyarrow()
         self._source = source
         _check_ends(source, kind)
@@ -54,6 +56,7 @@ class ArrowTable:
         self.doubles = frozenset(name for name, form in zip(self.names, self._forms) if form == "f64")
         self._starts = np.cumsum([0, *found["groups"]], dtype=np.int64)
         self.count = int(self._starts[-1])
+        ensure_free(self.count * _ROW, [(source.name, self.count * _ROW)])
         self._cache: OrderedDict[tuple[int, int], Raw] = OrderedDict()
         self._cached = 0
 

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.format import Format
 from dslc.runtime.data.rows import Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.tables.table import Table
+from dslc.runtime.data.tables.table import Table, chosen, place_of
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
@@ -38,5 +39,13 @@ class TableFormat(Format):
     def open(self, source: Source, wanted: Wanted) -> Rows:
         from dslc.runtime.data.tables.encoded import EncodedRows
 
-        described = {} if wanted.fitted is None else wanted.fitted.columns
-        return EncodedRows(self.table(source), source, described, wanted.shape, numpy_dtype(wanted.tensor.dtype))
+        table = self.table(source)
+        if not wanted.described:
+            return EncodedRows(table, source, {}, wanted.shape, numpy_dtype(wanted.tensor.dtype))
+        assert wanted.fitted is not None
+        fitted = wanted.fitted.inputs[wanted.tensor.name]
+        names = tuple(table.names[column] for column in chosen(source, table.names))
+        if names != fitted:
+            cause = f"its columns are {', '.join(names)[:200]}; the training read {', '.join(fitted)[:200]}"
+            raise DataError("R102", cause, place=place_of(source), help="name the same columns in the same order")
+        return EncodedRows(table, source, wanted.fitted.columns, wanted.shape, numpy_dtype(wanted.tensor.dtype))
