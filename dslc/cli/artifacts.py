@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.cli.output import size_text
+from dslc.cli.output import note, size_text
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact, Program
@@ -63,6 +63,10 @@ def session_of(
     from dslc.runtime.session.open import USES
 
     assert artifact.path is not None
+    if weights not in (None, "init"):
+        from dslc.runtime.train.run_weights import weights_file
+
+        weights = str(weights_file(Path(weights), note))
     return start(
         artifact, str(artifact.path.parent), device=device, weights=weights, seed=seed, contexts=1, verify="all",
         meanings=reference_meanings, calls=None if use is None else USES[use],

@@ -26,6 +26,7 @@ from dslc.runtime.data.augment import Step
 from dslc.runtime.data.names import split
 from dslc.runtime.data.source import Source
 from dslc.runtime.weights.names.name_map import NameMap
+from dslc.runtime.weights.names.pattern import Pattern
 
 DEFAULT_FILE: Final = "dslc.yaml"
 _MODEL = re.compile(r"(.+\.nn)(?::([A-Za-z_][A-Za-z0-9_]{0,63}))?\Z", re.DOTALL)
@@ -75,11 +76,14 @@ class SaveConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The origin of the initial weights. ``map``: from names in the file to names here."""
+    """The origin of the initial weights. ``map``: from names in the file to names here. ``replace``: the tensors that
+    keep their initial values. ``least``: the fraction of the weights' bytes that must come from the file."""
 
     weights: Path | None
     map: NameMap
+    replace: tuple[Pattern, ...]
     partial: bool
+    least: float
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,9 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
     start = StartConfig(
         None if weights is None else values.path(weights, "start.weights", root),
         joined(values.one("start.map"), lambda name: values.path(name, "start.map", root)),
+        tuple(values.one("start.replace")),
         values.one("start.partial"),
+        values.one("start.least"),
     )
     return Config(file, model, model_name, args, build, data, train, save, start, tuple(values.entries))
 

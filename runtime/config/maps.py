@@ -93,6 +93,6 @@ def _shipped_path(name: str) -> Path:
         close = nearest(name, known)
         help = f"did you mean `{close}`?" if close else f"known are {', '.join(known) or 'none'}"
         raise DataError(
-            "R104", f"dslc has no map `{name[:60]}`", place="start.map", help=help + "; or name a .map file"
+            "R104", f"no map `{name[:60]}` is shipped", place="start.map", help=help + "; or name a .map file"
         )
     return _SHIPPED / f"{name}.yaml"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from dslc.base.errors import EXIT_OK, InputError
 from dslc.base.turns import Always
@@ -31,7 +31,8 @@ class TrainResult:
     """How a run ended. ``exit_code`` is 0 if it is complete, 130 or 143 after a signal.
 
     ``weights`` is the published file of a complete run; ``metrics`` are those of the published weights if they were
-    evaluated, else those of the last evaluation (with ``loss``).
+    evaluated, else those of the last evaluation (with ``loss``). ``started``: what became of each tensor of
+    ``start.weights``.
     """
 
     exit_code: int
@@ -40,6 +41,7 @@ class TrainResult:
     checkpoint: Path | None = None
     weights: Path | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    started: Mapping[str, Any] | None = None
 
 
 def train(
@@ -56,7 +58,7 @@ def train(
     stop = StopRequest()
     with Always(stop.restore), stop:
         plan = plan_run(config, session, report.line, fitted_of_run(config) if resume else None)
-        _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
+        started = _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume continues it)")
@@ -67,18 +69,21 @@ def train(
                 code = run.loop(stop)
             except StopNow as now:
                 report.warn("stopped immediately; nothing was saved since the last checkpoint")
-                return TrainResult(now.exit_code, run.done, folder, run.saver.last)
+                return TrainResult(now.exit_code, run.done, folder, run.saver.last, started=started)
             finally:
                 report.stop()
             if code != EXIT_OK:
-                return TrainResult(code, run.done, folder, run.saver.last, None, run.evaluated)
+                return TrainResult(code, run.done, folder, run.saver.last, None, run.evaluated, started)
             run.close()
             weights, metrics = run.publish(Path(out_dir))
-            return TrainResult(code, run.done, folder, run.saver.last, weights, metrics)
+            return TrainResult(code, run.done, folder, run.saver.last, weights, metrics, started)
 
 
-def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[[str], None]) -> None:
-    """Prepare the session for the first step of a run; the state of a resumed run is restored later."""
+def _prepare(
+    config: Config, session: Trainable, resume: bool, notice: Callable[[str], None]
+) -> Mapping[str, Any] | None:
+    """Prepare the session for the first step of a run; the state of a resumed run is restored later. Returns what
+    ``start_from`` does, None without ``start.weights``."""
     if session.seed != config.train.seed:  # the steps draw from this seed, also after a resume
         raise InputError(
             "R105",
@@ -87,13 +92,12 @@ def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[
             help=f"load the artifact with seed={config.train.seed}",
         )
     if resume:
-        return
+        return None
     if session.step != 0:
         raise InputError(
             "R105", f"the session has done {session.step} steps", place="train", help="load the artifact again"
         )
-    if config.start.weights is not None:
-        start_from(config.start, session, notice)
+    return None if config.start.weights is None else start_from(config.start, session, notice)
 
 
 def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:

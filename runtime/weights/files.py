@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("f16", "bf16", "f32", "f64")
 #: The lossless conversions of each dtype.
-_WIDER: Final = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
+WIDER: Final = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
 
 def values(tensor: FileTensor) -> NDArray[Any]:
@@ -32,7 +32,7 @@ def widened(tensor: FileTensor, dtype: str) -> NDArray[Any] | None:
     """The values converted without loss to ``dtype``; None if the conversion could lose bits."""
     if tensor.dtype == dtype:
         return tensor.array()
-    return values(tensor).astype(numpy_dtype(dtype)) if dtype in _WIDER.get(tensor.dtype, ()) else None
+    return values(tensor).astype(numpy_dtype(dtype)) if dtype in WIDER.get(tensor.dtype, ()) else None
 
 
 def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
@@ -17,11 +18,13 @@ from dslc.runtime.session.state import State, StateTensor
 from dslc.runtime.weights import notes as notes_of_files
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.safetensors_file import FileTensor, TensorFile
-from dslc.runtime.weights.safetensors_header import Entry
+from dslc.runtime.weights.safetensors_header import Entry, Head
+from dslc.runtime.weights.slots import slots_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.config.maps import Given
     from dslc.runtime.session.context import Context
 
 _SHOWN = 5  # names of one kind listed in a message
@@ -89,17 +92,41 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         """InputError R105 for a bad name or a value that is not text."""
         self._notes = notes_of_files.checked(notes, "weights.notes")
 
-    def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
-        """Load all weights from a safetensors file, or none.
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        strict: bool = True,
+        *,
+        map: Given | Sequence[Given] | None = None,
+        replace: Sequence[str] = (),
+    ) -> None:
+        """Load all weights from a safetensors file, a checkpoint, or the folder of a run, or none.
 
         Names, shapes and dtypes must be those of the artifact (R305 lists missing, extra and misshaped tensors); with
-        ``strict=False``, missing and extra tensors are ignored. R304 if the file is missing, R306 if it is damaged. The
+        ``strict=False``, missing and extra tensors are ignored. ``map`` renames and rearranges the file's tensors:
+        rules ``{"layer{s}": "stage.{s-1}"}``, the name of a map such as ``"torchvision/resnet"``, or a list of both.
+        ``replace``: names and patterns of tensors that keep their values, such as ``["head"]``. With one of these two,
+        f16 and bf16 values are converted to f32, and ``strict=False`` requires half of the bytes from the file. A
+        checkpoint's averages are taken, if it has some; of a run, the best checkpoint is taken, else the newest. R304
+        if the file is missing, R306 if it is damaged, R307 if a folder has no checkpoint, R104 for a malformed map. The
         file's notes replace those before. The optimizer's slots are reset. A file without digests is accepted with a
         warning W004, which also names PyTorch's batch counters, if any.
         """
         self._guard("weights.load")
+        if os.path.isdir(path):
+            from dslc.runtime.train.run_weights import weights_file
+
+            path = weights_file(Path(path), lambda text: None)
         place = os.fspath(path)
-        self._install(tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict)), place, strict)
+        if map is not None or replace:
+            from dslc.runtime.weights.matching import read_matched, terms_of
+
+            terms = terms_of(map or (), replace, partial=not strict)
+            file, _, arrays = read_matched(path, self._expected(), terms, verify=self._verify)
+            self._install(file, arrays, [], place)
+            return
+        file = tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict))
+        self._install_all(file, place)
 
     def load_beside(self, folder: str, name: str) -> bool:
         """``load`` from ``NAME.safetensors`` in a folder, never through a link; False if the file does not exist."""
@@ -116,7 +143,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
             except WeightsMissing:
                 return False
-        self._install(file, os.path.join(folder, base), True)
+        self._install_all(file, os.path.join(folder, base))
         return True
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> None:
@@ -136,27 +163,36 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             )
         publish_bytes(path, data)
 
-    def _fitting(self, place: str, strict: bool) -> Callable[[Mapping[str, Entry]], object]:
+    def _fitting(self, place: str, strict: bool) -> Callable[[Head], object]:
         """A check that rejects the tensors of another model before their bytes are read."""
         expected = self._expected()
-        return lambda have: require_fit(place, expected, have, accepted=_counters(have, expected), strict=strict)
+
+        def accept(head: Head) -> None:
+            have = head.entries
+            accepted = {*_counters(have, expected), *slots_in(have, head.metadata)}
+            require_fit(place, expected, have, accepted=accepted, strict=strict)
+
+        return accept
 
     def _expected(self) -> dict[str, StateTensor]:
         return {name: self._state.tensors[name] for name in self._state.weights}
 
-    def _install(self, file: TensorFile, place: str, strict: bool) -> None:
+    def _install_all(self, file: TensorFile, place: str) -> None:
+        """Set the tensors that the file has under the names of the artifact."""
         expected = self._expected()
-        counters = _counters(file.tensors, expected)
-        missing = [name for name in expected if name not in file.tensors]
+        arrays = {name: file.tensors[name].array() for name in expected if name in file.tensors}
+        self._install(file, arrays, _counters(file.tensors, expected), place)
+
+    def _install(self, file: TensorFile, arrays: Mapping[str, NDArray[Any]], counters: list[str], place: str) -> None:
         notes = notes_of_files.of_metadata(file.metadata, place)
         _announce(place, file, counters, checked=self._verify)
         with self._pool.exclusive() as scope, scope:
             # A file that lacks tensors does not repair a torn state.
-            if self._state.torn and missing:
+            if self._state.torn and len(arrays) < len(self):
                 self._state.ensure_ready("weights.load")
             self._state.tear()
-            for name in expected.keys() & file.tensors.keys():
-                self._state.put(name, file.tensors[name].array())
+            for name, array in arrays.items():
+                self._state.put(name, array)
                 self._state.missing.discard(name)
             self._state.optimizer_ready = self._state.without_optimizer
             self._notes = notes

@@ -103,20 +103,20 @@ def read(
     verify: bool = True,
     follow: bool = True,
     dir_fd: int | None = None,
-    accept: Callable[[Mapping[str, Entry]], object] | None = None,
+    accept: Callable[[Head], object] | None = None,
 ) -> TensorFile:
     """Read and check a complete file; the tensors are views of one block of memory.
 
     ``follow=False`` rejects a symbolic link; ``dir_fd`` makes ``path`` relative to an open folder. ``accept`` is called
-    with the tensors' dtypes and shapes before memory is allocated for their bytes, and raises to reject them. Raises
-    WeightsMissing R304 if the file is missing, ArtifactError R306 if it is unreadable or damaged (naming the rule and
+    with the head before memory is allocated for the tensors' bytes, and raises to reject them. Raises WeightsMissing
+    R304 if the file is missing, ArtifactError R306 if it is unreadable or damaged (naming the rule and
     the tensor), OutOfMemory R401 if it is larger than the free memory.
     """
     place = os.fspath(path)
     with _opened(place, follow, dir_fd) as (file, size):
         head = _head(file, size, place)
         if accept is not None:
-            accept(head.entries)
+            accept(head)
         need = size - head.body
         ensure_free(need, [(os.path.basename(place), need)])
         body = np.empty(need, dtype=np.uint8)

@@ -145,14 +145,10 @@ def test_a_new_head_on_weights_of_another_model(dslc: Callable, project: Path) -
     ran = dslc("train", "--weights", "theirs.safetensors")
     assert ran.code == 5 and "--map" in ran.err
     ran = dslc("train", "--weights", "theirs.safetensors", "--map", "features.0=fc", "--map", "classifier=head")
-    assert ran.code == 5 and "--partial" in ran.err
+    assert ran.code == 5 and "--replace" in ran.err
     names = ("--map", "features.0=fc", "--map", "classifier=head")
     ran = dslc("train", "--weights", "theirs.safetensors", *names, "--partial", "--lr", "0")
-    assert (
-        ran.code == 0
-        and "2 of 4 tensors" in ran.out
-        and "head.weight (f32[2, 16]; the file has f32[1000, 16])" in ran.out
-    )
+    assert ran.code == 0 and "2 of 4 tensors" in ran.out
     published = tensorfile.read(project / "build/net/net.safetensors").tensors
     assert np.array_equal(published["fc.weight"].array(), tensors["features.0.weight"])
     for wrong in ("fc", "=fc", "fc="):

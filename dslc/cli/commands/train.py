@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--partial", is_flag=True, help="Tensors that the file lacks, or has in another shape, keep their initial values."
 )
+@click.option(
+    "--replace",
+    multiple=True,
+    metavar="NAMES",
+    help="These tensors keep their initial values, such as `head`. Repeatable.",
+)
 @click.option("--resume", is_flag=True, help="Continue from the newest valid checkpoint of the run.")
 @click.option(
     "--overfit-one-batch",
@@ -48,6 +54,7 @@ def command(
     weights: str | None,
     renames: tuple[str, ...],
     partial: bool,
+    replace: tuple[str, ...],
     resume: bool,
     overfit: bool,
     steps: int | None,
@@ -60,7 +67,7 @@ def command(
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights are
     published as build/NAME/NAME.safetensors; those of the previous run become NAME.previous.safetensors. For --weights
-    of another model, --map and --partial select the tensors that fit.
+    of another model, --map renames tensors, and --replace names those of a new head.
     """
     from dslc.cli.compile import artifact_of
     from dslc.runtime.train import diagnose
@@ -71,7 +78,10 @@ def command(
     if weights is not None and resume:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
     _check_flags(overfit=overfit, find_nan=find_nan, resume=resume, steps=steps)
-    config = read_config(**flags, start={"weights": weights, "map": name_map(renames), "partial": partial or None})
+    config = read_config(
+        **flags,
+        start={"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None},
+    )
     require_data(config, training=True)
     require_weights(None if resume else config.start.weights)
     artifact = artifact_of(config, trust=trust)
@@ -154,4 +164,5 @@ def _data(result: TrainResult) -> dict[str, Any]:
         "checkpoint": None if result.checkpoint is None else str(result.checkpoint),
         "weights": None if result.weights is None else str(result.weights),
         "exit_code": result.exit_code,
+        **({} if result.started is None else {"started": dict(result.started)}),
     }

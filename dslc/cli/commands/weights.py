@@ -11,7 +11,7 @@ from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.commands.train import name_map
-from dslc.cli.output import emit, size_text, table
+from dslc.cli.output import emit, note, size_text, table
 
 if TYPE_CHECKING:
     from dslc.runtime.weights.safetensors_file import TensorFile
@@ -30,8 +30,8 @@ _FILES = {"list": 1, "diff": 2, "convert": 2}
 def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype: str | None, tolerance: float) -> int:
     """List, compare or convert files of weights.
 
-    Files are safetensors: published weights, checkpoints, or those of another framework. `diff A B` exits with 1 if
-    they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor.
+    Files are safetensors: published weights, checkpoints, or those of another framework; or the folder of
+    a run. `diff A B` exits with 1 if they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor.
     """
     if len(files) != _FILES[action]:
         raise click.UsageError(f"`dslc weights {action}` takes {_FILES[action]} file(s), {len(files)} are given")
@@ -47,12 +47,20 @@ def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype
 def _read(path: str) -> TensorFile:
     from dslc.runtime.weights import safetensors_file as tensorfile
 
-    return tensorfile.read(path)
+    return tensorfile.read(_file(path))
+
+
+def _file(path: str) -> str:
+    """The path itself, or of a run's folder its best or newest checkpoint."""
+    from dslc.runtime.train.run_weights import weights_file
+
+    return str(weights_file(Path(path), note))
 
 
 def _list(path: str) -> int:
     from dslc.runtime.weights.safetensors_file import read_head
 
+    path = _file(path)
     head, verified = read_head(path)
     entries = sorted(head.entries.items())
     count = sum(entry.bytes for _, entry in entries)
@@ -93,7 +101,7 @@ def _convert(source: Path, target: Path, names: list[str | dict[str, str]], dtyp
 
     if target.suffix != ".safetensors":
         raise click.BadParameter(f"{target} does not end in .safetensors", param_hint="FILE")
-    file = tensorfile.read(source)
+    file = _read(str(source))
     tensors = map_of(names, "--map").renamed(file.tensors, str(source))
     floats = ("f16", "bf16", "f32", "f64")
     dtypes = {n: dtype if dtype is not None and t.dtype in floats else t.dtype for n, t in tensors.items()}

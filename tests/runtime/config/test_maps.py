@@ -34,7 +34,7 @@ def test_a_map_is_rules_or_a_file_or_both(tmp_path: Path) -> None:
     ("start", "code", "said"),
     [
         ("  map: none.map\n", "R101", "none.map"),
-        ("  map: torchvision/none\n", "R104", "dslc has no map `torchvision/none`"),
+        ("  map: torchvision/none\n", "R104", "no map `torchvision/none` is shipped"),
         ("  map: 3\n", "R104", "is a mapping"),
         ("  map: [3]\n", "R104", "is a mapping"),
         ("  map:\n    a{: b\n", "R104", "dslc.yaml:4:9"),

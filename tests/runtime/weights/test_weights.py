@@ -150,7 +150,7 @@ def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
         "x",
     )
     with pytest.warns(DslcWarning, match="bn.num_batches_tracked"):
-        weights._install(file, "x", strict=True)
+        weights._install_all(file, "x")
     assert np.array_equal(weights["bn.running_var"], GOOD["b"])
 
 
@@ -282,3 +282,44 @@ def test_the_state_takes_nothing_of_another_type(open_line: Open) -> None:
         with pytest.raises(AssertionError, match="w is"):
             state.write("w", array)
     assert np.array_equal(state.read("w"), before)
+
+
+def test_names_are_mapped_and_heads_replaced_on_loading(open_line: Open, tmp_path: Path) -> None:
+    session = open_line(seed=1)
+    before = session.state_tensors()
+    w = GOOD["w"].astype(np.float16)
+    (tmp_path / "w").write_bytes(tensorfile.encode({"net.1.weight": w.T.copy(), "net.1.bias": np.ones(9, np.float32)}))
+    rules: dict[str, object] = {"net.1.weight": {"to": "w", "rearrange": "i o -> o i"}, "net.1.bias": "b"}
+    for wrong, code in (
+        (dict(map={"a{": "b"}), "R104"),
+        (dict(replace=["b{"]), "R104"),
+        (dict(map="none/none"), "R104"),
+        (dict(map=rules), "R305"),
+        (dict(replace=["b"]), "R305"),
+        (dict(map={"net": "w"}), "R305"),
+    ):
+        with pytest.raises(DslcError) as caught:
+            session.weights.load(tmp_path / "w", **wrong)
+        assert caught.value.code == code and caught.value.help
+        assert all(np.array_equal(v, before[k]) for k, v in session.state_tensors().items())
+    session.weights.load(tmp_path / "w", map=[{k: v} for k, v in rules.items() if v != "b"] + [{"net.1.bias": None}],
+                         replace=["b"])  # fmt: skip
+    assert np.array_equal(session.weights["w"], w) and np.array_equal(session.weights["b"], before["b"])
+    session.weights.load(tmp_path / "w", strict=False, map=rules)
+    (tmp_path / "little").write_bytes(tensorfile.encode({"b": GOOD["b"]}))
+    with pytest.raises(ArtifactError, match="of the bytes of the weights"):
+        session.weights.load(tmp_path / "little", strict=False, map={"b": "b"})
+
+
+def test_a_checkpoint_is_loaded_as_weights(open_line: Open, tmp_path: Path) -> None:
+    session, other, fresh = open_line(seed=1), open_line(seed=2), open_line(seed=2).state_tensors()
+    session.train_step(x=np.ones((4, 3), np.float32), target=np.zeros(4, np.int32))
+    session.save_checkpoint(tmp_path / "c")
+    for how in ({}, {"map": {"w": "w"}}, {"replace": ["b"]}):
+        other.weights.load(tmp_path / "c", **how)
+        assert np.array_equal(other.weights["w"], session.weights["w"])
+        assert np.array_equal(other.state_tensors()["w.momentum"], fresh["w.momentum"])
+    tensors = {name: tensor.array() for name, tensor in tensorfile.read(tmp_path / "c").tensors.items()}
+    (tmp_path / "no").write_bytes(tensorfile.encode(tensors))  # the same tensors, but not a checkpoint
+    with pytest.raises(ArtifactError, match=r"extra: .*w\.momentum"):
+        other.weights.load(tmp_path / "no")
