@@ -108,7 +108,12 @@ The keys under `data.train` are the inputs of the model and of its train section
 A duration is `N steps` or `N epochs`. A step is one update of the weights, whatever its number of micro-batches.
 
 ## Schedules
-The learning rate of a step is the base rate (`train.base_lr`, else the model's) times the factor of `train.lr`.
+`train.lr` is a number or a schedule. A number is the learning rate itself: `lr: 0.01` trains with 0.01 from the first
+step to the last, whatever the model says. A schedule is a factor: the learning rate of a step is the base rate
+(`train.base_lr`, else `base` of the schedule, else the model's) times the factor of `train.lr`. The same holds for
+`train.schedules`: `beta: 0.5` is the value of `beta`. A file that sets both `base_lr` and a number is refused; `--lr`
+on the command line is the base rate and replaces either.
+
 `warmup` raises the factor linearly to 1. Then `cosine` and `linear` lower it to `end` (default 0) during `over`
 (default: the rest of the run). `step` multiplies it by `factor` (default 0.1) after each `every`, or at each time in
 `at`.

@@ -1,8 +1,12 @@
-"""Formats amounts for people: three digits and a unit."""
+"""Formats amounts for people: three digits and a unit; and what other libraries say."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+#: What Python prints for an object that has no text of its own.
+_OBJECT: Final = re.compile(r"<[^<>\n]*(?:<[^<>\n]*>[^<>\n]*)* at 0x[0-9a-fA-F]+>")
 
 #: Units of memory sizes, in bytes.
 BYTE_UNITS: Final = {
@@ -18,6 +22,13 @@ def size_text(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error of another library, at most 200 characters: the kind of error if it says nothing.
+    What Python prints for an object without a text, such as `<_io.BytesIO object at 0x7f...>`, is left out."""
+    text = _OBJECT.sub("it", str(error)).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__
 
 
 def time_text(seconds: float) -> str:

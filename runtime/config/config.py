@@ -155,11 +155,12 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         shuffle=values.one("data.shuffle"),
         check_finite=values.one("data.check_finite"),
     )
+    epochs, seed, base_lr, lr = (values.one(f"train.{name}") for name in ("epochs", "seed", "base_lr", "lr"))
     train = TrainConfig(
-        epochs=values.one("train.epochs"),
-        seed=values.one("train.seed"),
-        base_lr=values.one("train.base_lr"),
-        lr=values.one("train.lr"),
+        epochs=epochs,
+        seed=seed,
+        base_lr=_base_lr(values, base_lr, lr),
+        lr=lr,
         schedules={key: read for key, read, _ in values.many("train.schedules")},
         on_nan=values.one("train.on_nan"),
         stop=values.one("train.stop"),
@@ -198,6 +199,20 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         values.one("start.least"),
     )
     return Config(file, model, model_name, args, build, data, train, save, start, tuple(values.entries))
+
+
+def _base_lr(values: Values, base_lr: float | None, lr: Schedule) -> float | None:
+    """``base_lr``; None if `train.lr` names the base rate itself and was set nearer to the user, outside of the file.
+    DataError R104 if both were set in the same way."""
+    if base_lr is None or lr.base is None:
+        return base_lr
+    outside, lr_outside = ("train.base_lr" in values.given), ("train.lr" in values.given)
+    if outside == lr_outside:
+        found = values.find("train.lr")
+        assert found is not None
+        cause = f"`train.base_lr` is {base_lr:g} and `train.lr` sets the learning rate to {lr.base:g}"
+        refuse(found[0], cause, "remove one of the two")
+    return base_lr if outside else None
 
 
 def _model(values: Values, root: Path, file: Path | None) -> tuple[Path, str | None]:

@@ -52,7 +52,9 @@ class Fit:
             if dtype.kind == "b":
                 self.refuse("R102", f"its values are bool, expected {target.name}", "save it as numbers")
         elif dtype.kind == "f" or (dtype.kind == "b" and target.kind != "b"):
-            help = f"save it with .astype(numpy.{target.name}) if that is intended"
+            help = f"save whole numbers as {target.name}"
+            if target.name == "uint8":
+                help += "; pixels in 0..1 with (x * 255).round().astype(numpy.uint8)"
             self.refuse("R102", f"its values are {dtype.name}, expected {target.name}", help)
         if self.narrows:
             notice(f"{field}: {source.name} is {dtype.name} and is rounded to {target.name}")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import DslcError, InputError
-from dslc.runtime.artifact.dtypes import name_of, numpy_name
+from dslc.base.words import reason
+from dslc.runtime.artifact.dtypes import name_of, numpy_dtype, numpy_name
 from dslc.runtime.artifact.interface import Dim, Tensor, dims_of, size_value
 from dslc.runtime.session.backend import OnDevice
 
@@ -204,11 +205,23 @@ def _as_numpy(place: str, tensor: Tensor, value: object, convert: bool) -> NDArr
             "R105",
             f"`{tensor.name}` has the dtype {name_of(array.dtype) or array.dtype}, {expected}",
             place=place,
-            help=f"nothing is converted silently; pass x.astype(np.{numpy_name(tensor.dtype)})"
-            if array.dtype.kind in "biuf"
-            else "pass numbers",
+            help=_cast_help(array.dtype.kind, tensor.dtype),
         )
     return array
+
+
+def _cast_help(kind: str, wanted: str) -> str:
+    """What to pass instead of an array whose dtype has numpy's ``kind``; a cast that would lose values is not named
+    without its condition."""
+    if kind not in "biuf":
+        return "pass numbers"
+    name = f"np.{numpy_name(wanted)}"
+    if kind == "f" and numpy_dtype(wanted).kind in "iu":
+        pixels = "; for pixels in 0..1: (x * 255).round().astype(np.uint8)" if wanted == "u8" else ""
+        return f"nothing is converted silently; if all values are whole numbers: x.astype({name}){pixels}"
+    if numpy_dtype(wanted).kind in "iub" and kind != "b":
+        return f"nothing is converted silently; if {name} holds all values: x.astype({name})"
+    return f"nothing is converted silently; pass x.astype({name})"
 
 
 def _kind(value: object) -> str:
@@ -226,7 +239,7 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise InputError(
             "R105",
-            f"`{tensor.name}` does not report its device: {str(error)[:200]}",
+            f"`{tensor.name}` does not report its device: {reason(error)}",
             place=place,
             help="pass a numpy array",
         ) from error
@@ -242,7 +255,7 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError, NotImplementedError) as error:
         raise InputError(
             "R105",
-            f"`{tensor.name}` cannot be read through DLPack: {str(error)[:200]}",
+            f"`{tensor.name}` cannot be read through DLPack: {reason(error)}",
             place=place,
             help=f"pass a numpy array of {numpy_name(tensor.dtype)}, for instance x.detach().numpy()",
         ) from error

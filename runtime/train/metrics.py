@@ -34,6 +34,9 @@ class RunningMeans:
         self._counts: dict[str, int] = {}
 
     def add(self, values: Mapping[str, float]) -> None:
+        """The means come in the order of the newest values, also after ``restore``, which does not know it."""
+        if list(self._sums) != list(values):
+            self._sums = {**{name: self._sums.get(name, 0.0) for name in values}, **self._sums}
         for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1

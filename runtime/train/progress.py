@@ -13,6 +13,7 @@ from typing import Protocol, TextIO
 from dslc.base.visible import fitting, one_line, visible
 
 _BETWEEN = 0.1  # seconds between two updates of the bar
+_WIDTH = 79  # of an epoch's lines; a terminal with 80 columns does not break them
 
 
 def numbers(values: Mapping[str, float]) -> str:
@@ -27,15 +28,21 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
 
 
-def epoch_line(
+def epoch_lines(
     epoch: int, epochs: int, train: Mapping[str, float], evaluated: Mapping[str, float], rate: float, seconds: float
-) -> str:
-    """One epoch on one line; ``rate`` in samples/s."""
-    parts = [f"epoch {epoch}/{epochs}", numbers(train)]
-    if evaluated:
-        parts.append(f"eval: {numbers(evaluated)}")
-    parts.append(f"{rate:,.0f} samples/s  {seconds:.1f} s")
-    return "  ".join(part for part in parts if part)
+) -> list[str]:
+    """One epoch, in lines of at most 79 characters; those after the first are indented. ``rate`` in samples/s."""
+    head = f"epoch {epoch}/{epochs}"
+    items = [numbers({name: value}) for name, value in train.items()]
+    shown = [numbers({name: value}) for name, value in evaluated.items()]
+    items += [f"eval: {shown[0]}", *shown[1:]] if shown else []
+    items.append(f"{rate:,.0f} samples/s  {seconds:.1f} s")
+    lines = [head]
+    for item in items:
+        if len(lines[-1]) + 2 + len(item) > _WIDTH and lines[-1].strip():
+            lines.append(" " * len(head))
+        lines[-1] += f"  {item}"
+    return lines
 
 
 class Reporter(Protocol):

@@ -22,7 +22,7 @@ from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.events import Events, open_events
 from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.plot import Picture
-from dslc.runtime.train.progress import Reporter, epoch_line
+from dslc.runtime.train.progress import Reporter, epoch_lines
 from dslc.runtime.train.resume import install, refusal
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, Trainable, run_evaluation
@@ -184,7 +184,8 @@ class Run:
         taken = {**values, "samples_per_s": rate, "seconds": seconds}
         self.log.write("epoch", self.done, epoch, taken)
         self.events.write("epoch", self.done, taken)
-        self.report.line(epoch_line(epoch, self.config.train.epochs, values, evaluated, rate, seconds))
+        for line in epoch_lines(epoch, self.config.train.epochs, values, evaluated, rate, seconds):
+            self.report.line(line)
         self.picture.draw()
         self.means.clear()
         self._clock, self._clock_steps = 0.0, 0

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError
 from dslc.base.json_size import too_large
+from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 
 LONGEST_HEADER: Final = 16 << 20  # bytes
@@ -159,7 +160,7 @@ def _json_object(text: bytes, place: str) -> dict[str, Any]:
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
-        damaged(place, f"its header is not JSON: {str(error)[:120]}")
+        damaged(place, f"its header is not JSON: {reason(error)}")
     if not isinstance(value, dict):
         damaged(place, "its header is not a JSON object")
     table: dict[str, Any] = value

@@ -69,8 +69,13 @@ def schedule(value: Value, name: str) -> Schedule:
 FIELDS: Final[tuple[Field, ...]] = (
     Field("train.epochs", integer(1, 10**9), 1, "passes over the training data"),
     Field("train.seed", integer(0, 2**63 - 1), 0, "seed of initial weights, row order and random draws"),
-    Field("train.base_lr", number(0.0, 1e30), None, "base learning rate, instead of the model's"),
-    Field("train.lr", schedule, Schedule(), "schedule of the learning rate: a factor on the base rate"),
+    Field(
+        "train.base_lr",
+        number(0.0, 1e30),
+        None,
+        "base learning rate, instead of the model's",
+    ),
+    Field("train.lr", schedule, Schedule(), "learning rate as a number, or a schedule: a factor on the base rate"),
     Field("train.schedules", schedule, {}, "schedules of train's float arguments, by name", open=True),
     Field("train.on_nan", on_nan, NanPolicy(), "`stop`, or `skip N` to tolerate N steps that are not finite"),
     Field("train.stop", early_stop, None, "early stop: `{metric: loss, patience: 5}`, counted in evaluations"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self,
 
 from dslc.base.errors import EnvironmentFault
 from dslc.base.version import install_extra
+from dslc.base.words import reason
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
 
@@ -126,7 +127,7 @@ def unknown(what: str) -> EnvironmentFault:
 
 def missing(title: str, error: Exception) -> EnvironmentFault:
     """R205: a library cannot be loaded."""
-    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    why = reason(error)
     return EnvironmentFault(
         "R205", f"{title} cannot be loaded: {why}", help=f"{install_extra(EXTRA)}, or build with --providers own"
     )

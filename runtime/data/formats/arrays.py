@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.file import Accept, open_file, read_exactly
 from dslc.runtime.data.format import ArrayFormat, has_suffix, register
@@ -72,7 +73,7 @@ def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
             RuntimeError,
         ) as error:
             # raised by zipfile and numpy for damaged or encrypted files
-            _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
+            _damaged(source, reason(error))
 
 
 class _Bounded:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.file import Accept, Readable, open_file, read_exactly
 from dslc.runtime.data.format import ArrayFormat, register
@@ -48,7 +49,7 @@ def read_idx(source: Source, accept: Accept | None = None) -> NDArray[Any]:
         except (ValueError, EOFError, OSError, zlib.error) as error:
             raise DataError(
                 "R101",
-                f"it is damaged, or not an idx file: {str(error)[:200] or type(error).__name__}",
+                f"it is damaged, or not an idx file: {reason(error)}",
                 place=f"{source.path} ({source.name})",
                 help="fetch the file again",
             ) from error

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError, EnvironmentFault
 from dslc.base.opened import Opened
 from dslc.base.version import install_extra
+from dslc.base.words import reason
 from dslc.runtime.data.format import Format, misshaped, register
 from dslc.runtime.data.rows import ArrayRows, BadSample, Rows
 from dslc.runtime.data.source import Source
@@ -133,7 +134,7 @@ class ImageRows:
             zlib.error,
         ) as error:
             # raised by pillow's decoders for damaged files
-            raise BadSample(row, str(path), str(error)[:200] or type(error).__name__) from error
+            raise BadSample(row, str(path), _why(error)) from error
         if pixels.ndim == 2:
             return pixels.reshape(self.shape)
         return np.moveaxis(pixels, -1, 0) if self._first else pixels
@@ -150,6 +151,14 @@ class ImageRows:
         if plain.size != (self._width, self._height):
             plain = ImageOps.fit(plain, (self._width, self._height), Image.Resampling.BILINEAR)
         return np.asarray(plain, np.uint8)
+
+
+def _why(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return f"this is not an image in one of the formats {', '.join(_FORMATS)}"
+    return reason(error)
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from dslc.base.errors import DataError
+from dslc.runtime.config.config import load_config
 from dslc.runtime.config.schedule import Duration, Schedule, parse_duration
 
 
@@ -83,3 +86,30 @@ def test_no_length_divides_by_zero(kind: str) -> None:
 def test_a_factor_every_step() -> None:
     for text, every in (("1 step", 1), ("2 steps", 2), ("0.1 epochs", 1)):
         assert Schedule("step", every=parse_duration(text)).resolve(4, 100).every == every
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "rate"),
+    [
+        ("lr: 0.01", {}, 0.01),
+        ("lr: {cosine: {base: 0.02}}", {}, 0.02),
+        ("base_lr: 0.1", {}, 0.1),
+        ("base_lr: 0.1, lr: cosine", {}, 0.1),
+        ("lr: cosine", {}, None),  # the model's
+        ("base_lr: 0.1", {"train.lr": "0.3"}, 0.3),
+        ("lr: 0.3", {"train.base_lr": "0.1"}, 0.1),  # `dslc train --lr 0.1`
+        ("base_lr: 0.1, lr: 0.3", {}, "refused"),
+        ("base_lr: 0.1, lr: {step: {base: 1, every: 1 epoch}}", {}, "refused"),
+        ("epochs: 1", {"train.base_lr": "0.1", "train.lr": "0.3"}, "refused"),
+    ],
+)
+def test_a_number_is_the_learning_rate_itself(
+    text: str, flags: dict[str, str], rate: float | str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "dslc.yaml").write_text(f"model: m.nn\ntrain: {{{text}}}\n")
+    if rate == "refused":
+        with pytest.raises(DataError, match=r"(?s)R104.*`train.base_lr` is .* and `train.lr` sets the learning rate"):
+            load_config(tmp_path / "dslc.yaml", flags)
+        return
+    train = load_config(tmp_path / "dslc.yaml", flags).train
+    assert next((x for x in (train.base_lr, train.lr.base) if x is not None), None) == rate

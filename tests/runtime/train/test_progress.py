@@ -13,7 +13,7 @@ from training.fake_session import FakeSession
 
 from dslc.runtime.config.config import load_config
 from dslc.runtime.train.loop import train
-from dslc.runtime.train.progress import Bar, Lines, epoch_line, numbers, reporter
+from dslc.runtime.train.progress import Bar, Lines, epoch_lines, numbers, reporter
 
 
 class Terminal(io.StringIO):
@@ -27,8 +27,25 @@ def test_numbers_and_lines() -> None:
         == "loss 0.1235  ppl 1.235e+08  x 1e-07  n 0.0000"
     )
     assert numbers({"loss": float("nan"), "a": float("inf")}) == "loss nan  a inf"
-    line = epoch_line(3, 15, {"loss": 1.0}, {"loss": 2.0, "accuracy": 0.5}, 12345.6, 1.25)
-    assert line == "epoch 3/15  loss 1.0000  eval: loss 2.0000  accuracy 0.5000  12,346 samples/s  1.2 s"
+    lines = epoch_lines(3, 15, {"loss": 1.0}, {"loss": 2.0}, 12345.6, 1.25)
+    assert lines == ["epoch 3/15  loss 1.0000  eval: loss 2.0000  12,346 samples/s  1.2 s"]
+    lines = epoch_lines(3, 15, {"loss": 1.0}, {"loss": 2.0, "accuracy": 0.5}, 12345.6, 1.25)
+    assert lines == [
+        "epoch 3/15  loss 1.0000  eval: loss 2.0000  accuracy 0.5000",
+        "            12,346 samples/s  1.2 s",
+    ]
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_an_epochs_lines_fit_into_80_columns(count: int) -> None:
+    """Whatever the number of metrics, each is there once, in its order; only a longer name than a line is longer."""
+    names = [f"metric_{'x' * (3 * n % 11)}{n}" for n in range(count)]
+    values = {name: float(n) for n, name in enumerate(names)}
+    lines = epoch_lines(100, 1000, values, values, 1e7, 12345.6)
+    assert all(len(line) < 80 for line in lines)
+    assert lines[0].startswith("epoch 100/1000") and all(line.startswith(" " * 16) for line in lines[1:])
+    assert re.findall("metric_x*[0-9]+", "".join(lines)) == names * 2
+    assert epoch_lines(1, 1, {"m" * 90: 1.0}, {}, 1.0, 1.0)[1].strip() == f"{'m' * 90} 1.0000"
 
 
 def test_a_pipe_gets_lines_a_terminal_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
