@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.augmentation import Augmentation
 from dslc.runtime.config.maps import joined
 from dslc.runtime.config.policies import BadPolicy, Best, EarlyStop, NanPolicy
 from dslc.runtime.config.readers import refuse
 from dslc.runtime.config.schedule import Duration, Schedule
 from dslc.runtime.config.values import Entry, Values, from_file, from_outside
 from dslc.runtime.config.yaml import Plain, read_yaml
-from dslc.runtime.data.augment import Step
 from dslc.runtime.data.names import split
+from dslc.runtime.data.pictures import PictureOptions
 from dslc.runtime.data.source import Source
 from dslc.runtime.weights.names.name_map import NameMap
 from dslc.runtime.weights.names.pattern import Pattern
@@ -40,7 +41,8 @@ class DataConfig:
     eval: Mapping[str, Source]
     split: float | None
     columns: Mapping[str, tuple[str, Mapping[str, Any]]]
-    augment: Mapping[str, tuple[Step, ...]]
+    augment: Mapping[str, Augmentation]
+    images: PictureOptions
     workers: int
     on_bad: BadPolicy
     shuffle: bool
@@ -150,6 +152,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         split=values.one("data.split"),
         columns=values.one("data.columns"),
         augment={key: read for key, read, _ in values.many("data.augment")},
+        images=values.one("data.images"),
         workers=values.one("data.workers"),
         on_bad=values.one("data.on_bad"),
         shuffle=values.one("data.shuffle"),

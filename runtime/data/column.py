@@ -12,11 +12,23 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.data import augment
+from dslc.runtime.data.augment.apply import apply, check, early
+from dslc.runtime.data.augment.draws import Draws
+from dslc.runtime.data.augment.steps.resized_crop import ResizedCrop
 from dslc.runtime.data.fit import Fit
 from dslc.runtime.data.format import ArrayFormat, misshaped
 from dslc.runtime.data.names import format_of
-from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows, known_bad, known_late
+from dslc.runtime.data.rows import (
+    AT_ONCE,
+    ArrayRows,
+    JoinedRows,
+    Rows,
+    ShapedRows,
+    Windowed,
+    known_bad,
+    known_late,
+    windowed,
+)
 from dslc.runtime.data.wanted import Wanted
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
@@ -46,15 +58,42 @@ class Column:
         source = self.wanted.files[0]
         return format_of(source).decodes(source)
 
+    @property
+    def costly(self) -> bool:
+        """True if augmentation costs much more than a copy, and processes can do it: each may hold the data."""
+        size = self.rows.count * prod(self.rows.shape) * self.rows.dtype.itemsize
+        return size <= AT_ONCE and any(step.pixels for step in self.wanted.steps)
+
     def read(self, rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> NDArray[Any]:
         """A fresh array [len(rows), *shape] in the input's dtype.
 
         Raises BadSample, and DataError R103 for a value that does not fit.
         """
-        values = self.rows.read(rows)
+
+        def augmented(values: NDArray[Any], first: int, end: int) -> NDArray[Any]:
+            return apply(steps[first:end], values, rows, seed, epoch, training=training, first=first)
+
+        steps, done = self.wanted.steps, 0
+        crop = steps[0] if training and steps and windowed(self.rows) else None
+        if isinstance(crop, ResizedCrop) and isinstance(self.rows, Windowed):
+            values, done = self._windows(crop, self.rows, rows, seed, epoch), 1
+        else:
+            values = self.rows.read(rows)
+        values = augmented(values, done, self._early)
         if self.fit is not None:
             values = self.fit.part(values, rows)
-        return augment.apply(self.wanted.steps, values, rows, seed, epoch, training=training)
+        return augmented(values, max(done, self._early), len(steps))
+
+    @property
+    def _early(self) -> int:
+        """How many of the steps come before the conversion."""
+        return early(self.wanted.steps, self.rows.dtype, numpy_dtype(self.wanted.tensor.dtype))
+
+    @staticmethod
+    def _windows(crop: ResizedCrop, pictures: Windowed, rows: NDArray[np.int64], seed: int, epoch: int) -> NDArray[Any]:
+        """The random windows of the pictures, before they are scaled to the size of a row."""
+        draws = Draws(seed, epoch, rows, 1).of(0)
+        return pictures.read_windows(rows, lambda at, height, width: crop.window(height, width, draws.row(at)))
 
 
 def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
@@ -62,12 +101,12 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     target = numpy_dtype(wanted.tensor.dtype)
     rows = _shaped(_joined([format_of(source).open(source, wanted) for source in wanted.files], wanted), wanted)
     try:
-        augment.check(wanted.steps, wanted.shape, target)
+        check(wanted.steps, wanted.shape, rows.dtype, target)
     except ValueError as error:
         place = wanted.field.replace(".train.", ".augment.").replace(".eval.", ".augment.")
         raise DataError("R104", str(error), place=place, help="fix the list of data.augment") from error
     fit = Fit(wanted.files[0], wanted.tensor, wanted.field, rows.dtype, check_finite=wanted.check_finite, notice=notice)
-    if isinstance(rows, ArrayRows) and rows.in_memory:
+    if isinstance(rows, ArrayRows) and rows.in_memory and not early(wanted.steps, rows.dtype, target):
         return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
     column = Column(wanted, rows, fit)
     if rows.in_memory:

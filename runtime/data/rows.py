@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,25 @@ class Rows(Protocol):
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """A fresh array [len(rows), *shape]. Raises BadSample for the first row that cannot be read."""
         ...
+
+
+#: Chooses the window (top, left, height, width) of the picture at an index of the rows asked for, from its size
+#: (height, width).
+ChooseOf: TypeAlias = "Callable[[int, int, int], tuple[int, int, int, int]]"
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """Rows that are scaled from pictures of any size."""
+
+    def read_windows(self, rows: NDArray[np.int64], choose: ChooseOf | None, /) -> NDArray[Any]:
+        """As ``read``, but each row is the chosen window of its picture."""
+        ...
+
+
+def windowed(rows: Rows) -> bool:
+    """True if the rows, of all files, are ``Windowed``."""
+    return all(windowed(part) for part in rows.parts) if isinstance(rows, JoinedRows) else isinstance(rows, Windowed)
 
 
 def known_bad(rows: Rows) -> Mapping[int, tuple[str, str]]:
@@ -104,13 +123,25 @@ class JoinedRows:
         }
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        return self.read_windows(rows, None)
+
+    def read_windows(self, rows: NDArray[np.int64], choose: ChooseOf | None) -> NDArray[Any]:
+        """With ``choose``, all files must be ``Windowed``."""
         found = np.empty((len(rows), *self.shape), self.dtype)
         where = np.searchsorted(self.starts, rows, side="right") - 1
-        for part in np.unique(where):
-            taken = np.flatnonzero(where == part)
-            start = int(self.starts[part])
+        for number in np.unique(where):
+            taken = np.flatnonzero(where == number)
+            start, part = int(self.starts[number]), self.parts[number]
             try:
-                found[taken] = self.parts[part].read(rows[taken] - start)
+                if choose is not None and isinstance(part, Windowed):
+                    found[taken] = part.read_windows(rows[taken] - start, _of_these(choose, taken))
+                else:
+                    found[taken] = part.read(rows[taken] - start)
             except BadSample as bad:
                 raise BadSample(bad.row + start, bad.place, bad.why) from bad
         return found
+
+
+def _of_these(choose: ChooseOf, taken: NDArray[np.int64]) -> ChooseOf:
+    """The choice for those of the rows at the indices ``taken``."""
+    return lambda at, height, width: choose(int(taken[at]), height, width)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.artifact.interface import Tensor
-from dslc.runtime.data import augment
+from dslc.runtime.data.augment.apply import as_data, of_data
+from dslc.runtime.data.augment.step import Step
+from dslc.runtime.data.pictures import AS_STORED, PictureOptions
 from dslc.runtime.data.source import Source
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ class Wanted:
     tensor: Tensor
     shape: tuple[int, ...]
     check_finite: bool
-    steps: tuple[augment.Step, ...] = ()
+    steps: tuple[Step, ...] = ()
+    pictures: PictureOptions = AS_STORED
     fitted: Fitted | None = None
 
     @property
@@ -45,7 +48,8 @@ class Wanted:
             ],
             "shape": list(self.shape),
             "check_finite": self.check_finite,
-            "steps": augment.as_data(self.steps),
+            "steps": as_data(self.steps),
+            "pictures": self.pictures.as_data(),
             "fitted": None if self.fitted is None else self.fitted.as_data(),
         }
 
@@ -63,6 +67,7 @@ class Wanted:
             Tensor(name, dtype, tuple(shape), None if limits is None else (limits[0], limits[1])),
             tuple(data["shape"]),
             data["check_finite"],
-            augment.of_data(data["steps"]),
+            of_data(data["steps"]),
+            PictureOptions(**data["pictures"]),
             fitted,
         )

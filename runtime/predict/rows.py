@@ -16,6 +16,7 @@ from dslc.runtime.artifact.dtypes import MOST_ELEMENTS
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.format import ArrayFormat
 from dslc.runtime.data.names import format_of
+from dslc.runtime.data.pictures import AS_STORED
 from dslc.runtime.data.source import files
 from dslc.runtime.data.tables.table import chosen
 from dslc.runtime.data.tables.table_format import TableFormat
@@ -23,7 +24,7 @@ from dslc.runtime.session.inputs import solved
 from dslc.runtime.train.data import Dataset, open_dataset
 
 if TYPE_CHECKING:
-    from dslc.runtime.data.augment import Step
+    from dslc.runtime.config.config import DataConfig
     from dslc.runtime.data.source import Source
     from dslc.runtime.session.session import Session
 
@@ -82,12 +83,13 @@ def open_rows(
     session: Session,
     sources: Mapping[str, Source],
     notice: Callable[[str], None],
-    augment: Mapping[str, Sequence[Step]] | None = None,
+    config: DataConfig | None = None,
     names: Source | None = None,
 ) -> Rows:
-    """Open the data of the model's inputs. ``augment``: the steps of the configuration, of which evaluation takes
-    ``normalize``. ``names``: a column of a table that names the rows. What was fitted in training comes from the
-    weights. Raises DataError R101 to R103 and R106, ArtifactError R306 for malformed notes of the weights."""
+    """Open the data of the model's inputs. ``config`` says how pictures are decoded, and the steps of an augmentation,
+    of which evaluation takes ``normalize``. ``names``: a column of a table that names the rows. What was fitted in
+    training comes from the weights. Raises DataError R101 to R103 and R106, ArtifactError R306 for malformed notes of
+    the weights."""
     interface = replace(session.interface, train=None)
     wanted = {tensor.name for tensor in interface.inputs}
     data = open_dataset(
@@ -97,7 +99,8 @@ def open_rows(
         "predict",
         check_finite=False,
         notice=notice,
-        augment={name: steps for name, steps in (augment or {}).items() if name in wanted},
+        augment={} if config is None else {n: steps for n, steps in config.augment.items() if n in wanted},
+        images=AS_STORED if config is None else config.images,
         fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
     )
     return Rows(session, data, _names(sources, data) if names is None else _column(names, data))

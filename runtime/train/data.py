@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
-from dslc.runtime.data.augment import Normalize, Step
+from dslc.runtime.data.augment.step import Step
 from dslc.runtime.data.column import Column, open_column, read_whole
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.fitting import TableInput
 from dslc.runtime.data.names import format_of
+from dslc.runtime.data.pictures import AS_STORED, PictureOptions
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.data.tables.table import Table
@@ -124,10 +125,12 @@ class Dataset:
     ) -> Generator[dict[str, Any], None, None]:
         """The result of ``take`` for each (rows, epoch), in order; an array may be reused for the next result.
 
-        ``workers`` processes read ahead data that is in files; images use at least one, because a decoder may crash.
+        ``workers`` processes read ahead data that is in files, and data whose augmentation is costly; images use at
+        least one, because a decoder may crash.
         The results do not depend on the number of workers. The first rows array of a call must be the longest one.
         """
-        far = [name for name, column in self.columns.items() if not column.rows.in_memory]
+        costly = self.training and workers > 0
+        far = [name for name, column in self.columns.items() if not column.rows.in_memory or (costly and column.costly)]
         count = max(workers, 1) if any(self.columns[name].decodes for name in far) else workers
         if not far or count == 0:
             for rows, epoch in tasks:
@@ -210,7 +213,8 @@ def open_dataset(
     notice: Callable[[str], None],
     seed: int = 0,
     training: bool = False,
-    augment: Mapping[str, Sequence[Step]] | None = None,
+    augment: Mapping[str, Sequence[Step] | str] | None = None,
+    images: PictureOptions = AS_STORED,
     tolerance: Tolerance | None = None,
     described: Described | None = None,
     fitted: Fitted | None = None,
@@ -219,7 +223,8 @@ def open_dataset(
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
     ``sizes`` gives each dim its built size. Files are converted to the declared dtypes if nothing is lost; f64 to f32
-    rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` determine how rows are augmented.
+    rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` (by input: steps, or the input
+    whose mask it is) determine how rows are augmented, ``images`` how pictures are decoded.
     ``fitted`` is what an earlier training fitted; None: fit the columns that are ``described`` to the rows, without
     those that ``split`` holds back.
     Raises DataError R101 to R104 and R106, naming file, record, value.
@@ -244,16 +249,17 @@ def open_dataset(
             raise DataError("R102", cause, place=f"{section}.{name}", help=f"make {interface.batch} its first axis")
         shape = tuple(size_value(size, sizes) for size in tensor.shape)
         field = f"{section}.{name}"
-        steps = tuple((augment or {}).get(name, ()))
+        steps, mask = _steps(augment or {}, name)
         if not rows and steps:
             help = "remove it from data.augment"
             raise DataError(
                 "R104", f"the input `{name}` has no rows to augment", place=f"data.augment.{name}", help=help
             )
         if not training:
-            steps = tuple(step for step in steps if isinstance(step, Normalize))
+            steps = tuple(step for step in steps if step.always)
+        pictures = replace(images, mask=mask)
         found = tuple(files(sources[name], notice, field))
-        want = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps)
+        want = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
         if rows:
             wants[name] = want
         else:
@@ -276,6 +282,19 @@ def open_dataset(
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
     return Dataset(section, columns, whole, index, seed, training, tolerance, fitted)
+
+
+def _steps(augment: Mapping[str, Sequence[Step] | str], name: str) -> tuple[tuple[Step, ...], bool]:
+    """The steps of an input, and whether it is a mask, which moves as its image does. DataError R102."""
+    found = augment.get(name, ())
+    if not isinstance(found, str):
+        return tuple(found), False
+    steps = augment.get(found, "")
+    if isinstance(steps, str):
+        cause = f"`{name}` is to move as `{found}`, which has no list of steps"
+        place, help = f"data.augment.{name}", f"give `{found}` a list, or write one for `{name}`"
+        raise DataError("R102", cause, place=place, help=help)
+    return tuple(step.of_mask() for step in steps), True
 
 
 def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:

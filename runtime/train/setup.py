@@ -206,6 +206,7 @@ def _open(
         described=config.data.columns,
         fitted=fitted,
         split=config.data.split,
+        images=config.data.images,
         tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
     )
 

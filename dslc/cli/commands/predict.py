@@ -70,7 +70,7 @@ def command(
             session,
             sources(inputs, [tensor.name for tensor in face.inputs], known),
             lambda text: say(one_line(text), err=True),
-            None if config is None else config.data.augment,
+            None if config is None else config.data,
             None if names is None else one_source(names),
         )
         classes = class_names(face, fitted)

@@ -1,50 +1,35 @@
-"""Folders of images, decoded by pillow (extra ``images``): ``folder/:image`` and ``folder/:label``.
+"""Folders of images (``pictures.py`` decodes them): ``folder/:image`` and ``folder/:label``.
 
 ``folder/CLASS/FILE``: the label is the index of the class folder, in the order of names. A folder without sub-folders
 has images but no labels. Files are sorted by path. A decoder is C code on untrusted bytes, so it runs in a worker
-process. Only four file formats are accepted, and sizes are checked before a pixel is decoded.
+process.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import stat
-import struct
-import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.errors import DataError, EnvironmentFault
+from dslc.base.errors import DataError
 from dslc.base.opened import Opened
-from dslc.base.version import install_extra
 from dslc.base.words import reason
 from dslc.runtime.data.format import Format, misshaped, register
-from dslc.runtime.data.rows import ArrayRows, BadSample, Rows
+from dslc.runtime.data.pictures import AS_STORED, Choose, PictureOptions, Pictures
+from dslc.runtime.data.rows import ArrayRows, BadSample, ChooseOf, Rows
 from dslc.runtime.data.source import Source
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-_FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
 _LARGEST_FILE: Final = 64 << 20  # bytes
-_MOST_PIXELS: Final = 64_000_000
-_MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
-
-
-def require_pillow() -> None:
-    """Raises EnvironmentFault R205 if pillow is not installed."""
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentFault(
-            "R205", "folders of images need pillow", place="data", help=install_extra("images")
-        ) from error
 
 
 def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[str]]:
@@ -99,66 +84,36 @@ def renumbered(labels: NDArray[np.int64], source: Source, names: Sequence[str]) 
 class ImageRows:
     """The decoded images of a folder, u8 in the layout of the input."""
 
-    def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
+    def __init__(self, source: Source, shape: tuple[int, ...], options: PictureOptions = AS_STORED) -> None:
         """``shape`` of one row: [C, H, W], [H, W, C] or [H, W]; C is 1, 3 or 4. DataError R102 for another."""
-        require_pillow()
+        try:
+            self._pictures = Pictures(shape, options)
+        except ValueError as error:
+            help = "declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels work as well"
+            raise DataError("R102", str(error), place=f"{source.path} ({source.name})", help=help) from error
         self._files, _, _ = listed(source)
-        self._channels, self._height, self._width, self._first = _layout(shape, source)
         self.count = len(self._files)
         self.shape = shape
         self.dtype = np.dtype(np.uint8)
         self.in_memory = False
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        return self.read_windows(rows, None)
+
+    def read_windows(self, rows: NDArray[np.int64], choose: ChooseOf | None) -> NDArray[Any]:
         found = np.empty((len(rows), *self.shape), np.uint8)
         for at, row in enumerate(rows.tolist()):
-            found[at] = self.image(row)
+            found[at] = self.image(row, None if choose is None else partial(choose, at))
         return found
 
-    def image(self, row: int) -> NDArray[np.uint8]:
-        """One image. An image of another size is scaled until it covers the wanted size (bilinear), then cropped
-        centrally."""
+    def image(self, row: int, choose: Choose | None = None) -> NDArray[np.uint8]:
+        """One image, or the window of it that ``choose`` takes, in the input's size."""
         path = self._files[row]
         try:
-            pixels = self._decoded(_bytes_of(path))
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            TypeError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-            EOFError,
-            struct.error,
-            zlib.error,
-        ) as error:
-            # raised by pillow's decoders for damaged files
-            raise BadSample(row, str(path), _why(error)) from error
-        if pixels.ndim == 2:
-            return pixels.reshape(self.shape)
-        return np.moveaxis(pixels, -1, 0) if self._first else pixels
-
-    def _decoded(self, data: bytes) -> NDArray[np.uint8]:
-        from PIL import Image, ImageOps
-
-        Image.MAX_IMAGE_PIXELS = None  # the limit below rejects large images, while pillow's own would first warn
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            width, height = image.size
-            if width * height > _MOST_PIXELS:
-                raise ValueError(f"{width} x {height} pixels, more than {_MOST_PIXELS}")
-            plain: Image.Image = image.convert(_MODES[self._channels])
-        if plain.size != (self._width, self._height):
-            plain = ImageOps.fit(plain, (self._width, self._height), Image.Resampling.BILINEAR)
-        return np.asarray(plain, np.uint8)
-
-
-def _why(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return f"this is not an image in one of the formats {', '.join(_FORMATS)}"
-    return reason(error)
+            data = _bytes_of(path)
+        except OSError as error:
+            raise BadSample(row, str(path), reason(error)) from error
+        return self._pictures.read(data, row, str(path), choose)
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -171,22 +126,6 @@ def _bytes_of(path: Path) -> bytes:
             raise OSError(f"it has {status.st_size} bytes, more than {_LARGEST_FILE}")
         with open(handle, "rb", closefd=False) as file:
             return file.read(_LARGEST_FILE)
-
-
-def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool]:
-    """Channels, height, width, and whether the channels are the first axis."""
-    if len(shape) == 2:
-        return 1, *shape, True
-    if len(shape) == 3 and shape[0] in _MODES:
-        return *shape, True
-    if len(shape) == 3 and shape[2] in _MODES:
-        return shape[2], shape[0], shape[1], False
-    raise DataError(
-        "R102",
-        f"a row of this input is {list(shape)}, which is not an image",
-        place=f"{source.path} ({source.name})",
-        help="declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels work as well",
-    )
 
 
 class Folder(Format):
@@ -204,7 +143,7 @@ class Folder(Format):
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
         if self.decodes(source):
-            return ImageRows(source, wanted.shape)
+            return ImageRows(source, wanted.shape, wanted.pictures)
         labels = labels_of(source)
         names = None if wanted.fitted is None else wanted.fitted.classes.get(wanted.tensor.name)
         if names is not None:

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from dslc.runtime.config.config import load_config
-from dslc.runtime.data import augment
-from dslc.runtime.data.augment import Crop, Flip, Normalize, apply, as_data, check, of_data
+from dslc.runtime.data.augment.apply import apply, as_data, check, of_data
+from dslc.runtime.data.augment.draws import StepDraws
+from dslc.runtime.data.augment.steps.crop import Crop
+from dslc.runtime.data.augment.steps.flip import Flip
+from dslc.runtime.data.augment.steps.normalize import Normalize
 from dslc.runtime.train.data import shuffled
 
 STEPS = (Flip(0.5), Crop(2))
@@ -52,9 +55,15 @@ def test_flip_mirrors_about_half_of_the_rows() -> None:
 
 def test_a_draw_is_below_p_and_never_reaches_it() -> None:
     """The smallest and the largest draw, and those on both sides of p: p = 0 flips no row, p = 1 every row."""
-    draws = np.array([0, (1 << 63) - (1 << 11), 1 << 63, (1 << 64) - 1], np.uint64)[:, None]
+
+    class Given(StepDraws):
+        def __init__(self) -> None: ...
+
+        def pairs(self) -> Any:
+            return np.array([0, (1 << 63) - (1 << 11), 1 << 63, (1 << 64) - 1], np.uint64)[:, None]
+
     for p, flipped in ((0.0, [0, 0, 0, 0]), (0.5, [1, 1, 0, 0]), (1.0, [1, 1, 1, 1])):
-        found = augment._flipped(Flip(p), images(4, (2, 3)), draws)
+        found = Flip(p).apply(images(4, (2, 3)), Given())
         kept = [np.array_equal(a, b) for a, b in zip(found, images(4, (2, 3)))]
         assert [not k for k in kept] == list(map(bool, flipped)), p
 
@@ -126,7 +135,7 @@ def test_steps_travel_as_data() -> None:
 )
 def test_steps_that_do_not_fit(steps: Any, shape: tuple[int, ...], dtype: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        check(steps, shape, np.dtype(dtype))
+        check(steps, shape, np.dtype(dtype), np.dtype(dtype))
 
 
 def test_a_dataset_refuses_them_in_the_words_of_the_file(tmp_path: Any, opened: Any, refused: Any) -> None:

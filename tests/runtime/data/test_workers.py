@@ -17,7 +17,8 @@ from interruption.interrupts import elsewhere, leaves_nothing, spread
 from dslc.base.errors import DataError, ResourceError
 from dslc.base.turns import Always
 from dslc.runtime.data import workers as module
-from dslc.runtime.data.augment import Crop, Flip
+from dslc.runtime.data.augment.steps.crop import Crop
+from dslc.runtime.data.augment.steps.flip import Flip
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.workers import DEPTH, Workers
 

@@ -1,0 +1,1 @@
+"""The steps that ``data.augment`` knows, one per file."""
