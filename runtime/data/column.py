@@ -32,6 +32,7 @@ from dslc.runtime.data.rows import (
 from dslc.runtime.data.wanted import Wanted
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
+_LARGE_ROW: Final = 32 << 10  # bytes; for smaller rows, flip, crop and normalize cost about as much as another process
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class Column:
     @property
     def costly(self) -> bool:
         """True if augmentation costs much more than a copy, and processes can do it: each may hold the data."""
-        size = self.rows.count * prod(self.rows.shape) * self.rows.dtype.itemsize
-        return size <= AT_ONCE and any(step.pixels for step in self.wanted.steps)
+        row = prod(self.rows.shape) * self.rows.dtype.itemsize
+        heavy = any(step.pixels or row >= _LARGE_ROW for step in self.wanted.steps)
+        return heavy and self.rows.count * row <= AT_ONCE
 
     def read(self, rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> NDArray[Any]:
         """A fresh array [len(rows), *shape] in the input's dtype.

@@ -83,6 +83,10 @@ def require_pillow() -> None:
         ) from error
 
 
+#: The note of weights that says what decoded the pictures of their training.
+NOTE: Final = "dslc.data.decoder"
+
+
 def decoder() -> str:
     """The libraries that determine the pixels of decoded images, with versions."""
     import PIL

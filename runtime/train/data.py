@@ -25,7 +25,7 @@ from dslc.runtime.data.column import Column, open_column, read_whole
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.fitting import TableInput
 from dslc.runtime.data.names import format_of
-from dslc.runtime.data.pictures import AS_STORED, PictureOptions
+from dslc.runtime.data.pictures import AS_STORED, NOTE, PictureOptions, decoder
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.data.tables.table import Table
@@ -97,6 +97,10 @@ class Dataset:
     def rows(self) -> int:
         """The number of rows; 1 without a batch dim, because the whole data is then one batch."""
         return len(self.index)
+
+    def decoder_note(self) -> dict[str, str]:
+        """The note of what decodes the pictures; empty if there are none."""
+        return {NOTE: decoder()} if any(column.decodes for column in self.columns.values()) else {}
 
     def batches(self, batch: int) -> int:
         """Batches per epoch. Without a batch dim the whole data is one batch."""

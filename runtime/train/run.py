@@ -63,7 +63,7 @@ class Run:
             self.restore()
         else:
             weights = self.session.weights
-            weights.notes = {**weights.notes, **self.plan.train.fitted.notes()}
+            weights.notes = {**weights.notes, **self.plan.train.fitted.notes(), **self.plan.train.decoder_note()}
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
@@ -81,6 +81,11 @@ class Run:
         if changed:
             self.report.warn(f"the configuration changed since the checkpoint: {', '.join(changed)}")
         install(self.session, found)
+        decoder, weights = self.plan.train.decoder_note(), self.session.weights
+        for name, text in decoder.items():
+            if (was := weights.notes.get(name, text)) != text:
+                self.report.warn(f"{text} decodes the images, it was {was}: their pixels may differ")
+        weights.notes = {**weights.notes, **decoder}
         self.done = there.step
         self.skipped = there.skipped
         self.means.restore(there.means)

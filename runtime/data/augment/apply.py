@@ -41,7 +41,7 @@ def of_data(data: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
 
 def early(steps: Sequence[Step], file: np.dtype[Any], target: np.dtype[Any]) -> int:
     """How many of the first steps work on the file's pixels (u8), before these are converted to the input's dtype."""
-    if file != np.uint8 or not (target.kind == "f" or target == file) or not any(step.pixels for step in steps):
+    if file != np.uint8 or not (target.kind == "f" or target == file):
         return 0
     return next((number for number, step in enumerate(steps) if step.always), len(steps))
 

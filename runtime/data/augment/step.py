@@ -64,7 +64,7 @@ class Step(ABC):
     """A step. ``__post_init__`` raises ValueError with the reason for options that do not fit together.
 
     ``kind``: its name in a list. ``example``: how it is written. ``short``: the option that a plain value sets.
-    ``always``: it is done in evaluation too. ``pixels``: it works on pixels before they become floats, if it can.
+    ``always``: it is done in evaluation too. ``pixels``: it computes new pixels, which costs much more than a copy.
     """
 
     kind: ClassVar[str]

@@ -320,3 +320,10 @@ def test_the_options_in_the_file(tmp_path: Any, refused: Any) -> None:
 
 def test_the_decoder_is_named() -> None:
     assert "pillow" in pictures.decoder() and "simplejpeg" in pictures.decoder() and "jpeg" in pictures.decoder()
+
+
+def test_only_data_with_pictures_has_the_note_of_a_decoder(folder: Path, opened: Any) -> None:
+    image = (f"{folder}/photos/:image", "u8", ("B", 12, 16, 3))
+    assert opened(image=image).decoder_note() == {pictures.NOTE: pictures.decoder()}
+    np.save(folder / "x.npy", np.zeros((8, 3), "f4"))
+    assert opened(x=(f"{folder}/x.npy", "f32", ("B", 3))).decoder_note() == {}
