@@ -1,0 +1,1 @@
+"""Published models: their weights' names and shapes, and their predictions, made by torchvision and transformers."""
