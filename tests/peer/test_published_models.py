@@ -21,8 +21,7 @@ import dslc
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
-from dslc.runtime.config.maps import map_of
-from dslc.runtime.weights.safetensors_file import FileTensor
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 TOLERANCE = 1e-4  # of the largest prediction
 KERNELS = ("resnet18", "vit_tiny", "bert-tiny", "gpt2-tiny")  # with kernels; those of the others take long to compile
@@ -38,13 +37,13 @@ def recorded(name: str) -> dict[str, NDArray[Any]]:
         return dict(file)
 
 
-def original(names: NDArray[Any], shapes: NDArray[Any]) -> dict[str, FileTensor]:
-    """The weights of the original as those of a file."""
-    found = {}
-    for name, text in zip(names.tolist(), shapes.tolist(), strict=True):
-        array = weight(name, tuple(int(n) for n in text.split("x")))
-        found[name] = FileTensor("f32", array.shape, array.reshape(-1).view(np.uint8))
-    return found
+def write_original(path: Path, names: NDArray[Any], shapes: NDArray[Any]) -> None:
+    """The weights file of the original."""
+    arrays = {
+        name: weight(name, tuple(int(n) for n in text.split("x")))
+        for name, text in zip(names.tolist(), shapes.tolist(), strict=True)
+    }
+    path.write_bytes(tensorfile.encode(arrays))
 
 
 def predict_only(case: Case, folder: Path, provider: str) -> dslc.Session:
@@ -63,11 +62,10 @@ def predict_only(case: Case, folder: Path, provider: str) -> dslc.Session:
 
 
 def predictions(case: Case, folder: Path, provider: str, want: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    renamed = map_of(case.map, "here").renamed(original(want["names"], want["shapes"]), "here")
+    path = folder / "original.safetensors"
+    write_original(path, want["names"], want["shapes"])
     with predict_only(case, folder, provider) as session:
-        assert renamed.keys() == session.weights.keys()
-        for name in list(renamed):
-            session.weights[name] = renamed.pop(name).array()
+        session.weights.load(path, map=case.map)
         found = session.predict(**inputs(case.name))
     return {f"result.{k}": v for k, v in (found._asdict() if hasattr(found, "_asdict") else {"output": found}).items()}
 

@@ -63,6 +63,9 @@ def test_every_weight_is_matched_and_none_is_left(case: Case) -> None:
     agree(have, map_of(case.map, "here").naming(have, "here"), wanted(case))
 
 
+_POOLER = {"weight": Shaped((768, 768)), "bias": Shaped((768,))}
+
+
 def old(case: Case) -> dict[str, Shaped]:
     """The weights as files of earlier versions of torchvision and transformers name them."""
     have = dict(recorded(case.family)[case.name])
@@ -70,10 +73,12 @@ def old(case: Case) -> dict[str, Shaped]:
         return {re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", name): s for name, s in have.items()}
     if case.family == "vit":
         return {name.replace("mlp.0", "mlp.linear_1").replace("mlp.3", "mlp.linear_2"): s for name, s in have.items()}
-    if case.family == "bert":
-        for prefix in ("", "bert."):
-            have[f"{prefix}embeddings.position_ids"] = Shaped((1, 512), "i64")
+    if case.family == "bert":  # and with all heads of pre-training
+        prefix = "bert." if "bert.embeddings.LayerNorm.weight" in have else ""
+        have[f"{prefix}embeddings.position_ids"] = Shaped((1, 512), "i64")
+        have |= {name: shape for name, shape in recorded("bert")["bert-base-masked"].items() if name.startswith("cls.")}
         have["cls.seq_relationship.weight"] = Shaped((2, 768))
+        have |= {f"{prefix}pooler.dense.{leaf}": shape for leaf, shape in _POOLER.items() if case.args == {}}
         return {
             re.sub(r"LayerNorm\.(weight|bias)", lambda m: f"LayerNorm.{'gamma' if m[1] == 'weight' else 'beta'}", n): s
             for n, s in have.items()

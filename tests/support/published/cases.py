@@ -53,7 +53,7 @@ PUBLISHED: Final = (
     Case("bert-base", "bert:Bert", "huggingface/bert"),
     Case("bert-large", "bert:Bert", "huggingface/bert", _LARGE),
     Case("bert-base-classifier", "bert:BertClassifier", "huggingface/bert"),
-    Case("bert-base-masked", "bert:BertMasked", "huggingface/bert"),
+    Case("bert-base-masked", "bert:BertMasked", "huggingface/bert_masked"),
     Case("gpt2", "gpt2:GPT2", "huggingface/gpt2"),
     Case("gpt2-medium", "gpt2:GPT2", "huggingface/gpt2", _LARGE),
 )
@@ -72,6 +72,6 @@ SMALL: Final = (
     *_vision("swin", "swin:Swin", swin_t=_CLASSES),
     Case("bert-tiny", "bert:Bert", "huggingface/bert", {"vocab": "50", **_TINY}),
     Case("bert-tiny-classifier", "bert:BertClassifier", "huggingface/bert", {"vocab": "50", **_TINY}),
-    Case("bert-tiny-masked", "bert:BertMasked", "huggingface/bert", {"vocab": "50", **_TINY}),
+    Case("bert-tiny-masked", "bert:BertMasked", "huggingface/bert_masked", {"vocab": "50", **_TINY}),
     Case("gpt2-tiny", "gpt2:GPT2", "huggingface/gpt2", {"vocab": "50", **_TINY}),
 )
