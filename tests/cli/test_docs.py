@@ -94,6 +94,13 @@ def test_the_configurations_of_config_md_are_read(tmp_path: Path) -> None:
         assert all(e.origin != "default" for e in config.entries if e.name == "train.lr"), block
 
 
+def test_the_configuration_of_the_examples_page_is_read(tmp_path: Path) -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", (ROOT / "examples/README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "dslc.yaml").write_text(block)
+    config = load_config(str(tmp_path / "dslc.yaml"), {}, {})
+    assert config.start.map and config.start.replace
+
+
 def test_make_help_lists_every_target() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     ran = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
