@@ -174,4 +174,5 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
         },
+        **checked.selection.recorded(),
     }

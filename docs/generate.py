@@ -158,6 +158,8 @@ def config_page() -> str:
 def _default(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value == ():
+        return "[]"
     return str(getattr(value, "kind", value))
 
 

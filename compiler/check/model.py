@@ -15,6 +15,7 @@ from dslc.compiler.check.gradients import unreached
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope
 from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_precision
+from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
 from dslc.compiler.check.train import TrainSection
@@ -56,15 +57,22 @@ class Checked:
     warnings: tuple[Diagnostic, ...]
     module: Module
     digest: str
+    selection: Selection
 
 
-def check_file(path: str | Path, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
-    """Checks ``path`` (or ``path:Model``); ``args`` are compile-time arguments as text, as for ``-D``.
+def check_file(
+    path: str | Path,
+    model: str | None = None,
+    args: Mapping[str, str] | None = None,
+    selection: Selection | None = None,
+) -> Checked:
+    """Checks ``path`` (or ``path:Model``); ``args`` are compile-time arguments as text, as for ``-D``; ``selection``
+    adds parameter groups to those of the source.
 
-    Raises CompileError with all errors (at most 20), BuildError for wrong ``args``.
+    Raises CompileError with all errors (at most 20), BuildError for wrong ``args`` or ``selection``.
     """
     text, named = split_model(path)
-    return check_program(load(text), model or named, args)
+    return check_program(load(text), model or named, args, selection)
 
 
 def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
@@ -98,11 +106,16 @@ def split_model(path: str | Path) -> tuple[str, str | None]:
     return text, None
 
 
-def check_program(files: FileSet, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
+def check_program(
+    files: FileSet,
+    model: str | None = None,
+    args: Mapping[str, str] | None = None,
+    selection: Selection | None = None,
+) -> Checked:
     """Like check_file, for files that were already read."""
     load_all()
     with _deep():
-        return _check(files, model, args or {})
+        return _check(files, model, args or {}, selection or Selection())
 
 
 @contextmanager
@@ -115,7 +128,7 @@ def _deep() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Checked:
+def _check(files: FileSet, wanted: str | None, args: Mapping[str, str], selection: Selection) -> Checked:
     module = files.main
     expander = Expander()
     scopes: dict[Module, ModuleScope] = {}
@@ -140,7 +153,7 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Check
         check_names(each, expander.reports)
     expander.reports.raise_errors()
     assert chosen is not None
-    return _finish(chosen, section, precision, budget, files, expander)
+    return _finish(chosen, section, precision, budget, files, expander, selection)
 
 
 def _choose(scope: ModuleScope, module: Module, wanted: str | None) -> BlockRef:
@@ -173,8 +186,11 @@ def _finish(
     budget: int | None,
     files: FileSet,
     expander: Expander,
+    selection: Selection,
 ) -> Checked:
     tensors = expander.tensors
+    if selection:
+        tensors.stored = selection.applied(tensors.stored)
     outputs = {f"result.{name}": value for name, value in model.results.items()}
     if train is not None and train.loss is not None:
         outputs["loss"] = train.loss
@@ -206,6 +222,7 @@ def _finish(
         warnings=tuple(expander.reports.warnings),
         module=files.main,
         digest=_digest(files),
+        selection=selection,
     )
 
 

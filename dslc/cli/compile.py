@@ -151,10 +151,12 @@ def _refuse(cause: str, place: str, help: str) -> NoReturn:
 def check_config(config: Config) -> Checked:
     """The checked model that a configuration names, with its arguments."""
     from dslc.compiler.check.model import check_file
+    from dslc.compiler.check.selection import Selection
 
     path = os.path.relpath(config.model)
+    args = {name: as_argument(value) for name, value in config.args.items()}
     with placed(config):
-        return check_file(path, config.model_name, {name: as_argument(value) for name, value in config.args.items()})
+        return check_file(path, config.model_name, args, Selection(config.train.freeze, config.train.lr_scale))
 
 
 def project_root(config: Config) -> Path:

@@ -19,6 +19,8 @@ _FIELDS: Final = {
     "--size": "build.sizes",
     "--name": "build.name",
     "--gpu": "build.gpu",
+    "train.freeze": "train.freeze",
+    "train.lr_scale": "train.lr_scale",
 }
 
 

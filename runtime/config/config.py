@@ -54,6 +54,8 @@ class TrainConfig:
     epochs: int
     seed: int
     base_lr: float | None
+    freeze: tuple[str, ...]
+    lr_scale: Mapping[str, float]
     lr: Schedule
     schedules: Mapping[str, Schedule]
     on_nan: NanPolicy
@@ -110,6 +112,7 @@ class Config:
             for entry in self.entries
             if entry.name.startswith(("args", "train.", "data."))
             and entry.name not in ("train.log_every", "data.check_finite", "data.workers")
+            and entry.value not in ([], {})  # as if not set, as in checkpoints from before a field existed
         }
 
 
@@ -164,6 +167,8 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         seed=seed,
         base_lr=_base_lr(values, base_lr, lr),
         lr=lr,
+        freeze=values.one("train.freeze"),
+        lr_scale=values.one("train.lr_scale"),
         schedules={key: read for key, read, _ in values.many("train.schedules")},
         on_nan=values.one("train.on_nan"),
         stop=values.one("train.stop"),

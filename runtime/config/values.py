@@ -175,4 +175,6 @@ def _as_plain(default: Any) -> Plain:
         return default
     if isinstance(default, Schedule):
         return default.kind
-    return {} if default in ({}, ()) else str(default)
+    if default == ():
+        return []
+    return {} if default == {} else str(default)

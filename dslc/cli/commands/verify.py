@@ -85,6 +85,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str, lock: Path | None) -> 
     the bytes are equal."""
     from dslc.cli.locks import with_lock
     from dslc.compiler.check.model import check_file, split_model
+    from dslc.compiler.check.selection import Selection
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact.file import Artifact
 
@@ -94,7 +95,8 @@ def _rebuilt(artifact: Artifact, path: Path, source: str, lock: Path | None) -> 
     file, model = split_model(source)
     options = with_lock(options, Path(file).parent, lock, gpus=_gpus(header))
     arguments = {name: as_argument(value) for name, value in recorded["args"].items()}
-    result = build(check_file(file, model or header["model"], arguments), options)
+    checked = check_file(file, model or header["model"], arguments, Selection.of_recorded(recorded))
+    result = build(checked, options)
     if result.artifact == path.read_bytes():
         return []
     now = Artifact.of_bytes(result.artifact).header

@@ -10,7 +10,7 @@ from dslc.runtime.config.selectors import selectors
 
 FIELDS: Final[tuple[Field, ...]] = (
     Field("start.weights", text, None, "a safetensors file to start from, instead of initial weights", text=True),
-    Field("start.map", renaming, (), "names in that file -> names here, or the name of a map, or a list of both"),
+    Field("start.map", renaming, {}, "names in that file -> names here, or the name of a map, or a list of both"),
     Field("start.replace", selectors, (), "tensors of the model that keep their initial values: `[head]`"),
     Field(
         "start.partial",

@@ -18,6 +18,7 @@ from dslc.runtime.config.readers import (
     unknown,
 )
 from dslc.runtime.config.schedule import Duration, Schedule
+from dslc.runtime.config.selectors import selector, selectors
 from dslc.runtime.config.yaml import Value
 
 _FACTOR = number(0.0, 1e9)
@@ -66,6 +67,17 @@ def schedule(value: Value, name: str) -> Schedule:
     return Schedule(kind=kind, **found)  # type: ignore[arg-type]  # a key of _SCHEDULES
 
 
+def freeze(value: Value, name: str) -> tuple[str, ...]:
+    """Names and patterns."""
+    return tuple(pattern.text for pattern in selectors(value, name))
+
+
+def lr_scale(value: Value, name: str) -> dict[str, float]:
+    """``{"head.*": 10}``: names and patterns with factors of at least 0."""
+    items = mapping(value, name)
+    return {selector(key, item).text: _FACTOR(item, f"{name}.{key}") for key, item in items.items()}
+
+
 FIELDS: Final[tuple[Field, ...]] = (
     Field("train.epochs", integer(1, 10**9), 1, "passes over the training data"),
     Field("train.seed", integer(0, 2**63 - 1), 0, "seed of initial weights, row order and random draws"),
@@ -76,6 +88,8 @@ FIELDS: Final[tuple[Field, ...]] = (
         "base learning rate, instead of the model's",
     ),
     Field("train.lr", schedule, Schedule(), "learning rate as a number, or a schedule: a factor on the base rate"),
+    Field("train.freeze", freeze, (), 'parameters that are not trained, by name or pattern: `["stage.*"]`'),
+    Field("train.lr_scale", lr_scale, {}, "factors on the learning rate, by name or pattern: `{head: 10}`"),
     Field("train.schedules", schedule, {}, "schedules of train's float arguments, by name", open=True),
     Field("train.on_nan", on_nan, NanPolicy(), "`stop`, or `skip N` to tolerate N steps that are not finite"),
     Field("train.stop", early_stop, None, "early stop: `{metric: loss, patience: 5}`, counted in evaluations"),
