@@ -187,6 +187,7 @@ from dslc.base.errors import DataError
 from dslc.runtime.config.config import load_config
 from dslc.runtime.config.yaml import parse_yaml
 import yaml, difflib, encodings.utf_16, encodings.utf_32  # loaded before the hook, as in any run
+import dslc.runtime.config.sections.columns  # loaded with the first configuration that describes columns
 
 events, quiet = [], True
 FORBIDDEN = ("exec", "compile", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "import",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import DataError
+from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.formats.images import ImageRows
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source
@@ -208,3 +209,25 @@ def test_without_pillow_the_error_says_what_to_install(
     with pytest.raises(EnvironmentFault) as caught:
         opened(**both(folder))
     assert caught.value.code == "R205" and "dslc[images]" in (caught.value.help or "")
+
+
+def test_evaluation_numbers_its_classes_as_the_training_did(tmp_path: Path, opened: Any, refused: Any) -> None:
+    """Folders with other classes would give other indices, which is silent nonsense."""
+    for path in ("train/cat", "train/dog", "train/eel", "eval/dog", "eval/eel", "more/emu"):
+        picture(tmp_path / path / "a.png")
+    label = {"label": (f"{tmp_path}/train/:label", "i32", ("B",), (0, 3))}
+    trained = opened(**label)
+    assert trained.fitted.class_names("label") == ("cat", "dog", "eel")
+    given = {"label": (f"{tmp_path}/eval/:label", "i32", ("B",), (0, 3))}
+    notes: list[str] = []
+    assert opened(fitted=trained.fitted, notes=notes, **given).take(np.arange(2))["label"].tolist() == [1, 2]
+    assert not notes
+    opened(fitted=Fitted(), notes=notes, **given)
+    assert any("the weights name no classes" in note for note in notes)
+    other = {"label": (f"{tmp_path}/more/:label", "i32", ("B",), (0, 3))}
+    error = refused(lambda: opened(fitted=trained.fitted, **other))
+    assert error.code == "R103" and "`emu` is none of the 3 classes of the training" in error.message
+    # Several folders have the classes of all of them.
+    both = opened(label=(f"{tmp_path}/[em]*/:label", "i32", ("B",), (0, 3)))
+    assert both.fitted.class_names("label") == ("dog", "eel", "emu")
+    assert both.take(np.arange(3))["label"].tolist() == [0, 1, 2]
