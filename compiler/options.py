@@ -14,6 +14,8 @@ from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Tuned
+from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
+from dslc.dsl.other_names import target_hint
 
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
@@ -58,7 +60,8 @@ class Options:
         for name in self.target.split(","):
             if name not in ("auto", *TARGETS):
                 known = ", ".join(("auto", *TARGETS))
-                raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=f"use {known}")
+                help = target_hint(name) or f"use {known}"
+                raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=help)
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
@@ -75,6 +78,10 @@ def precision_of(checked: Checked, options: Options) -> Precision:
     params = options.precision or checked.precision.params
     if options.precision in ("bf16", "f16", "tf32"):
         params = "f32"
+    if options.precision is not None and options.precision not in FLOAT_TYPES:
+        meant = float_for(options.precision)
+        help = f"did you mean {meant}?" if meant in FLOAT_TYPES else f"use {', '.join(FLOAT_TYPES)}"
+        raise BuildError("E0602", f"the precision `{options.precision}` is not known", place="--precision", help=help)
     for target in options.targets:
         traits = traits_of(target)
         for does, name, dtypes in (

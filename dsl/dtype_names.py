@@ -11,6 +11,9 @@ INTEGERS: Final = ("i64", "i32", "i16", "i8", "u8", "b1")
 _FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
 DTYPES: Final = (*_FLOATS, *INTEGERS)
 
+#: the float types in which a model may compute
+FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
+
 _SAME: Final = {
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b1", "bool_": "b1",
     "boolean": "b1", "long": "i64", "longlong": "i64", "int": "i32", "integer": "i32", "short": "i16", "char": "i8",

@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
-from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.other_names import argument_hint, nearest_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _shown(default: object) -> str:
 
 
 def unknown_argument(callee: str, arg: Given, known: list[str]) -> Problem:
-    near = did_you_mean(arg.name or "", known)
-    help = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
+    name = arg.name or ""
+    help = argument_hint(name, known) or nearest_hint(name, known) or f"it takes {', '.join(known)}"
     return Problem("E0201", f"`{callee}` has no argument `{arg.name}`", arg.span, "not expected", help=help)
 
 

@@ -16,6 +16,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -207,9 +208,10 @@ class Calls:
 
 
 def unknown_function(name: str, span: Span, near: str | None) -> Problem:
-    """E0101, with the most similar name if there is one."""
-    title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near else "")
-    help = "`dslc ops` lists the built-in functions" if near is None else None
+    """E0101, with what another framework's name is here, or the most similar name."""
+    hint = function_hint(name)
+    title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near and hint is None else "")
+    help = hint or ("`dslc ops` lists the built-in functions" if near is None else None)
     return Problem("E0101", title, span, "not a function or block", help=help)
 
 

@@ -14,7 +14,8 @@ from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
 from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
-from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.diagnostics import Label
+from dslc.dsl.other_names import WORDS, function_hint, nearest_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -148,8 +149,8 @@ class Evaluator:
             return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")
         known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
         known += frame.scope.dims if frame.file_dims else []
-        near = did_you_mean(name, known)
-        help = f"did you mean `{near}`?" if near else None
+        meant = f"write `{WORDS[name]}`" if name in WORDS else None
+        help = meant or function_hint(name) or nearest_hint(name, known)
         return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
 
     def _number(self, expr: syntax.Number, frame: Frame) -> Static:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dslc.base.words import BYTE_UNITS
 from dslc.compiler.check.scope import ModuleScope, name_span
@@ -12,12 +12,10 @@ from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
-from dslc.dsl.dtype_names import float_for
+from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
-
-FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,13 @@ def check_sections(scope: ModuleScope, expander: Expander) -> None:
         with expander.report():
             if item.kind not in known:
                 if item.kind == "step":
-                    raise Problem("E0009", "`step` is part of the language, but this build of dslc does not compile it",
-                                  item.span, "not built yet")  # fmt: skip
+                    raise Problem(
+                        "E0009",
+                        "`step`, one of several updates of a training step, does not compile yet",
+                        item.span,
+                        "not built yet",
+                        help="write one `train` section, with the sum of the losses",
+                    )
                 near = did_you_mean(item.kind, known)
                 help = f"did you mean `{near}`?" if near else f"known are {', '.join(known)}"
                 raise Problem("E0113", f"unknown section `{item.kind}`", name_span(item, item.kind), help=help)

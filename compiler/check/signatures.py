@@ -188,8 +188,19 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
                     f"`{param.name}` of `{block.name}` must have {want} in axis {axis}, it has {actual.shape[axis]}",
                     arg.span,
                     str(actual),
-                    also=(Label(expr.span, f"`{expr.span.text}` is {want}"),),
+                    also=(Label(expr.span, f"`{expr.span.text}` is {want}"), *_captured(expr, frame)),
+                    help=_CAPTURED if _captured(expr, frame) else None,
                 )
+
+
+_CAPTURED: Final = "a dim of a block must not have the name of a constant of the file: rename one of them"
+
+
+def _captured(expr: syntax.Expr, frame: Frame) -> tuple[Label, ...]:
+    """The place of the file's constant that a bare name of a signature is."""
+    if not isinstance(expr, syntax.Name) or expr.name in frame.locals or expr.name not in frame.scope.places:
+        return ()
+    return (Label(frame.scope.places[expr.name], "a constant of the file, so no dim"),)
 
 
 def _is_dim(name: str, frame: Frame) -> bool:
@@ -257,11 +268,14 @@ def _check_result(
     declared = TensorType(declared_dtype(result.type), shape)
     if declared == actual:
         return
+    differing = [expr for expr, want, size in zip(result.type.shape, shape, actual.shape) if want != size]
+    captured = tuple(label for expr in differing for label in _captured(expr, frame))
     name = f"result `{result.name}` of " if result.name else ""
     raise Problem(
         "E0302",
         f"{name}`{block.name}` is declared {declared}, but is {actual}",
         place,
         str(actual),
-        also=(Label(result.type.span, f"declared {declared}"),),
+        also=(Label(result.type.span, f"declared {declared}"), *captured),
+        help=_CAPTURED if captured else None,
     )

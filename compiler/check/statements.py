@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arguments import as_init, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
@@ -18,6 +18,23 @@ from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
+
+
+#: What does not compile yet: what it is, and what to write instead.
+_NOT_YET: Final = {
+    "scan": (
+        "a loop at run time that carries values along an axis",
+        "if the axis has a fixed size, write `for t in 0..n` with `x[:, t]`: it is unrolled",
+    ),
+    "yield": (
+        "what a pass of `scan` adds to its result",
+        "add each value to the result of a `for` by `concat`",
+    ),
+    "state": (
+        "a tensor that is carried from step to step",
+        "make it an input and a result of the model: the caller keeps it",
+    ),
+}
 
 
 class Statements:
@@ -77,13 +94,8 @@ class Statements:
                     raise Problem("E0206", stmt.message or "a check failed", stmt.condition.span, "is false")
             case syntax.Scan() | syntax.Yield() | syntax.StateStmt():
                 word = type(stmt).__name__.removesuffix("Stmt").lower()
-                raise Problem(
-                    "E0009",
-                    f"`{word}` is part of the language, but this build of dslc does not compile it",
-                    stmt.span,
-                    "not built yet",
-                    help="a loop of fixed length can be written with `for`",
-                )
+                what, help = _NOT_YET[word]
+                raise Problem("E0009", f"`{word}`, {what}, does not compile yet", stmt.span, "not built yet", help=help)
         return None
 
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:

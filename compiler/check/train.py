@@ -20,6 +20,7 @@ from dslc.compiler.ops.clip_norm import check_limit
 from dslc.compiler.passes.plan.memory import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.other_names import argument_hint, nearest_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -212,8 +213,8 @@ def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander:
     places: dict[str, Span] = {}
     for given in take_arguments(call.args, frame, expander):
         if given.name is None or given.name not in args:
-            near = did_you_mean(given.name or "", args)
-            help = f"did you mean `{near}`?" if near else "it takes " + ", ".join(sorted(args))
+            asked = given.name or ""
+            help = argument_hint(asked, args) or nearest_hint(asked, args) or "it takes " + ", ".join(sorted(args))
             what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
             raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
         args[given.name] = _number(given.name, given.value, args[given.name], given.span)

@@ -1,0 +1,150 @@
+"""What to write here for the names of other frameworks: functions, arguments, words, targets.
+
+The keys are in lower case without underscores, as ``_key`` makes them. A test reads each help: the names in it exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dslc.dsl.diagnostics import did_you_mean
+
+_ATTENTION: Final = "write `sdpa(q, k, v)`, with q, k and v from `linear`; `dslc ops sdpa` shows its mask and scale"
+_LOOP: Final = "write its gates with `linear`, `sigmoid` and `tanh` in a block, and call it for each step in a `for`"
+_OPTIMIZER: Final = "an optimizer belongs to the train section: `optimizer = adamw(lr=0.001)`"
+_RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)")`'
+_SQUEEZE: Final = "write `reshape(x, [...])` with the shape without, or with, the axis of size 1"
+
+FUNCTIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
+                     "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
+    **dict.fromkeys(("lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell"), _LOOP),
+    **dict.fromkeys(("adagrad", "adadelta", "nadam", "radam", "lion", "adafactor", "lbfgs"), _OPTIMIZER),
+    **dict.fromkeys(("view", "viewas", "unflatten"), _RESHAPE),
+    **dict.fromkeys(("squeeze", "unsqueeze", "expanddims"), _SQUEEZE),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "separableconv2d"),
+                    "write `conv(x, out, k)`: its rank is that of the input, whose channels it finds"),
+    **dict.fromkeys(("convtranspose1d", "convtranspose2d", "convtranspose3d", "deconv", "conv2dtranspose"),
+                    "write `conv_transpose(x, out, k)`"),
+    **dict.fromkeys(("batchnorm1d", "batchnorm2d", "batchnorm3d", "batchnormalization", "bn"), "write `batchnorm(x)`"),
+    **dict.fromkeys(("layernormalization", "ln"), "write `layernorm(x)`"),
+    **dict.fromkeys(("groupnormalization", "gn"), "write `groupnorm(x, groups)`"),
+    **dict.fromkeys(("instancenorm1d", "instancenorm2d", "instancenorm3d"), "write `instancenorm(x)`"),
+    **dict.fromkeys(("dense", "fullyconnected", "fc", "affine", "lazylinear"), "write `linear(x, out)`"),
+    **dict.fromkeys(("maxpool1d", "maxpool2d", "maxpool3d", "maxpooling2d"), "write `maxpool(x, k)`"),
+    **dict.fromkeys(("avgpool1d", "avgpool2d", "avgpool3d", "averagepool", "averagepooling2d"),
+                    "write `avgpool(x, k)`"),
+    **dict.fromkeys(("adaptiveavgpool1d", "adaptiveavgpool2d", "adaptiveavgpool3d"),
+                    "write `adaptive_avgpool(x, size)`, or `global_avgpool(x)` for size 1"),
+    **dict.fromkeys(("adaptivemaxpool1d", "adaptivemaxpool2d", "adaptivemaxpool3d"),
+                    "write `adaptive_maxpool(x, size)`, or `global_maxpool(x)` for size 1"),
+    **dict.fromkeys(("globalaveragepooling2d", "globalaveragepool", "gap"), "write `global_avgpool(x)`"),
+    **dict.fromkeys(("dropout1d", "dropout2d", "dropout3d", "alphadropout"), "write `dropout(x, p=0.5)`"),
+    **dict.fromkeys(("embed", "embeddingbag", "lookup"), "write `embedding(ids, count, dim)`"),
+    **dict.fromkeys(("cat", "concatenate", "hstack", "vstack"), "write `concat([x, y], axis=1)`"),
+    **dict.fromkeys(("permute", "swapaxes", "movedim", "moveaxis"),
+                    "write `transpose(x, [...])` with the new order of the axes, or `rearrange`"),
+    **dict.fromkeys(("chunk", "tensorsplit"), "write `split(x, n)`"),
+    **dict.fromkeys(("upsample", "resize", "upsampling2d"), "write `interpolate(x, scale=2)`"),
+    **dict.fromkeys(("mm", "bmm", "dot", "addmm"), "write `matmul(a, b)`"),
+    **dict.fromkeys(("swish", "siluactivation"), "write `silu(x)`"),
+    **dict.fromkeys(("prelu", "lrelu"), "write `leaky_relu(x)`"),
+    **dict.fromkeys(("clamp", "clipbyvalue", "hardtanh"), "write `clip(x, low, high)`"),
+    **dict.fromkeys(("pow",), "write `power(x, y)`"),
+    **dict.fromkeys(("std",), "write `sqrt(var(x))`"),
+    **dict.fromkeys(("detach", "nograd"), "write `stop_gradient(x)`"),
+    **dict.fromkeys(("zerospad2d", "zeropadding2d", "zeropad2d", "padding"), "write `pad(x, before)`"),
+    **dict.fromkeys(("crossentropyloss", "softmaxcrossentropy", "sparsecategoricalcrossentropy"),
+                    "write `cross_entropy(logits, target)`: it takes logits and class numbers"),
+    **dict.fromkeys(("mseloss", "meansquarederror", "l2loss", "l2"), "write `mse(x, t)`"),
+    **dict.fromkeys(("l1loss", "mae", "meanabsoluteerror"), "write `l1(x, t)`"),
+    **dict.fromkeys(("smoothl1loss", "smoothl1", "huberloss"), "write `huber(x, t)`"),
+    **dict.fromkeys(("bce", "bceloss", "bcewithlogitsloss", "binarycrossentropy"),
+                    "write `bce_with_logits(x, t)`: it takes logits, without `sigmoid`"),
+    **dict.fromkeys(("nllloss",), "write `nll(log_probs, target)`"),
+    **dict.fromkeys(("kldivloss", "kldivergence"), "write `kl_div(log_q, p)`"),
+    **dict.fromkeys(("sequential", "modulelist"), "join functions with `|>`, or repeat them in a `for`"),
+    **dict.fromkeys(("identity", "noop"), "leave it out"),
+    **dict.fromkeys(("print", "shape", "size"), "`dslc check` prints the shape of each value; `dslc show` the graph"),
+}  # fmt: skip
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("padding", "pads"), "write `pad=1`"),
+    **dict.fromkeys(("kernelsize", "kernel", "ksize", "poolsize"), "write `k=3`, or give the size without a name"),
+    **dict.fromkeys(("dilationrate", "dilations"), "write `dilation=2`"),
+    **dict.fromkeys(("outchannels", "filters", "outfeatures", "units", "features", "outputsize"),
+                    "write `out=8`, or give the number without a name"),
+    **dict.fromkeys(("inchannels", "infeatures", "inputsize", "inputdim", "numfeatures", "numchannels",
+                     "normalizedshape"), "leave it out: the size is that of the input"),
+    **dict.fromkeys(("usebias",), "write `bias=false`"),
+    **dict.fromkeys(("outputpadding",), "write `output_pad=1`"),
+    **dict.fromkeys(("group", "featuregroupcount", "numgroups"), "write `groups=8`"),
+    **dict.fromkeys(("rate", "prob", "dropprob", "dropoutrate"), "write `p=0.5`"),
+    **dict.fromkeys(("inplace", "training", "train", "device", "requiresgrad", "trackrunningstats"),
+                    "leave it out: the compiler decides"),
+    **dict.fromkeys(("dtype",), "leave it out: `precision { compute = f32 }` sets the dtype of floats"),
+    **dict.fromkeys(("epsilon",), "write `eps=0.00001`"),
+    **dict.fromkeys(("keepdim", "keepdims"), "write `keep=true`"),
+    **dict.fromkeys(("labelsmoothing",), "write `smoothing=0.1`"),
+    **dict.fromkeys(("reduction",), "write `reduce=\"mean\"`"),
+    **dict.fromkeys(("numembeddings", "vocabsize", "inputvocab"), "write `count=1000`"),
+    **dict.fromkeys(("embeddingdim", "embeddim"), "write `dim=64`"),
+    **dict.fromkeys(("iscausal",), "write `causal=true`"),
+    **dict.fromkeys(("attnmask", "attentionmask"), "write `mask=m`"),
+    **dict.fromkeys(("negativeslope",), "write `slope=0.01`"),
+    **dict.fromkeys(("learningrate",), "write `lr=0.001`"),
+    **dict.fromkeys(("beta1", "beta2", "b1", "b2"), "write `betas=(0.9, 0.999)`"),
+    **dict.fromkeys(("weightdecayrate", "l2", "wd"), "write `weight_decay=0.01`"),
+    **dict.fromkeys(("min", "amin", "minvalue"), "write `low=0`"),
+    **dict.fromkeys(("max", "amax", "maxvalue"), "write `high=1`"),
+    **dict.fromkeys(("kernelinitializer", "weightinit"), "write `init=normal(0.02)`"),
+    **dict.fromkeys(("scalefactor",), "write `scale=2`"),
+    **dict.fromkeys(("numclasses",), "write `count=10`"),
+}  # fmt: skip
+
+#: Arguments that name an axis: `over` of a reduction, else `axis`.
+_AXES: Final = frozenset(("dim", "dims", "axes", "axis"))
+
+WORDS: Final[Mapping[str, str]] = {"True": "true", "False": "false", "None": "none", "null": "none", "nil": "none"}
+
+#: Names of devices that say no architecture.
+GPU_TARGETS: Final = frozenset(
+    ("gpu", "cuda", "nvidia", "hopper", "h100", "h200", "a100", "ampere", "ada", "blackwell")
+)
+
+
+def function_hint(name: str) -> str | None:
+    """The help for a function of another framework."""
+    return FUNCTIONS.get(_key(name))
+
+
+def argument_hint(name: str, known: Iterable[str]) -> str | None:
+    """The help for an argument of another framework, if the function has what stands for it."""
+    known, key = list(known), _key(name)
+    if key in _AXES:
+        here = next((each for each in ("over", "axis") if each in known), None)
+        return f"write `{here}={'[1]' if here == 'over' else '1'}`" if here else None
+    found = ARGUMENTS.get(key)
+    named = re.match(r"write `(\w+)=", found or "")
+    return found if named is None or named[1] in known else None
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean `NAME`?``, or None."""
+    near = did_you_mean(name, known)
+    return f"did you mean `{near}`?" if near else None
+
+
+def target_hint(name: str) -> str | None:
+    """The help for a target that is a device's name."""
+    if _key(name) not in GPU_TARGETS:
+        return None
+    return (
+        "name the GPU's architecture: sm_80 for A100 and L4, sm_90 for H100, sm_100 for B200; `dslc doctor` lists GPUs"
+    )
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()
