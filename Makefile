@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs wheels clean
+.PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs wheels site clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -58,5 +58,8 @@ docs: $(VENV)/.installed ## make the pages of docs/ that come from tables in the
 wheels: $(VENV)/.installed ## build the wheels of dslc and dslc-runtime into dist/; a commit gives the same bytes again
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist ./wheels .
 
+site: $(VENV)/.installed ## build the documentation as a site in .site/html, and check its links
+	$(BIN)/python docs/site.py .site
+
 clean: ## remove what builds and runs made (not the virtual environment)
-	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .gpu dist
+	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .gpu .site dist

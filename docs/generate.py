@@ -202,12 +202,20 @@ def compiler_page() -> str:
     return fill((HERE / "compiler.md").read_text(encoding="utf-8"))
 
 
+def python_interface_page() -> str:
+    """docs/python.md, from the docstrings of what ``dslc`` exports."""
+    from python_page import python_page
+
+    return python_page()
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "commands.md": commands_page,
     "compiler.md": compiler_page,
     "config.md": config_page,
     "errors.md": errors_page,
     "ops.md": ops_page,
+    "python.md": python_interface_page,
 }
 
 

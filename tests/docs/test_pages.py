@@ -1,0 +1,44 @@
+"""The pages that teach: each of their code blocks is run, in order, in an empty folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages.blocks import like, run_page
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["tutorial.md", "pytorch.md", "cookbook.md"])
+def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
+    assert run_page(DOCS / name, tmp_path) >= 4
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "same"),
+    [
+        ("a\nb", "a\nb", True),
+        ("a\nb", "a\nc", False),
+        ("...\nb", "a\na\nb", True),
+        ("...\nb", "a\nb\nc", False),
+        ("a\n...", "a\nb\nc", True),
+        ("loss ...  (3 rows)", "loss 0.5  (3 rows)", True),
+        ("loss ...  (3 rows)", "loss 0.5  (4 rows)", False),
+        ("a", "ab", False),
+    ],
+)
+def test_outputs_are_compared(expected: str, printed: str, same: bool) -> None:
+    assert bool(like(expected).match(printed)) == same
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["```sh\nfalse\n```\n", "```sh\necho a\n```\n```text\nb\n```\n", "```yaml\na: 1\n```\n", "```text\na\n```\n"],
+)
+def test_a_page_that_is_wrong_fails(page: str, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(page)
+    with pytest.raises(AssertionError, match=r"page\.md:"):
+        run_page(tmp_path / "page.md", tmp_path)

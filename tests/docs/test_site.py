@@ -1,0 +1,43 @@
+"""The site: it is built, its links lead somewhere, and no page is left out."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_builder", DOCS / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_its_links_lead_somewhere(site: ModuleType, tmp_path: Path) -> None:
+    html = site.build(tmp_path)
+    assert list(site.broken_links(html)) == []
+    made = {path.relative_to(html).with_suffix(".md").as_posix() for path in html.rglob("*.html")}
+    named = {name.replace("/README.md", "/index.md") for names in site.SECTIONS.values() for name in names}
+    assert named | {"index.md"} <= made
+    assert (html / "search.json").exists()
+
+
+def test_each_page_of_docs_is_in_a_section(site: ModuleType) -> None:
+    listed = {name for names in site.SECTIONS.values() for name in names}
+    there = {f"docs/{path.name}" for path in DOCS.glob("*.md")} - {"docs/README.md"}
+    assert there == {name for name in listed if name.startswith("docs/")}
+
+
+@pytest.mark.parametrize("link", ["missing.html", "b.html#nothing", "../out.html", "pic.png"])
+def test_a_broken_link_is_found(link: str, site: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(f'<a href="{link}">x</a><a href="b.html#here">y</a><a href="https://x.y">z</a>')
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1><a href="#here">a</a>')
+    assert list(site.broken_links(tmp_path)) == [f"a.html: {link}"]
