@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import SUPPORT
+from tables.project import SPLIT, project
 
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.metrics import read_log
@@ -113,6 +114,29 @@ def test_killed_anywhere_a_run_goes_on_and_ends_the_same(
         left = [p.name for p in (folder / "runs/toy").rglob(".dslc*")]
         assert not [name for name in left if name.endswith(".tmp")], (fault, left)
     assert fired == len(chosen) >= 9
+
+
+def test_killed_anywhere_a_run_on_a_table_ends_with_what_it_fitted_first(
+    tmp_path: Path, fuzz_count: Callable[[int], int], fuzz_seed: int
+) -> None:
+    """What is fitted is in every checkpoint, and a killed run goes on with it."""
+    for name in ("whole", "part"):
+        (tmp_path / name).mkdir()
+    whole = project(tmp_path / "whole", "jsonl", SPLIT)
+    assert run(whole).returncode == 0
+    kills = [f"ckpt.{point}:{number}:kill" for point in POINTS for number in (2, 5)]
+    kills += [f"train.step:{number}:kill" for number in (4, 9, 20)]
+    order = np.random.default_rng(fuzz_seed).permutation(len(kills))
+    for kill in (kills[at] for at in order[: max(4, fuzz_count(len(kills)))]):
+        shutil.rmtree(tmp_path / "part")
+        (tmp_path / "part").mkdir()
+        folder = project(tmp_path / "part", "jsonl", SPLIT)
+        assert run(folder, fault=kill, log=folder / "fired").returncode == -signal.SIGKILL, kill
+        again = run(folder, "--resume")
+        assert again.returncode == 0, (kill, again.stderr)
+        ours, theirs = (f / "build/toy.safetensors" for f in (folder, whole))
+        assert ours.read_bytes() == theirs.read_bytes(), kill
+        assert b"dslc.data" in ours.read_bytes()
 
 
 def test_the_comparison_sees_a_difference(whole: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tables.project import FILE, SPLIT, project
 from tables.written import WRITERS, random_table
 from training.fake_session import FakeSession
 
@@ -18,29 +19,6 @@ from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.loop import evaluate, train
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.notes import of_metadata
-
-YAML = """\
-model: toy.nn
-data:
-  train: {x: "train.NAME:area,rooms,garden", label: train.NAME:kind}
-  EVAL
-  columns:
-    area: {missing: median, missing_flag: true, scale: standard}
-    rooms: {missing: mean, scale: minmax}
-    garden: {missing: 0}
-    kind: {categories: index}
-train: {epochs: 4, seed: 3}
-save: {dir: runs/toy, every: 2 steps, keep: 9}
-"""
-FILE, SPLIT = "eval: {x: 'eval.NAME:area,rooms,garden', label: eval.NAME:kind}", "split: 0.3"
-
-
-def project(folder: Path, name: str = "csv", evaluation: str = FILE) -> Path:
-    write = WRITERS[f"t.{name}"]
-    write(folder / f"train.{name}", random_table(1, 40))
-    write(folder / f"eval.{name}", {k: v[:11] for k, v in random_table(2, 40).items()})
-    (folder / "dslc.yaml").write_text(YAML.replace("EVAL", evaluation).replace("NAME", name))
-    return folder
 
 
 def run(folder: Path, *, resume: bool = False, stop: int | None = None, **flags: Any) -> FakeSession:
