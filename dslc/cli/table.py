@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "lock": Entry("Build", "lock", "Show, check or compare the measurements in dslc.lock."),
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml; build it first if needed."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
-    "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),
+    "predict": Entry("Run", "predict", "Run a model on data in files; write its results to one."),
     "bench": Entry("Run", "bench", "Time a model's steps, and each kernel against the roofline."),
     "show": Entry("Look", "show", "Print a model's graph, as checked or after a pass."),
     "why": Entry("Look", "why", "Explain what the compiler did with a node or a line."),

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, Final
 
+from dslc.base.words import reason
+
 _MEMORY: Final = 2 << 30  # bytes of address space beyond what the process has at its start
 _MOST_COLUMNS: Final = 10_000
 _MOST_GROUPS: Final = 100_000
@@ -47,25 +49,20 @@ def main() -> None:
         opened = _Parquet(path) if kind == "parquet" else _Ipc(path)
         _answer(opened.described())
     except (Refused, *errors) as error:
-        _answer({"error": _why(error)})
+        _answer({"error": reason(error)})
         return
     for line in sys.stdin:
         asked = json.loads(line)
         try:
             parts = [_bytes_of(opened.column(asked["group"], name)) for name in asked["columns"]]
         except (Refused, *errors) as error:
-            _answer({"error": _why(error)})
+            _answer({"error": reason(error)})
             continue
         _answer({"columns": [[form, [len(part) for part in inner]] for form, inner in parts]})
         for _, inner in parts:
             for part in inner:
                 sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
-
-
-def _why(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def _answer(data: dict[str, Any]) -> None:

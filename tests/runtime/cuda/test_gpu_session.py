@@ -229,7 +229,7 @@ def test_a_predict_sees_the_step_before_it_on_another_stream(pair: Callable[...,
 
 def test_wrong_inputs_are_told_as_on_the_cpu(pair: Callable[..., Pair]) -> None:
     one = pair()
-    for wrong in ({}, {"x": [1]}, {"x": np.zeros((2, FEATURES))}, {"x": np.zeros((2, 9), np.float32)}):
+    for wrong in ({}, {"x": [1]}, {"x": np.full((2, FEATURES), 1e300)}, {"x": np.zeros((2, 9), np.float32)}):
         said = []
         for session in (one.gpu, one.cpu):
             with pytest.raises(InputError) as caught:

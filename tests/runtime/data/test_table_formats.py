@@ -183,6 +183,7 @@ def test_columns_that_nothing_reads_and_names_in_two_files_are_refused(files: An
     assert error.code == "R104" and "t.csv and of t.tsv" in error.message
 
 
+@pytest.mark.slow
 def test_several_files_are_fitted_together(tmp_path: Path, opened: Any) -> None:
     for name, write in WRITERS.items():
         table = random_table(5, 30, 0.0)
