@@ -113,7 +113,7 @@ def test_the_batches_of_a_long_table_change_no_bit(
         (["points.csv", "x.npy"], "R105", "given twice"),
         (["y=points.csv"], "R105", "no input `y`"),
         (["points.xls"], "R101", "does not name any data"),
-        (["photos/:image"], "R101", "the folder cannot be read"),
+        (["photos/:image"], "R102", "not an image"),
     ],
 )
 def test_wrong_data_is_told(sources: list[str], code: str, words: str, dslc: Callable, points: np.ndarray) -> None:
