@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dslc.base.cache import Cache
     from dslc.compiler.cached_build import Finished
     from dslc.compiler.check.model import Checked
+    from dslc.compiler.foreseen import Foreseen
     from dslc.compiler.options import Options
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.config.config import Config
@@ -173,12 +174,23 @@ def artifact_path(config: Config) -> Path:
         return _place(config, checked, options)
 
 
-def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) -> Artifact:
+def foreseen(config: Config, checked: Checked) -> Foreseen:
+    """Interface and sizes of the artifact that a build of the configuration makes; compiles nothing."""
+    from dslc.compiler.foreseen import foresee_interface
+
+    with placed(config):
+        return foresee_interface(checked, options_of(config.build))
+
+
+def artifact_of(
+    config: Config, *, as_built: bool = False, trust: bool = False, checked: Checked | None = None
+) -> Artifact:
     """The configuration's artifact, built if it is stale or if none of this user's builds made it. A line on stderr
     reports a build and its reason.
 
     ``as_built``: accept an existing artifact of this model, whatever options it was built with. ``trust``: accept it
-    from any builder. Returns the very artifact that was checked: the file is not read a second time.
+    from any builder. ``checked``: the model, if it was checked before. Returns the very artifact that was checked: the
+    file is not read a second time.
     """
     from dslc.base.cache import Cache
     from dslc.runtime.artifact.file import Artifact
@@ -186,7 +198,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     cache = Cache.open()
     if not has_compiler():
         return artifact_as_built(config, project_root(config), cache, trust=trust)
-    checked, options = check_config(config), options_of(config.build)
+    checked, options = checked or check_config(config), options_of(config.build)
     with placed(config):
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)

@@ -15,7 +15,7 @@ from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run
-from dslc.runtime.train.setup import Trainable, plan_run
+from dslc.runtime.train.setup import Plan, Trainable, planned
 from dslc.runtime.train.start import start_from
 
 _LEARNED = 0.1  # fraction of the first loss
@@ -53,14 +53,17 @@ class Watched(Trainable, Protocol):
     ) -> object | None: ...
 
 
-def overfit_one_batch(config: Config, session: Trainable, steps: int, console: TextIO | None = None) -> Overfit:
+def overfit_one_batch(
+    config: Config, session: Trainable, steps: int, console: TextIO | None = None, plan: Plan | None = None
+) -> Overfit:
     """Train only on the first batch, not augmented, at the base learning rate; nothing is saved or published.
 
-    A model that cannot memorise one batch has a fault that more data will not fix. Raises NumericError R501 for a loss
+    A model that cannot memorise one batch has a fault that more data will not fix. ``plan``: the data, if it was opened
+    before the build. Raises NumericError R501 for a loss
     that is not finite, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
-    plan = plan_run(config, session, report.line)
+    plan = planned(config, session, plan, report.line)
     _start(config, session, report.line)
     rows, _ = next(plan.tasks(config, 0))
     data = replace(plan.train, training=False)
@@ -84,7 +87,9 @@ def overfit_one_batch(config: Config, session: Trainable, steps: int, console: T
     return Overfit(losses[0], losses[-1], steps)
 
 
-def find_nan(config: Config, session: Watched, console: TextIO | None = None) -> NonfiniteStep | None:
+def find_nan(
+    config: Config, session: Watched, console: TextIO | None = None, plan: Plan | None = None
+) -> NonfiniteStep | None:
     """Replay a run from its newest checkpoint, or from its start, to the first step that is not finite.
 
     That step is repeated one instruction at a time, to name the first whose result is not finite. None if the replay
@@ -94,12 +99,12 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
     try:
         folder = choose_run(config.save.dir, root=config.save.root, resume=True)
     except ArtifactError:
-        plan = plan_run(config, session, report.line)
+        plan = planned(config, session, plan, report.line)
         report.line("there is no checkpoint, so the run is replayed from its start")
         _start(config, session, report.line)
         start = 0
     else:
-        plan = plan_run(config, session, report.line, fitted_of_run(config))
+        plan = planned(config, session, plan, report.line, fitted_of_run(config))
         run = Run(config, session, plan, folder, report)
         run.restore()
         start = run.done

@@ -17,11 +17,12 @@ from dslc.base.errors import EXIT_OK, InputError
 from dslc.base.turns import Always
 from dslc.runtime.config.config import Config
 from dslc.runtime.session.results import EvalResult
+from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run, run_lock
-from dslc.runtime.train.setup import Trainable, eval_scalars, open_eval, plan_run, run_evaluation
+from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, planned, run_evaluation
 from dslc.runtime.train.signals import StopNow, StopRequest
 from dslc.runtime.train.start import start_from
 
@@ -45,19 +46,25 @@ class TrainResult:
 
 
 def train(
-    config: Config, session: Trainable, out_dir: Path, resume: bool = False, console: TextIO | None = None
+    config: Config,
+    session: Trainable,
+    out_dir: Path,
+    resume: bool = False,
+    console: TextIO | None = None,
+    plan: Plan | None = None,
 ) -> TrainResult:
     """Train, and publish the weights as ``out_dir/NAME.safetensors``; ``session`` holds them afterwards.
 
     ``session`` was loaded with ``seed=config.train.seed`` and has weights, usually initial ones; with ``resume`` it
-    needs none. Progress is shown on ``console`` (stdout by default). Raises NumericError R501 for a NaN or Inf,
+    needs none. Progress is shown on ``console`` (stdout by default). ``plan``: the data, if it was opened before the
+    build. Raises NumericError R501 for a NaN or Inf,
     ResourceError R402 if three checkpoints in a row or the weights cannot be written, R404 if the run is locked by
     another process, ArtifactError R307 if there is nothing to resume, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
     with Always(stop.restore), stop:
-        plan = plan_run(config, session, report.line, fitted_of_run(config) if resume else None)
+        plan = planned(config, session, plan, report.line, fitted_of_run(config) if resume else None)
         started = _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
@@ -100,9 +107,13 @@ def _prepare(
     return None if config.start.weights is None else start_from(config.start, session, notice)
 
 
-def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:
-    """Loss and metrics of the session's weights over ``data.eval``. Raises the errors of ``open_eval`` and the
-    session."""
-    report = reporter(console if console is not None else sys.stdout)
-    data = open_eval(config, session, report.line)
+def evaluate(
+    config: Config, session: Trainable, console: TextIO | None = None, data: Dataset | None = None
+) -> EvalResult:
+    """Loss and metrics of the session's weights over ``data.eval``. ``data``: if it was opened before the build.
+
+    Raises the errors of ``open_eval`` and the session."""
+    if data is None:
+        report = reporter(console if console is not None else sys.stdout)
+        data = open_eval(config, session, session.weights.notes, report.line)
     return run_evaluation(session, data, config.data.workers, eval_scalars(config, session))

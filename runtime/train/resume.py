@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dslc.base.errors import ArtifactError, DslcError, InputError
 from dslc.runtime.config.config import Config
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.rundir import choose_run
-from dslc.runtime.train.setup import Plan, Trainable
+from dslc.runtime.train.setup import Described, Plan, Trainable, plan_run
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.notes import of_metadata
 
@@ -28,6 +30,22 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
     if (there.epoch, there.batch) != divmod(there.step, plan.batches):
         return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
     return None
+
+
+def plan_before_build(
+    config: Config, model: Described, notice: Callable[[str], None], *, resume: bool, replay: bool
+) -> Plan:
+    """The plan of a run, made before its model is built. ``resume``: the run is there; ``replay``: it may be there.
+
+    Raises the errors of ``plan_run`` and ``fitted_of_run``."""
+    fitted = None
+    if resume or replay:
+        try:
+            fitted = fitted_of_run(config)
+        except ArtifactError:
+            if resume:
+                raise
+    return plan_run(config, model, notice, fitted)
 
 
 def fitted_of_run(config: Config) -> Fitted | None:

@@ -32,13 +32,33 @@ class WeightsFile(Protocol):
     def __setitem__(self, name: str, value: Any, /) -> None: ...
 
 
-class Trainable(Protocol):
-    """The methods of a Session that training uses."""
+class Sized(Protocol):
+    """A program, or one that a build will make: the value of each dim."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]: ...
+
+
+class HasPrograms(Protocol):
+    """An artifact, or one that a build will make."""
+
+    def programs(self, entry: str, /) -> Sequence[Sized]: ...
+
+
+class Described(Protocol):
+    """All that is needed to open and check data: a Session, or a model that is not built yet (``Foreseen``)."""
 
     @property
     def name(self) -> str: ...
     @property
     def interface(self) -> Interface: ...
+    @property
+    def artifact(self) -> HasPrograms: ...
+
+
+class Trainable(Described, Protocol):
+    """The methods of a Session that training uses."""
+
     @property
     def artifact(self) -> Any: ...
     @property
@@ -68,8 +88,11 @@ class Trainable(Protocol):
 class Plan:
     """A run in detail: data, lengths in steps, and the value of every scheduled scalar at every step.
 
-    A step is one update of the weights; ``batch`` is its number of rows, those of all its micro-batches."""
+    A step is one update of the weights; ``batch`` is its number of rows, those of all its micro-batches. ``interface``
+    and ``sizes``: those for which the data was opened."""
 
+    interface: Interface
+    sizes: Mapping[str, int]
     train: Dataset
     eval: Dataset | None
     batch: int
@@ -99,9 +122,9 @@ class Plan:
         return {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
 
 
-def plan_run(config: Config, session: Trainable, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
-    """Check the configuration against the session's interface and open the data. ``fitted``: what an earlier part of
-    the run fitted, None at its start.
+def plan_run(config: Config, session: Described, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
+    """Check the configuration against the interface of a session, or of a model before its build, and open the data.
+    ``fitted``: what an earlier part of the run fitted, None at its start.
 
     Raises BuildError E0605 (the model has no train section), DataError R101 to R104 and R106.
     """
@@ -121,6 +144,8 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None], 
         raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
     base_lr = next(x for x in (config.train.base_lr, config.train.lr.base, section.lr) if x is not None)
     return Plan(
+        interface=interface,
+        sizes=sizes,
         train=train,
         eval=evaluation,
         batch=batch,
@@ -136,6 +161,18 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None], 
     )
 
 
+def planned(
+    config: Config,
+    session: Trainable,
+    plan: Plan | None,
+    notice: Callable[[str], None],
+    fitted: Fitted | None = None,
+) -> Plan:
+    """The plan that was made before the build, if it is one for this session; else a new one, as by ``plan_run``."""
+    fits = plan is not None and (plan.interface, plan.sizes) == (session.interface, _sizes(session, "train_step"))
+    return plan if plan is not None and fits else plan_run(config, session, notice, fitted)
+
+
 def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> DataError:
     parts, smaller = section.accumulate, rows // section.accumulate
     of = f", {parts} micro-batches of {batch // parts}" if parts > 1 else ""
@@ -145,7 +182,7 @@ def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> Dat
 
 def _datasets(
     config: Config,
-    session: Trainable,
+    session: Described,
     sizes: Mapping[str, int],
     notice: Callable[[str], None],
     fitted: Fitted | None = None,
@@ -161,11 +198,11 @@ def _datasets(
     return whole.parted(config.data.split)
 
 
-def open_eval(config: Config, session: Trainable, notice: Callable[[str], None]) -> Dataset:
-    """The evaluation data, encoded as the session's weights say. Raises DataError R101 to R103, R104 (none is
+def open_eval(config: Config, session: Described, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
+    """The evaluation data, encoded as the ``notes`` of the weights say. Raises DataError R101 to R103, R104 (none is
     configured, or other columns than the weights') and R106."""
     _train_section(session.interface)
-    fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
+    fitted = Fitted.of_notes(notes, "the weights") or Fitted()
     require_same(config.data.columns, fitted, "the weights")
     if config.data.split is not None:
         found = _datasets(config, session, _sizes(session, "eval_step"), notice, fitted)[1]
@@ -174,7 +211,7 @@ def open_eval(config: Config, session: Trainable, notice: Callable[[str], None])
     return _eval(config, session, notice, fitted)
 
 
-def _eval(config: Config, session: Trainable, notice: Callable[[str], None], fitted: Fitted) -> Dataset:
+def _eval(config: Config, session: Described, notice: Callable[[str], None], fitted: Fitted) -> Dataset:
     sizes = _sizes(session, "eval_step")
     if not config.data.eval:
         help = "add `INPUT: FILE.npz:KEY` lines to it, or set `data.split: 0.1`"
@@ -186,7 +223,7 @@ def _open(
     sources: Mapping[str, Source],
     section: str,
     config: Config,
-    session: Trainable,
+    session: Described,
     sizes: Mapping[str, int],
     notice: Callable[[str], None],
     *,
@@ -228,7 +265,7 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
         return session.evaluate_rows(data.rows, read, **scalars)
 
 
-def eval_scalars(config: Config, session: Trainable) -> dict[str, Any]:
+def eval_scalars(config: Config, session: Described) -> dict[str, Any]:
     """Float arguments in evaluation: their base values, so that the losses of different epochs are comparable."""
     return _scalar_schedules(config, _train_section(session.interface))
 
@@ -265,7 +302,7 @@ def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple
     raise DataError("R104", cause, place=place, help=help)
 
 
-def _sizes(session: Trainable, entry: str) -> dict[str, int]:
+def _sizes(session: Described, entry: str) -> dict[str, int]:
     """The dims of an entry's programs; sizes of one entry differ only in the batch dim."""
     programs = session.artifact.programs(entry)
     if not programs:

@@ -11,24 +11,29 @@ from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
 from dslc.cli.origins import placed
-from dslc.cli.output import emit, report_error, settings, size_text, tell_warnings
+from dslc.cli.output import emit, note, report_error, settings, size_text, tell_warnings
 from dslc.cli.settings import default_config
 from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+    from dslc.runtime.config.config import Config
+    from dslc.runtime.train.setup import Plan
 
 
 @click.command(cls=Command)
 @click.argument("models", metavar="[FILE[:MODEL]]...", nargs=-1)
 @define_option
-def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
+@click.option("--data", "with_data", is_flag=True, help="Open and check the data of ./dslc.yaml, too, as `train` does.")
+def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool) -> int:
     """Check models: names, types, shapes, train sections.
 
     Checks all models of each FILE, or the named one. Without FILE, checks the model of ./dslc.yaml with its arguments.
     """
     from dslc.compiler.check.model import check_all
 
+    if models and with_data:
+        raise click.UsageError("--data checks the data of ./dslc.yaml, so it takes no FILE")
     given = pairs(defines, "-D")
     config = None
     if not models:
@@ -36,6 +41,7 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
         name = f":{config.model_name}" if config.model_name else ""
         models = (f"{config.model}{name}",)
         given = {key: as_argument(value) for key, value in config.args.items()}
+    plan: Plan | None = None
     errors: list[DslcError] = []
     found: list[Checked] = []
     for text in models:
@@ -43,6 +49,8 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
             with placed(config):
                 checked = check_all(text, given)
             found += checked
+            if config is not None and with_data:
+                plan = _plan(config, checked[0])
         except DslcError as error:
             errors.append(error)
     if errors and not settings().json:
@@ -53,8 +61,26 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     data: dict[str, Any] = {"models": [_data(checked) for checked in found]}
     if errors:
         data |= {"errors": [item for wrong in errors for item in wrong.as_json()], "exit_code": code}
-    emit(data, "\n".join(_line(checked) for checked in found))
+    lines = [_line(checked) for checked in found]
+    if plan is not None:
+        data["data"] = _rows(plan)
+        lines.append(f"  data: {' and '.join(f'{n} rows to {use}' for use, n in _rows(plan).items() if n is not None)}")
+    emit(data, "\n".join(lines))
     return code
+
+
+def _plan(config: Config, checked: Checked) -> Plan:
+    """The run that `dslc train` would begin. Raises DataError for data that does not fit."""
+    from dslc.cli.compile import foreseen
+    from dslc.runtime.train.files import require_data
+    from dslc.runtime.train.setup import plan_run
+
+    require_data(config, training=True)
+    return plan_run(config, foreseen(config, checked), lambda text: note(one_line(text)))
+
+
+def _rows(plan: Plan) -> dict[str, int | None]:
+    return {"train": plan.train.rows, "evaluate": None if plan.eval is None else plan.eval.rows}
 
 
 def _elements(checked: Checked) -> int:

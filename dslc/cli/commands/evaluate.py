@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import session_of
@@ -23,15 +24,29 @@ from dslc.cli.settings import eval_options, read_config
 @trust_option
 def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None:
     """Compute loss and metrics over the evaluation data."""
-    from dslc.cli.compile import artifact_of
+    from dslc.cli.compile import artifact_of, check_config, foreseen, project_root
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import evaluate
-    from dslc.runtime.train.progress import numbers
+    from dslc.runtime.train.progress import numbers, reporter
+    from dslc.runtime.train.setup import open_eval
+    from dslc.runtime.weights.notes import of_metadata
+    from dslc.runtime.weights.safetensors_file import read_metadata
 
     config = read_config(**flags)
     require_data(config, training=False)
     require_weights(None if weights is None else Path(weights))
-    with session_of(artifact_of(config, trust=trust), device=device, weights=weights, use="eval") as session:
-        found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
+    console = sys.stderr if settings().json else sys.stdout
+    checked = check_config(config) if has_compiler() else None
+    data = None
+    if checked is not None:  # bad data is refused before the build
+        model = foreseen(config, checked)
+        folder = project_root(config) / "build" / model.name
+        file = folder / f"{model.name}.safetensors" if weights is None else Path(weights)
+        notes = of_metadata(read_metadata(file), str(file)) if file.exists() else {}
+        if notes or not config.data.columns:  # without the weights it is unknown what was fitted
+            data = open_eval(config, model, notes, reporter(console).line)
+    artifact = artifact_of(config, trust=trust, checked=checked)
+    with session_of(artifact, device=device, weights=weights, use="eval") as session:
+        found = evaluate(config, session, console, data)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
     emit({"rows": found.rows, "values": values}, one_line(f"{numbers(values)}  ({found.rows} rows)"))

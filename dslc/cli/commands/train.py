@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, NumericError
+from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import session_of
@@ -69,11 +70,13 @@ def command(
     published as build/NAME/NAME.safetensors; those of the previous run become NAME.previous.safetensors. For --weights
     of another model, --map renames tensors, and --replace names those of a new head.
     """
-    from dslc.cli.compile import artifact_of
+    from dslc.cli.compile import artifact_of, check_config, foreseen
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import train
+    from dslc.runtime.train.progress import reporter
+    from dslc.runtime.train.resume import plan_before_build
 
     if weights is not None and resume:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
@@ -84,16 +87,21 @@ def command(
     )
     require_data(config, training=True)
     require_weights(None if resume else config.start.weights)
-    artifact = artifact_of(config, trust=trust)
+    # With --json, stdout holds only the result.
+    console = sys.stderr if settings().json else sys.stdout
+    checked = check_config(config) if has_compiler() else None
+    plan = None
+    if checked is not None:  # bad data is refused before the build
+        model = foreseen(config, checked)
+        plan = plan_before_build(config, model, reporter(console).line, resume=resume, replay=find_nan)
+    artifact = artifact_of(config, trust=trust, checked=checked)
     assert artifact.path is not None
     with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
-        # With --json, stdout holds only the result.
-        console = sys.stderr if settings().json else sys.stdout
         if overfit:
-            return _report_overfit(overfit_one_batch(config, session, steps or 200, console))
+            return _report_overfit(overfit_one_batch(config, session, steps or 200, console, plan))
         if find_nan:
-            return _report_nonfinite(diagnose.find_nan(config, session, console))
-        result = train(config, session, artifact.path.parent, resume=resume, console=console)
+            return _report_nonfinite(diagnose.find_nan(config, session, console, plan))
+        result = train(config, session, artifact.path.parent, resume=resume, console=console, plan=plan)
     emit(_data(result), one_line(_text(result)))
     return result.exit_code
 

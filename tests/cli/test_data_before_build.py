@@ -1,0 +1,130 @@
+"""Bad data is refused before anything is compiled, by every command that reads it, with the error that a run gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+MODEL = """nn 1
+dim B in 1..64 = 4
+model Net(x: [B, 3]) -> [B, 2] { return x |> linear(2) }
+train Net(y: i32[B]) { loss = cross_entropy(output, y); optimizer = sgd(lr=0.1) }
+"""
+CONFIG = """model: net.nn
+data:
+  train: {x: "t.csv:a..c", y: "t.csv:y"}
+  eval: {x: "t.csv:a..c", y: "t.csv:y"}
+train: {epochs: 1}
+"""
+GOOD = "a,b,c,y\n" + "1,2,3,0\n4,5,6,1\n" * 4
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.nn").write_text(MODEL)
+    (tmp_path / "dslc.yaml").write_text(CONFIG)
+    (tmp_path / "t.csv").write_text(GOOD)
+    return tmp_path
+
+
+@pytest.fixture
+def no_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(*args: object, **more: object) -> NoReturn:
+        raise AssertionError("a build began before the data was checked")
+
+    monkeypatch.setattr("dslc.cli.compile.publish", compiled)
+
+
+BAD = [
+    (GOOD.replace("4,5,6,1", "4,5,6,2", 1), "R103", "record 1: the value 2 is out of range"),
+    (GOOD.replace("4,5,6,1", "4,5,6,x", 1), "R101", "'x' is not an integer"),
+    (GOOD.replace("4,5,6,1", "4,five,6,1", 1), "R101", "'five' is not a number"),
+    (GOOD.replace("4,5,6,1", "4,nan,6,1", 1), "R103", "record 1: the value nan is not finite"),
+    (GOOD.replace("a,b,c,y", "a,b,d,y", 1), "R102", "there is no column `c`"),
+    (GOOD.replace("a,b,c,y", "a,b,q,c,y", 1), "R102", "4 columns"),
+    ("a,b,c,y\n", "R106", "there are no rows"),
+    ("", "R10", ""),
+]
+COMMANDS = [("train",), ("train", "--overfit-one-batch"), ("train", "--find-nan"), ("eval",), ("check", "--data")]
+
+
+@pytest.mark.parametrize(("text", "code", "says"), BAD)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.usefixtures("no_build")
+def test_bad_data_is_refused_before_the_build(
+    command: tuple[str, ...], text: str, code: str, says: str, project: Path, dslc: Callable
+) -> None:
+    (project / "t.csv").write_text(text)
+    ran = dslc(*command)
+    assert ran.code == 3 and f"error[{code}" in ran.err and says in ran.err, ran.err
+    assert not (project / "build").exists() and not (project / "runs").exists()
+
+
+@pytest.mark.usefixtures("no_build")
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("a..c", "a..b", "R102"),  # too few columns
+        ("epochs: 1", "epochs: 1, stop: {metric: acuracy, patience: 2}", "R104"),
+        ("t.csv:y", "missing.csv:y", "R101"),
+        ("model: net.nn", "model: net.nn\nbuild: {sizes: {train: {B: 16}}}", "R106"),
+        ("{x:", "{z:", "R102"),
+    ],
+)
+def test_a_bad_configuration_is_refused_before_the_build(
+    old: str, new: str, says: str, project: Path, dslc: Callable
+) -> None:
+    (project / "dslc.yaml").write_text(CONFIG.replace(old, new))
+    for command in (("train",), ("check", "--data")):
+        ran = dslc(*command)
+        assert ran.code == 3 and f"error[{says}]" in ran.err, ran.err
+    assert not (project / "build").exists()
+
+
+def test_good_data_is_opened_once(project: Path, dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dslc.runtime.train import setup
+
+    opened: list[str] = []
+    real = setup.open_dataset
+    monkeypatch.setattr(setup, "open_dataset", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
+    assert dslc("train", "--json").json["steps"] == 2
+    assert opened == ["data.train", "data.eval"]
+    opened.clear()
+    assert dslc("eval", "--json").json["rows"] == 8
+    assert opened == ["data.eval"]
+    ran = dslc("check", "--data", "--json")
+    assert ran.code == 0 and ran.json["data"] == {"train": 8, "evaluate": 8}
+    assert "8 rows to train" in dslc("check", "--data").out
+    assert dslc("check", "--data", "net.nn").code == 2
+
+
+def test_what_is_foreseen_is_what_a_build_promises(project: Path) -> None:
+    from dslc.cli.compile import check_config, foreseen, options_of
+    from dslc.compiler.pipeline import build
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.artifact.interface import Interface
+    from dslc.runtime.config.config import load_config
+
+    for flags in ({}, {"build.precision": "f64"}, {"build.sizes": {"train": {"B": 8}, "predict": {"B": [1, 3]}}}):
+        config = load_config(project / "dslc.yaml", {"build.providers": "reference", **flags})
+        said = foreseen(config, check_config(config))
+        built = build(check_config(config), options_of(config.build)).artifact
+        made = Artifact.of_bytes(built, place="net.dslc", path=project / "net.dslc")
+        assert said.interface == Interface.of_header(made.header["interface"]) and said.name == made.header["name"]
+        for entry in ("train_step", "eval_step", "predict"):
+            promised = [dict(program.sizes) for program in said.programs(entry)]
+            assert promised == [dict(program.sizes) for program in made.programs(entry)]
+
+
+def test_the_rows_are_those_of_the_file(project: Path, dslc: Callable) -> None:
+    """The control: other rows give another loss, so the run reads the plan that was made before the build."""
+    first = dslc("train", "--json").json["metrics"]
+    rows = np.loadtxt(project / "t.csv", delimiter=",", skiprows=1)
+    rows[:, 0] += 1
+    (project / "t.csv").write_text("a,b,c,y\n" + "".join(f"{a},{b},{c},{y:.0f}\n" for a, b, c, y in rows))
+    assert dslc("train", "--json").json["metrics"] != first
