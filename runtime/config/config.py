@@ -41,6 +41,7 @@ class DataConfig:
     eval: Mapping[str, Source]
     split: float | None
     columns: Mapping[str, tuple[str, Mapping[str, Any]]]
+    tokenizer: Path | None
     augment: Mapping[str, Augmentation]
     images: PictureOptions
     workers: int
@@ -154,6 +155,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         eval=_sources(values, "data.eval", root),
         split=values.one("data.split"),
         columns=values.one("data.columns"),
+        tokenizer=_file(values, "data.tokenizer", root),
         augment={key: read for key, read, _ in values.many("data.augment")},
         images=values.one("data.images"),
         workers=values.one("data.workers"),
@@ -198,9 +200,8 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         values.one("save.tensorboard"),
         inside,
     )
-    weights = values.one("start.weights")
     start = StartConfig(
-        None if weights is None else values.path(weights, "start.weights", root),
+        _file(values, "start.weights", root),
         joined(values.one("start.map"), lambda name: values.path(name, "start.map", root)),
         tuple(values.one("start.replace")),
         values.one("start.partial"),
@@ -234,6 +235,11 @@ def _model(values: Values, root: Path, file: Path | None) -> tuple[Path, str | N
         assert value is not None
         refuse(value[0], f"`{text[:60]}` is not a model", "write `FILE.nn` or `FILE.nn:Model`")
     return values.path(found[1], "model", root), found[2]
+
+
+def _file(values: Values, name: str, root: Path) -> Path | None:
+    text = values.one(name)
+    return None if text is None else values.path(text, name, root)
 
 
 def _sources(values: Values, name: str, root: Path) -> dict[str, Source]:

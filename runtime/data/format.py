@@ -18,6 +18,7 @@ from dslc.runtime.data.rows import ArrayRows, Rows
 from dslc.runtime.data.source import Source
 
 if TYPE_CHECKING:
+    from dslc.runtime.data.tools import Tools
     from dslc.runtime.data.wanted import Wanted
 
 
@@ -44,6 +45,10 @@ class Format(ABC):
         """Raises ValueError with the reason if data cannot have this key, "" if the user gave none."""
         if not key:
             raise ValueError("the name of the array inside the file is missing")
+
+    def prepared(self, source: Source, tools: Tools) -> Source:
+        """The source to read instead: a file that is made from the data once, before any row is read. Else itself."""
+        return source
 
     def decodes(self, source: Source) -> bool:
         """True if every row is a file of its own, whose decoder runs in a worker process because it may crash."""

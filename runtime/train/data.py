@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,9 @@ from dslc.runtime.data.pictures import AS_STORED, NOTE, PictureOptions, decoder
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.data.tables.table import Table
+from dslc.runtime.data.tools import Tools
 from dslc.runtime.data.wanted import Wanted
+from dslc.runtime.data.windows import aligned
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.fitted_data import Described, fit_inputs, need
@@ -223,6 +226,7 @@ def open_dataset(
     described: Described | None = None,
     fitted: Fitted | None = None,
     split: float | None = None,
+    tokenizer: Path | None = None,
 ) -> Dataset:
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
@@ -231,6 +235,7 @@ def open_dataset(
     whose mask it is) determine how rows are augmented, ``images`` how pictures are decoded.
     ``fitted`` is what an earlier training fitted; None: fit the columns that are ``described`` to the rows, without
     those that ``split`` holds back.
+    ``tokenizer``: the file of a tokenizer, for text.
     Raises DataError R101 to R104 and R106, naming file, record, value.
     """
     tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
@@ -241,6 +246,8 @@ def open_dataset(
                 close = nearest(name, wanted)
                 help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
                 raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
+    tools = Tools(tokenizer, notice)
+    opening: dict[str, Wanted] = {}
     wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
     for name, tensor in wanted.items():
@@ -262,9 +269,10 @@ def open_dataset(
         if not training:
             steps = tuple(step for step in steps if step.always)
         pictures = replace(images, mask=mask)
-        found = tuple(files(sources[name], notice, field))
-        want = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
-        if rows:
+        found = tuple(format_of(each).prepared(each, tools) for each in files(sources[name], notice, field))
+        opening[name] = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
+    for name, want in aligned(opening).items():
+        if interface.rows_of(want.tensor):
             wants[name] = want
         else:
             whole[name] = read_whole(want, notice)

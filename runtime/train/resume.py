@@ -10,7 +10,7 @@ from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.rundir import choose_run
-from dslc.runtime.train.setup import Described, Plan, Trainable, plan_run
+from dslc.runtime.train.setup import Declared, Plan, Trainable, plan_run
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.notes import of_metadata
 
@@ -33,7 +33,7 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
 
 
 def plan_before_build(
-    config: Config, model: Described, notice: Callable[[str], None], *, resume: bool, replay: bool
+    config: Config, model: Declared, notice: Callable[[str], None], *, resume: bool, replay: bool
 ) -> Plan:
     """The plan of a run, made before its model is built. ``resume``: the run is there; ``replay``: it may be there.
 

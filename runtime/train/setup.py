@@ -45,7 +45,7 @@ class HasPrograms(Protocol):
     def programs(self, entry: str, /) -> Sequence[Sized]: ...
 
 
-class Described(Protocol):
+class Declared(Protocol):
     """All that is needed to open and check data: a Session, or a model that is not built yet (``Foreseen``)."""
 
     @property
@@ -56,7 +56,7 @@ class Described(Protocol):
     def artifact(self) -> HasPrograms: ...
 
 
-class Trainable(Described, Protocol):
+class Trainable(Declared, Protocol):
     """The methods of a Session that training uses."""
 
     @property
@@ -122,7 +122,7 @@ class Plan:
         return {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
 
 
-def plan_run(config: Config, session: Described, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
+def plan_run(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
     """Check the configuration against the interface of a session, or of a model before its build, and open the data.
     ``fitted``: what an earlier part of the run fitted, None at its start.
 
@@ -182,7 +182,7 @@ def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> Dat
 
 def _datasets(
     config: Config,
-    session: Described,
+    session: Declared,
     sizes: Mapping[str, int],
     notice: Callable[[str], None],
     fitted: Fitted | None = None,
@@ -198,7 +198,7 @@ def _datasets(
     return whole.parted(config.data.split)
 
 
-def open_eval(config: Config, session: Described, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
+def open_eval(config: Config, session: Declared, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
     """The evaluation data, encoded as the ``notes`` of the weights say. Raises DataError R101 to R103, R104 (none is
     configured, or other columns than the weights') and R106."""
     _train_section(session.interface)
@@ -211,7 +211,7 @@ def open_eval(config: Config, session: Described, notes: Mapping[str, str], noti
     return _eval(config, session, notice, fitted)
 
 
-def _eval(config: Config, session: Described, notice: Callable[[str], None], fitted: Fitted) -> Dataset:
+def _eval(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted) -> Dataset:
     sizes = _sizes(session, "eval_step")
     if not config.data.eval:
         help = "add `INPUT: FILE.npz:KEY` lines to it, or set `data.split: 0.1`"
@@ -223,7 +223,7 @@ def _open(
     sources: Mapping[str, Source],
     section: str,
     config: Config,
-    session: Described,
+    session: Declared,
     sizes: Mapping[str, int],
     notice: Callable[[str], None],
     *,
@@ -244,6 +244,7 @@ def _open(
         fitted=fitted,
         split=config.data.split,
         images=config.data.images,
+        tokenizer=config.data.tokenizer,
         tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
     )
 
@@ -265,7 +266,7 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
         return session.evaluate_rows(data.rows, read, **scalars)
 
 
-def eval_scalars(config: Config, session: Described) -> dict[str, Any]:
+def eval_scalars(config: Config, session: Declared) -> dict[str, Any]:
     """Float arguments in evaluation: their base values, so that the losses of different epochs are comparable."""
     return _scalar_schedules(config, _train_section(session.interface))
 
@@ -302,7 +303,7 @@ def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple
     raise DataError("R104", cause, place=place, help=help)
 
 
-def _sizes(session: Described, entry: str) -> dict[str, int]:
+def _sizes(session: Declared, entry: str) -> dict[str, int]:
     """The dims of an entry's programs; sizes of one entry differ only in the batch dim."""
     programs = session.artifact.programs(entry)
     if not programs:

@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("action", metavar="[show|list|clear]", type=click.Choice(["show", "list", "clear"]), default="show")
 def command(action: str) -> None:
-    """Show or clear the cache of compiled kernels and builds.
+    """Show or clear the cache of compiled kernels and builds, and of what is made from data, such as tokens.
 
     `list` prints every entry, the first one to be evicted at the top; `clear` removes all entries, which is always
     safe. The folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds
     without a cache. DSLC_CACHE_MIB limits its size.
     """
     from dslc.base.cache import Cache
+    from dslc.runtime.data.store import Store
 
     cache = Cache.open()
+    store = Store.open(cache)
     try:
         if action == "clear":
-            count, size = cache.clear()
+            freed = cache.clear(), store.clear()
+            count, size = (sum(each) for each in zip(*freed))
             emit({"folder": _folder(cache), "removed": count, "bytes": size}, f"removed {count} ({size_text(size)})")
             return
         entries = cache.entries()
+        made = store.entries()
     except OSError as error:
         raise ResourceError(
             "R402",
@@ -45,7 +49,12 @@ def command(action: str) -> None:
     total = sum(entry.bytes for entry in entries)
     folder = one_line(_folder(cache) or "no cache")
     last = f"{folder}: {len(entries)} entries, {size_text(total)} of {size_text(cache.limit)}"
-    emit(_data(cache, entries, action), (table(head, rows, (1, 2)) + "\n" if rows else "") + last)
+    data = _data(cache, entries, action)
+    if made:
+        size = sum(each.bytes for each in made)
+        data["data"] = {"files": len(made), "bytes": size}
+        last += f"; made from data: {len(made)} files, {size_text(size)}"
+    emit(data, (table(head, rows, (1, 2)) + "\n" if rows else "") + last)
 
 
 def _folder(cache: Cache) -> str | None:

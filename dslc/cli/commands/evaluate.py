@@ -43,7 +43,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
         folder = project_root(config) / "build" / model.name
         file = folder / f"{model.name}.safetensors" if weights is None else Path(weights)
         notes = of_metadata(read_metadata(file), str(file)) if file.exists() else {}
-        if notes or not config.data.columns:  # without the weights it is unknown what was fitted
+        if file.exists() or not config.data.columns:  # without the weights it is unknown what was fitted
             data = open_eval(config, model, notes, reporter(console).line)
     artifact = artifact_of(config, trust=trust, checked=checked)
     with session_of(artifact, device=device, weights=weights, use="eval") as session:

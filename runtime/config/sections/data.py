@@ -51,6 +51,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("data.eval", data_source, {}, "the same for evaluation", text=True, open=True),
     Field("data.split", fraction, None, "fraction of the training rows reserved for evaluation, instead of data.eval"),
     Field("data.columns", described, {}, "what columns of tables become: gaps, scaling, categories, dates"),
+    Field("data.tokenizer", text, None, "tokenizer of texts: a file of Hugging Face's tokenizers", text=True),
     Field("data.augment", augmentation, {}, "augmentation steps of an input, or the image whose mask it is", open=True),
     Field(
         "data.images",

@@ -43,6 +43,7 @@ def opened() -> Callable[..., Dataset]:
         columns: str = "",
         fitted: Fitted | None = None,
         split: float | None = None,
+        tokenizer: Path | None = None,
         **inputs: tuple[Any, ...],
     ) -> Dataset:
         tensors = tuple(Tensor(name, dtype, shape, *limits) for name, (_, dtype, shape, *limits) in inputs.items())
@@ -62,6 +63,7 @@ def opened() -> Callable[..., Dataset]:
             described=described(columns),
             fitted=fitted,
             split=split,
+            tokenizer=tokenizer,
         )
 
     return open_
