@@ -36,6 +36,8 @@ def encoded(source: Source, tokenizer: Tokenizer, notice: Callable[[str], None])
     store = Store.open()
     with open_file(source.path) as file:
         size = os.fstat(file.fileno()).st_size
+        next(pieces(file, source), None)  # refuses at once what is no text, however large it is
+        file.seek(0)
         fields = (_digest(file), tokenizer.digest, tokenizer.version, str(_PIECE))
         name = f"tokens-{key_of('tokens', fields).hex()}.bin"
         found = store.find(name)
@@ -84,13 +86,20 @@ def pieces(file: IO[bytes], source: Source) -> Iterator[str]:
             return
         end = _cut(rest) if part else len(rest)
         piece, rest = rest[:end], rest[end:]
-        try:
-            yield piece.decode("utf-8")
-        except UnicodeDecodeError as error:
-            cause = f"byte {start + error.start} is not UTF-8: {error.reason}"
-            help = "convert the file: iconv -f ENCODING -t UTF-8"
-            raise DataError("R101", cause, place=f"{source.path} ({source.name})", help=help) from error
+        yield _decoded(piece, start, source)
         start += end
+
+
+def _decoded(piece: bytes, start: int, source: Source) -> str:
+    at = piece.find(b"\0")
+    try:
+        if at >= 0:
+            raise UnicodeDecodeError("utf-8", piece, at, at + 1, "a NUL is no character of a text")
+        return piece.decode("utf-8")
+    except UnicodeDecodeError as error:
+        cause = f"byte {start + error.start} is not UTF-8: {error.reason}"
+        help = "convert the file: iconv -f ENCODING -t UTF-8"
+        raise DataError("R101", cause, place=f"{source.path} ({source.name})", help=help) from error
 
 
 def _cut(piece: bytes) -> int:

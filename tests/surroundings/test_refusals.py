@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 import pytest
 from hostile import hostile_files as hostile
+from hostile.hostile_tars import tars
+from hostile.hostile_texts import GOOD_TOKENIZER, texts, tokenizers
 from hostile.invocations import ran
 from places import ROOT
 
@@ -32,7 +34,7 @@ dim B in 1..8 = 2
 model Net(x: [B, 2]) -> [B, 3] { return x |> linear(3) as fc }
 train Net(y: i32[B]) { loss = cross_entropy(output, y); optimizer = sgd(lr=0.1) }
 """
-_CONFIG: Final = "model: net.nn\nbuild: {providers: reference}\ndata: {train: {x: '%s', y: good.npz:y}}\n"
+_CONFIG: Final = "model: net.nn\nbuild: {providers: reference}\ndata:\n  train: {x: '%s', y: good.npz:y}\n"
 #: On the CPU: a GPU's driver takes time and memory of its own.
 _PREDICT: Final = ("predict", "-o", "out.npy", "--device", "cpu")
 #: By the kind of file: its name, and the commands that read it.
@@ -49,6 +51,9 @@ READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "tables": ("h.csv", (("train",),)),
     "tokens": ("h.bin", (("train",),)),
     "images": ("h-idx2-ubyte.gz", (("train",),)),
+    "shards": ("h.tar", (("train",), ("check", "--data"))),
+    "texts": ("h.txt", (("train",), ("check", "--data"))),
+    "tokenizers": ("h.json", (("train",), ("check", "--data"))),
     "artifacts": (
         "h.dslc",
         (("info", "h.dslc"), ("verify", "h.dslc"), (*_PREDICT, "good.npz:x", "--artifact", "h.dslc")),
@@ -57,10 +62,19 @@ READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "sources": ("h.nn", (("check", "h.nn"), ("fmt", "h.nn"), ("show", "h.nn"))),
     "measurements": ("h.json", (("bench", "net.dslc", "--device", "cpu", "--seconds", "0.1", "--against", "h.json"),)),
 }
-_INSIDE: Final = {"arrays": "h.npz:x", "tables": "h.csv:a,b", "tokens": "h.bin:u16", "images": "h-idx2-ubyte.gz"}
+_INSIDE: Final = {
+    "arrays": "h.npz:x",
+    "tables": "h.csv:a,b",
+    "tokens": "h.bin:u16",
+    "images": "h-idx2-ubyte.gz",
+    "shards": "h.tar:npy",
+    "texts": "h.txt:tokens",
+    "tokenizers": "c.txt:tokens",
+}
 _KINDS: Final[dict[str, Callable[[], dict[str, Callable[[Path], None]]]]] = {
     "weights": hostile.weights, "arrays": hostile.arrays, "tables": hostile.tables, "tokens": hostile.tokens,
-    "images": hostile.images, "configurations": hostile.configurations, "sources": hostile.sources,
+    "images": hostile.images, "shards": tars, "texts": texts, "tokenizers": tokenizers,
+    "configurations": hostile.configurations, "sources": hostile.sources,
     "measurements": hostile.measurements,
 }  # fmt: skip
 #: Files that a reader takes: no configuration is as good as any. `info` looks at no plan of a CPU.
@@ -77,6 +91,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "net.nn").write_text(_SOURCE)
     (folder / "net.dslc").write_bytes(build(check_file(folder / "net.nn"), Options(provider="reference")).artifact)
     np.savez(folder / "good.npz", x=np.zeros((4, 2), np.float32), y=np.zeros(4, np.int32))
+    (folder / "c.txt").write_text("a b " * 99)
+    (folder / "good.json").write_text(GOOD_TOKENIZER)
     return folder
 
 
@@ -97,6 +113,9 @@ def test_a_refusal_is_quick_small_and_said(
         folder = tmp_path / str(refused)
         shutil.copytree(base, folder)
         (folder / "dslc.yaml").write_text(_CONFIG % _INSIDE.get(kind, "good.npz:x"))
+        if kind in ("texts", "tokenizers"):
+            with (folder / "dslc.yaml").open("a") as file:
+                file.write(f"  tokenizer: {'h' if kind == 'tokenizers' else 'good'}.json\n")
         if kind == "configurations":
             (folder / "dslc.yaml").unlink()
         make(folder / name)

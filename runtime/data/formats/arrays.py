@@ -8,6 +8,7 @@ An ``.npy`` is mapped read-only (do not rewrite it in place during a run); an ``
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import re
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from math import prod
-from typing import IO, Any, Final, NoReturn, cast
+from typing import IO, Any, Final, Literal, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,15 @@ def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
         ) as error:
             # raised by zipfile and numpy for damaged or encrypted files
             _damaged(source, reason(error))
+
+
+def array_of_bytes(data: bytes, source: Source, accept: Accept) -> NDArray[Any]:
+    """The array of an ``.npy`` file in memory, as ``read_array`` gives it."""
+    file = io.BytesIO(data)
+    header = _header(file, len(data), source)
+    accept(header.shape)
+    order: Literal["F", "C"] = "F" if header.fortran else "C"
+    return np.ndarray(header.shape, header.dtype, data, header.length, order=order)
 
 
 class _Bounded:

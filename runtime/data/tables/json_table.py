@@ -36,7 +36,7 @@ class JsonTable:
         names: dict[str, None] = {}
         for row in range(min(self.count, _SAMPLED)):
             try:
-                names.update(dict.fromkeys(_record(self._lines.line(row), first=row == 0)))
+                names.update(dict.fromkeys(record_of(self._lines.line(row), first=row == 0)))
             except ValueError as error:
                 if row == 0:
                     refuse_table(source, f"line 1: {error}")
@@ -54,7 +54,7 @@ class JsonTable:
         for at, row in enumerate(rows.tolist()):
             record: dict[str, Any] = {}
             try:
-                record = _record(self._lines.line(row), first=row == 0)
+                record = record_of(self._lines.line(row), first=row == 0)
             except ValueError as error:
                 errors[at] = str(error)
             for found, name in zip(values, names):
@@ -65,7 +65,7 @@ class JsonTable:
         return [raw_objects(found) for found in values], errors
 
 
-def _record(line: bytes, *, first: bool) -> dict[str, Any]:
+def record_of(line: bytes, *, first: bool) -> dict[str, Any]:
     """The object of a line. ValueError with the reason for anything else."""
     rule = too_large(line, values=_MOST_VALUES, depth=_DEPTH)
     if rule is not None:

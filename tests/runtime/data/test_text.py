@@ -122,7 +122,7 @@ def test_a_text_that_is_not_utf8(
     (tmp_path / "c.txt").write_bytes(data)
     error = refused(lambda: opened(tokenizer=tokenizer, x=(f"{tmp_path}/c.txt:tokens", "i32", ("B", 4))))
     assert error.code == "R101" and says in error.message
-    assert not [name for name in os.listdir(cache) if name.endswith(".bin")]
+    assert not list(cache.glob("*.bin"))
 
 
 def test_rows_of_texts(tokenizer: Path) -> None:

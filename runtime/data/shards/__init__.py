@@ -1,0 +1,1 @@
+"""Shards: tar files whose members with one base name are one sample, as WebDataset writes them."""
