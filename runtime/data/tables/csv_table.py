@@ -75,15 +75,31 @@ class CsvTable:
         return self._lines.place(row)
 
     def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
-        width, errors = len(self.names), dict[int, str]()
-        blank = [None] * width
-        records: list[list[Any]] = []
-        for at, row in enumerate(rows.tolist()):
-            try:
-                record: list[Any] = fields(self._lines.line(row).decode("utf-8"), self._delimiter)
-                if len(record) != width:
-                    errors[at] = f"it has {len(record)} fields, not {width}"
-            except (UnicodeDecodeError, csv.Error) as error:
-                errors[at] = said(error)
-            records.append(blank if at in errors else record)
+        lines = [self._lines.line(row) for row in rows.tolist()]
+        records, errors = self._sound(lines), dict[int, str]()
+        if records is None:
+            records = [self._record(at, line, errors) for at, line in enumerate(lines)]
         return [raw_objects([record[column] for record in records]) for column in columns], errors
+
+    def _sound(self, lines: Sequence[bytes]) -> Sequence[Sequence[Any]] | None:
+        """The fields of lines that all are records, parsed together, which is faster; else None."""
+        try:
+            texts = [line.decode("utf-8") for line in lines]
+            found = list(csv.reader(texts, strict=True, delimiter=self._delimiter))
+        except (UnicodeDecodeError, csv.Error):
+            return None
+        # A quote that stays open takes in the next line, so that there are fewer records.
+        width = len(self.names)
+        return found if len(found) == len(lines) and all(len(record) == width for record in found) else None
+
+    def _record(self, at: int, line: bytes, errors: dict[int, str]) -> Sequence[Any]:
+        """The fields of a line; gaps if it is no record, with the reason in ``errors``."""
+        width = len(self.names)
+        try:
+            record = fields(line.decode("utf-8"), self._delimiter)
+            if len(record) == width:
+                return record
+            errors[at] = f"it has {len(record)} fields, not {width}"
+        except (UnicodeDecodeError, csv.Error) as error:
+            errors[at] = said(error)
+        return [None] * width

@@ -20,6 +20,7 @@ from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 _SAMPLED: Final = 100  # lines that name the columns: a line may lack one
 _MOST_VALUES: Final = 2 * MOST_COLUMNS  # of a line, counted as in json_size
 _DEPTH: Final = 8
+_SHORT: Final = 4096  # bytes
 
 
 class JsonTable:
@@ -67,7 +68,8 @@ class JsonTable:
 
 def record_of(line: bytes, *, first: bool) -> dict[str, Any]:
     """The object of a line. ValueError with the reason for anything else."""
-    rule = too_large(line, values=_MOST_VALUES, depth=_DEPTH)
+    # A short line has few values, and the parser bounds its depth.
+    rule = too_large(line, values=_MOST_VALUES, depth=_DEPTH) if len(line) > _SHORT else None
     if rule is not None:
         raise ValueError(rule)
     try:

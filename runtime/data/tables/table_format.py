@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.format import Format
-from dslc.runtime.data.rows import Rows
+from dslc.runtime.data.rows import AT_ONCE, Rows
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import Table, chosen, place_of
 
@@ -35,6 +35,12 @@ class TableFormat(Format):
     def check_key(self, key: str) -> None:
         if not key:
             raise ValueError("the names of its columns are missing")
+
+    def require(self, source: Source) -> None:
+        """Also raises DataError R101 or R102 for a small file that is not a table or lacks a column."""
+        super().require(source)
+        if source.path.stat().st_size <= AT_ONCE:
+            chosen(source, self.names(source, []))
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
         from dslc.runtime.data.tables.encoded import EncodedRows

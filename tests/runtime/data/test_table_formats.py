@@ -11,7 +11,8 @@ import pytest
 from tables.written import WRITERS, floats, random_table, write_all
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.names import FORMATS
+from dslc.runtime.data.names import FORMATS, format_of
+from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table_format import TableFormat
 
 COLUMNS = """
@@ -209,3 +210,12 @@ def test_doubles_that_are_rounded_are_reported(files: Any, opened: Any) -> None:
         opened(notes=notes, x=(f"{path}:price", "f32", ("B",)))
         said = [note for note in notes if "is float64 and is rounded to float32" in note]
         assert len(said) == (path.suffix in (".parquet", ".arrow", ".feather")), path
+
+
+def test_a_missing_column_is_found_before_the_build(files: Any, refused: Any) -> None:
+    _, paths = files
+    for path in paths:
+        source = Source(path, "area,prise", f"{path}:area,prise")
+        error = refused(lambda source=source: format_of(source).require(source))
+        assert error.code == "R102" and "no column `prise`" in error.message and "`price`" in str(error.help)
+        format_of(source).require(Source(path, "area..price", source.name))
