@@ -73,9 +73,7 @@ def record_of(line: bytes, *, first: bool) -> dict[str, Any]:
     if rule is not None:
         raise ValueError(rule)
     try:
-        record = json.loads(
-            line.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once, parse_constant=_constant
-        )
+        record = _DECODER.decode(line.decode("utf-8-sig" if first else "utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg}") from error
     except RecursionError as error:
@@ -94,3 +92,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_constant)
