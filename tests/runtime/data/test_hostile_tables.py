@@ -178,9 +178,9 @@ def test_changed_bytes_are_refused_or_read(tmp_path: Path, name: str, opened: An
         path.write_bytes(data)
         try:
             rows = opened(
-                columns="city: {categories: onehot, missing: mode}\nbuilt: {date: [year], missing: '1970-01-01'}",
+                columns="city: {categories: index, missing: mode}\nbuilt: {date: [year], missing: '1970-01-01'}",
                 x=(f"{path}:area", "f64", ("B",)),
-                city=(f"{path}:city", "f32", ("B", 10)),
+                city=(f"{path}:city", "f32", ("B",)),
                 built=(f"{path}:built", "f32", ("B",)),
             ).rows
             kinds["read"] += 1
