@@ -15,12 +15,13 @@ from dslc.runtime import weights
 from dslc.runtime.config.readers import mapping, refuse, text, unknown
 from dslc.runtime.config.yaml import Value, plain, read_yaml
 from dslc.runtime.nearest import nearest
-from dslc.runtime.weights.names.name_map import NameMap
+from dslc.runtime.weights.names.name_map import NameMap, require_readable
 from dslc.runtime.weights.names.pattern import BadRule
 from dslc.runtime.weights.names.rule import Rule
 
 _SHIPPED: Final = Path(weights.__file__).parent / "maps"
 _SUFFIXES: Final = (".map", ".yaml", ".yml")
+_CHECKED: Final = 100  # rules; the places in braces of so many are counted together
 _FIELDS: Final = ("about", "map")
 
 Given: TypeAlias = "str | Mapping[str, object]"
@@ -39,6 +40,8 @@ def rules(value: Value, name: str, *, required: bool) -> NameMap:
     for key, item in items.items():
         try:
             found[key] = Rule.of(key, plain(item))
+            if len(found) % _CHECKED == 0:
+                require_readable(found.values())
         except BadRule as bad:
             refuse(item, str(bad), bad.help)
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dslc.runtime.config.maps import Given
 
 HALF: Final = 0.5
-_SHOWN: Final = 8  # names listed in a message
+_SHOWN: Final = 4  # names listed in a message
 _COUNTER: Final = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
 
 
@@ -113,10 +113,9 @@ def match(
     replaced = selected(terms.replace, expected, place, "start.replace")
     rows = [_row(tensor, naming, have, name in replaced, place) for name, tensor in expected.items()]
     known = {name for name in naming.made if name in expected}
-    counted = {f"{name.rpartition('.')[0]}.{_COUNTER}" for name in expected if name.endswith(".running_mean")}
     for name, origin in naming.made.items():
         if name not in known:
-            action = "ignored" if name in counted else "unused"
+            action = "ignored" if name.rpartition(".")[2] == _COUNTER else "unused"
             rows.append(Row(origin.pieces, None, _type(origin.described(have, place)), None, action,
                             naming.used.get(origin.pieces[0], "")))  # fmt: skip
     rows += [Row((n,), None, _type((have[n].dtype, have[n].shape)), None, "ignored", naming.used[n])

@@ -9,19 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.nearest import nearest
 from dslc.runtime.weights.names.origin import Origin
 from dslc.runtime.weights.names.pattern import STAR, BadRule, Match
 from dslc.runtime.weights.names.rule import Rule
-from dslc.runtime.weights.safetensors_file import FileTensor
+
+if TYPE_CHECKING:
+    from dslc.runtime.weights.safetensors_file import FileTensor
 
 _LONGEST_KEY: Final = 128  # characters
+_PLACES: Final = re.compile(r"\{[^}]*\}")
 _MOST_RULES: Final = 10_000
-#: Comparisons of names with patterns; some seconds of work. The largest published files have some thousands of tensors.
-_MOST_WORK: Final = 4_000_000
+_MOST_PLACES: Final = 4_000  # in braces, of all rules together; each costs about 0.1 ms to read
+#: Steps of comparing names with patterns: about a second. A file of 10,000 tensors may have a map of 100 patterns.
+_MOST_WORK: Final = 2_000_000
+_CHARACTERS: Final = 64  # of a name, that are looked up in the time of one step
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class NameMap:
     def __init__(self, rules: Mapping[str, Rule], required: Collection[str]) -> None:
         if len(rules) > _MOST_RULES:
             raise BadRule(f"a map has at most {_MOST_RULES:,} rules, this one {len(rules):,}", "use patterns")
+        require_readable(rules.values())
         self.rules = dict(rules)
         self.required = frozenset(required)
         self._lengths: list[int] = []
@@ -72,15 +78,16 @@ class NameMap:
     def naming(self, names: Collection[str], place: str) -> Naming:
         """The new names. Raises ArtifactError R305 for a required rule that fits no name, two tensors that would get
         one name, two rules that fit a name equally well, a join that lacks a tensor, and too large a task."""
-        slow = max((len(rules) for rules in self._by_first.values()), default=0) + len(self._others)
-        if len(names) * (slow + len(self._lengths)) > _MOST_WORK:
-            cause = f"{len(names):,} tensors and {len(self.rules):,} rules are too many to compare"
-            raise ArtifactError("R305", cause, place=place, help="use fewer and shorter patterns")
+        work = 0
         made: dict[str, Origin] = {}
         joins: dict[str, tuple[Rule, dict[int, str]]] = {}
         ignored, used = [], {}
         for name in names:
-            rule, found = self._best(name, place)
+            rule, found, cost = self._best(name, place)
+            work += cost
+            if work > _MOST_WORK:
+                cause = f"{len(names):,} tensors and {len(self.rules):,} rules are too many to compare"
+                raise ArtifactError("R305", cause, place=place, help="use fewer and shorter patterns")
             if rule is None or found is None:
                 _add(made, name, Origin((name,)), place)
                 continue
@@ -112,22 +119,31 @@ class NameMap:
         ``naming`` does, and for a tensor whose shape a rule does not fit."""
         return {new: origin.tensor(tensors, place) for new, origin in self.naming(tensors, place).made.items()}
 
-    def _fitting(self, name: str) -> Iterator[tuple[Rule, Match]]:
+    def _fitting(self, name: str) -> Iterator[tuple[Rule, Match | None, int]]:
+        """The rules that may fit a name, each with its match and the cost of finding it, in parts compared."""
         for length in self._lengths:
             if length > len(name):
                 break
             if name[length : length + 1] in ("", ".") and (rule := self.rules.get(name[:length])) is not None:
-                yield rule, Match({}, name[length:], (length == len(name), length + 1))
+                yield rule, Match({}, name[length:], (length == len(name), length + 1)), 0
         if self._by_first or self._others:
             parts = name.split(".")
             for rule in (*self._by_first.get(parts[0], ()), *self._others):
-                if (found := rule.taken(parts)) is not None:
-                    yield rule, found
+                near = rule.pattern.near(parts)
+                yield (
+                    rule,
+                    rule.taken(parts) if near else None,
+                    rule.pattern.cost(len(parts)) if near else rule.pattern.glance,
+                )
 
-    def _best(self, name: str, place: str) -> tuple[Rule | None, Match | None]:
+    def _best(self, name: str, place: str) -> tuple[Rule | None, Match | None, int]:
         best: tuple[Rule | None, Match | None] = (None, None)
         rank, tie = (False, -1), None
-        for rule, found in self._fitting(name):
+        work = len(self._lengths) * (1 + len(name) // _CHARACTERS)
+        for rule, found, cost in self._fitting(name):
+            work += cost
+            if found is None:
+                continue
             if found.rank > rank:
                 best, rank, tie = (rule, found), found.rank, None
             elif found.rank == rank:
@@ -136,16 +152,24 @@ class NameMap:
             first, second = sorted((best[0].pattern.text, tie.pattern.text))
             cause = f"`{name[:80]}` fits `{first[:80]}` and `{second[:80]}` equally well"
             raise ArtifactError("R305", cause, place=place, help="write more of the name in one of them")
-        return best
+        return *best, work
 
     def _require(self, used: Collection[str], names: Iterable[str], place: str) -> None:
         for text in self.rules:
             if text in self.required and text not in used:
-                close = nearest(text, (part for name in names for part in _beginnings(name)))
+                said = _PLACES.sub("0", text)
+                close = nearest(said, (part for name in names for part in _beginnings(name)))
                 help = f"did you mean `{close}`?" if close else "`dslc weights list FILE` shows its names"
                 rule = self.rules[text]
                 fits = "fits" if rule.pattern.places or rule.pattern.stars else "is or begins with"
                 raise ArtifactError("R305", f"no tensor's name {fits} `{text[:80]}`", place=place, help=help)
+
+
+def require_readable(rules: Iterable[Rule]) -> None:
+    """Raise BadRule for rules with too many places in braces."""
+    count = sum(len(rule.pattern.places) for rule in rules)
+    if count > _MOST_PLACES:
+        raise BadRule(f"a map has at most {_MOST_PLACES:,} places in braces", "use fewer rules")
 
 
 def _add(made: dict[str, Origin], name: str, origin: Origin, place: str) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.weights.names.rule import Rule
-from dslc.runtime.weights.safetensors_file import FileTensor
+
+if TYPE_CHECKING:
+    from dslc.runtime.weights.safetensors_file import FileTensor
 
 
 class Shaped(Protocol):
@@ -63,6 +65,8 @@ class Origin:
 
     def tensor(self, tensors: Mapping[str, FileTensor], place: str) -> FileTensor:
         """The tensor; a copy unless it is only renamed. ArtifactError R305 as of ``described``."""
+        from dslc.runtime.weights.safetensors_file import FileTensor
+
         dtype, shape = self.described(tensors, place)
         rule = self.rule
         if rule is None or (rule.rearrange is None and rule.join is None and rule.split is None):

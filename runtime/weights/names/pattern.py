@@ -134,6 +134,26 @@ class Pattern:
                 self._runs.append([])
             else:
                 self._runs[-1].append(_test(part, integers, text))
+        #: the literals before the first `*` with their positions; most names differ in one of them
+        self._anchors = [(i, test.literal) for i, test in enumerate(self._runs[0]) if test.expression is None]
+
+    @property
+    def glance(self) -> int:
+        """About how many steps ``near`` takes."""
+        return 1 + len(self._anchors) // 16
+
+    def cost(self, parts: int) -> int:
+        """About how many steps ``match`` takes with a name of so many parts."""
+        texts = sum(len(place.texts or ()) for place in self.places)
+        return 1 + (parts if self.stars else len(self.parts)) + 2 * len(self.places) + texts // 4
+
+    def near(self, name: Sequence[str]) -> bool:
+        """False if a literal part before the first ``*`` rules the name out; much cheaper than ``match``."""
+        count = len(name)
+        for index, literal in self._anchors:  # noqa: SIM110 - half the time of all(...), and most names end here
+            if index >= count or name[index] != literal:
+                return False
+        return True
 
     def match(self, name: Sequence[str], *, whole: bool | None = None) -> Match | None:
         """Match the parts of a name. ``whole``: nothing may follow; by default if the pattern has a ``*``."""
@@ -147,7 +167,10 @@ class Pattern:
                 low = max(low, high)  # a `*` at the end takes all
             if number == 0:
                 high = min(high, 0)
+            first = run[0] if run and not run[0].expression else None
             for start in range(low, high + 1):
+                if first is not None and first.literal != name[start]:
+                    continue
                 if (found := _fits(run, name[start : start + len(run)])) is not None:
                     break
             else:

@@ -121,3 +121,10 @@ def test_a_checkpoint_and_a_run_are_weights(project: Path) -> None:
     with pytest.raises(ArtifactError) as caught:
         weights_file(store, said.append)
     assert caught.value.code == "R307"
+
+
+def test_batch_counters_of_pytorch_are_ignored(project: Path) -> None:
+    theirs = {"w": W, "b": B, "bn.num_batches_tracked": np.array(3), "num_batches_tracked": np.array(3)}
+    _, said, found = start(project, theirs)
+    assert [row["action"] for row in found["tensors"]] == ["taken", "taken", "ignored", "ignored"]
+    assert any(line.endswith("ignored") for line in said)
