@@ -287,7 +287,9 @@ class InTopK(Op):
         rest = check_classes("accuracy", logits, target, axis)
         classes = logits.shape[axis]
         if top < 1 or (isinstance(classes, int) and top > classes):
-            raise Mismatch(f"`top` is {top}, there are {classes} classes", f"between 1 and {classes}", "E0209")
+            most = min(5, classes) if isinstance(classes, int) else 5
+            help = f"write a number from 1 to {classes}, such as `top={most}`"
+            raise Mismatch(f"`top` is {top}, there are {classes} classes", help, "E0209")
         return (TensorType(DType.B1, rest.shape),)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:

@@ -1,4 +1,4 @@
-"""Draws a graph as an SVG: one box per name path and phase, from the inputs down to the results.
+"""Draws a graph as an SVG: one box per name path and phase, from the inputs down to the results; blocks are framed.
 
 Not a pass: it reads a graph and returns text. Nodes of one path are joined if that makes no cycle; parameters are
 written into the box that reads them. If a graph has more boxes than a page can hold, it is drawn by shorter paths. If
@@ -8,7 +8,7 @@ these are still too many, the drawing is cut off with a message. The text depend
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Final
@@ -25,14 +25,19 @@ _GAP_X: Final = 28
 _GAP_Y: Final = 40
 _LETTERS: Final = 29  # letters that fit into a box
 _MAX_LINES: Final = 6
-_GREY: Final = ("#f4f4f5", "#a1a1aa")
-_COLOURS: Final = {  # fill, border and colour of the lines that lead to the box
-    "forward": ("#e8f0fe", "#6b8fd6"),
-    "backward": ("#fdeee4", "#d9895b"),
-    "update": ("#e6f4ea", "#5faa77"),
-    "data": _GREY,
-    "result": _GREY,
-}
+_STYLES: Final = ("forward", "backward", "update", "data", "result")
+_LIGHT: Final = (  # fill and border; the border's colour is that of the lines that lead to the box
+    ("#e8f0fe", "#6b8fd6"), ("#fdeee4", "#d9895b"), ("#e6f4ea", "#5faa77"), ("#f4f4f5", "#a1a1aa"),
+    ("#f4f4f5", "#a1a1aa"),
+)  # fmt: skip
+_DARK: Final = (
+    ("#1c2a44", "#7b9fe6"), ("#43291a", "#d9895b"), ("#193325", "#5faa77"), ("#27272a", "#71717a"),
+    ("#27272a", "#71717a"),
+)  # fmt: skip
+#: Of the page, titles, other text, the message, the frames of blocks.
+_INK: Final = (
+    ("#ffffff", "#18181b", "#52525b", "#b45309", "#d4d4d8"), ("#18181b", "#fafafa", "#a1a1aa", "#fbbf24", "#52525b"),
+)  # fmt: skip
 _SWEEPS: Final = 4
 
 
@@ -53,8 +58,9 @@ class _Box:
         return 2 * _PAD + _LINE * (1 + len(self.lines))
 
 
-def svg(graph: Graph) -> str:
-    """The picture, a whole SVG document that ends with a newline. Linear in nodes except for sorting boxes."""
+def svg(graph: Graph, *, styled: bool = True) -> str:
+    """The picture, a whole SVG document that ends with a newline; without its colours unless ``styled``, for a page
+    that holds ``css()``. Linear in nodes except for sorting boxes."""
     longest = max((n.name.count(".") + 1 for n in graph.nodes), default=1)
     message = ""
     for length in range(longest, 0, -1):
@@ -70,7 +76,7 @@ def svg(graph: Graph) -> str:
         message = f"the first {MAX_BOXES} of {len(boxes)} boxes, {len(graph.nodes)} nodes in all"
         boxes = _cut(boxes)
     width, height = _place(boxes)
-    return _drawn(boxes, width, height, message)
+    return _drawn(boxes, width, height, message, styled)
 
 
 def _boxes(graph: Graph, length: int) -> list[_Box]:
@@ -181,14 +187,32 @@ def _spread(row: list[_Box], wanted: Sequence[float]) -> None:
         box.x += shift
 
 
-def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str) -> str:
+def css() -> str:
+    """The rules for the colours, for a light page and for a dark one. They hold in the picture only."""
+
+    def rules(colours: Sequence[tuple[str, str]], ink: Sequence[str]) -> str:
+        page, title, text, message, frame = ink
+        found = {"page": f"fill:{page}", "title": f"fill:{title};font-weight:600", "text": f"fill:{text}"}
+        found |= {"message": f"fill:{message}", "frame": f"fill:none;stroke:{frame};stroke-dasharray:4 3"}
+        for style, (fill, stroke) in zip(_STYLES, colours):
+            found |= {style: f"fill:{fill};stroke:{stroke}", f"to-{style}": f"stroke:{stroke}"}
+        return "".join(f".graph .{name}{{{rule}}}" for name, rule in found.items())
+
+    line = ".graph path{fill:none;stroke-opacity:.55;stroke-width:1.4}"
+    dark = f"@media (prefers-color-scheme:dark){{{rules(_DARK, _INK[1])}}}"
+    return f"{line}{rules(_LIGHT, _INK[0])}{dark}"
+
+
+def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str, styled: bool) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="12">',
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
+        f'height="{height:.0f}" class="graph" font-family="system-ui, sans-serif" font-size="12">',
+        *([f"<style>{css()}</style>"] if styled else []),
+        f'<rect width="{width:.0f}" height="{height:.0f}" class="page"/>',
     ]
+    lines += [line for group in _groups(boxes) for line in _frame(*group)]
     if message:
-        lines.append(f'<text x="{_GAP_X}" y="{_GAP_Y / 2:.0f}" fill="#b45309">{escape(one_line(message))}</text>')
+        lines.append(f'<text x="{_GAP_X}" y="{_GAP_Y / 2:.0f}" class="message">{escape(one_line(message))}</text>')
     for box in boxes:
         for other in box.above:
             x1, y1 = other.x + _WIDTH / 2, other.y + other.height
@@ -196,11 +220,55 @@ def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str) -> 
             bend = max(_GAP_Y / 2, (y2 - y1) / 3)
             lines.append(
                 f'<path d="M{x1:.0f} {y1:.0f} C{x1:.0f} {y1 + bend:.0f} {x2:.0f} {y2 - bend:.0f} {x2:.0f} {y2:.0f}" '
-                f'fill="none" stroke="{_COLOURS[box.style][1]}" stroke-opacity="0.55" stroke-width="1.4"/>'
+                f'class="to-{box.style}"/>'
             )
     for box in boxes:
         lines += _box_lines(box)
     return "\n".join([*lines, "</svg>", ""])
+
+
+def _groups(boxes: Sequence[_Box]) -> Iterator[tuple[str, list[_Box]]]:
+    """The blocks whose boxes can be framed together: the name of a path before its last dot, and its boxes.
+
+    Boxes of a block are framed in runs of neighbouring rows; a frame that would lie on a box of another block is left
+    out.
+    """
+    runs: dict[tuple[str, str], list[list[_Box]]] = {}
+    for box in sorted(boxes, key=lambda box: box.row):
+        block = box.title.rpartition(".")[0]
+        if not block or box.style in ("data", "result"):
+            continue
+        found = runs.setdefault((block, box.style), [[]])
+        if found[-1] and box.row > found[-1][-1].row + 1:
+            found.append([])
+        found[-1].append(box)
+    for (block, _), parts in runs.items():
+        for part in parts:
+            left, top, right, bottom = _around(part)
+            inside = {id(box) for box in part}
+            free = all(
+                box.x >= right or box.x + _WIDTH <= left or box.y >= bottom or box.y + box.height <= top
+                for box in boxes
+                if id(box) not in inside
+            )
+            if len(part) > 1 and free:
+                yield block, part
+
+
+def _around(part: Sequence[_Box]) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a frame; above the boxes it has room for its name."""
+    left, right = min(box.x for box in part) - _PAD, max(box.x for box in part) + _WIDTH + _PAD
+    return left, min(box.y for box in part) - _LINE, right, max(box.y + box.height for box in part) + _PAD
+
+
+def _frame(name: str, part: Sequence[_Box]) -> list[str]:
+    left, top, right, bottom = _around(part)
+    shown = escape(one_line(name))
+    return [
+        f'<rect x="{left:.0f}" y="{top:.0f}" width="{right - left:.0f}" height="{bottom - top:.0f}" rx="8" '
+        f'class="frame"><title>{shown}</title></rect>',
+        f'<text x="{left + 4:.0f}" y="{top + 11:.0f}" class="text" font-size="10">{shown}</text>',
+    ]
 
 
 def _box_lines(box: _Box) -> list[str]:
@@ -209,12 +277,12 @@ def _box_lines(box: _Box) -> list[str]:
     lines = [
         f"<g><title>{full}</title>",
         f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{_WIDTH}" height="{box.height}" rx="{radius}" '
-        f'fill="{_COLOURS[box.style][0]}" stroke="{_COLOURS[box.style][1]}"/>',
+        f'class="{box.style}"/>',
     ]
     for i, line in enumerate([box.title, *box.lines]):
-        look = 'font-weight="600" fill="#18181b"' if i == 0 else 'fill="#52525b"'
+        look = "title" if i == 0 else "text"
         y = box.y + _PAD + _LINE * (i + 0.75)
-        lines.append(f'<text x="{box.x + _PAD:.0f}" y="{y:.0f}" {look}>{escape(one_line(_short(line)))}</text>')
+        lines.append(f'<text x="{box.x + _PAD:.0f}" y="{y:.0f}" class="{look}">{escape(one_line(_short(line)))}</text>')
     return [*lines, "</g>"]
 
 

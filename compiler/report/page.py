@@ -14,7 +14,7 @@ from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.cost import machine_of
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
-from dslc.compiler.report.graph_svg import svg
+from dslc.compiler.report.graph_svg import css, svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
 from dslc.runtime.cuda.driver_bytes import Code
@@ -45,13 +45,13 @@ def report(result: BuildResult, graph: Graph | None = None, *, times: bool = Fal
         rectangles, rows = (_RECTANGLES[0], _ROWS[0]) if i == largest else limits
         section = _Section(facts[i], result.reports[i], rectangles, rows, times=times)
         parts.append(_details(f"p{i}", _title(facts[i]), section.summary(), section.text(), open=i == largest))
-    picture = None if graph is None else svg(graph)
+    picture = None if graph is None else svg(graph, styled=False)
     if picture is not None and len(picture) <= _LARGEST_GRAPH:
         parts.append(
             _details("graph", "The graph", "as it was checked", tag("div", picture, class_="graph", tabindex=0))
         )
     parts.append(tag("footer", _footer(result, facts)))
-    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8").replace("/*graph*/", css())
     before, _, rest = page.partition("<!--title-->")
     middle, _, after = rest.partition("<!--body-->")
     return "".join([before, plain(f"{result.name} · dslc"), middle, "\n".join(parts), after])

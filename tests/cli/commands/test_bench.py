@@ -16,6 +16,7 @@ from fake_gpu.gpu_model import write_gpu_line
 from dslc.base.errors import EnvironmentFault
 from dslc.cli import bench
 from dslc.cli.app import run
+from dslc.cli.commands import bench as bench_command
 from dslc.cli.commands.bench import _target_of as target_of
 from dslc.runtime.artifact.instructions import Copy, Kernel
 from dslc.runtime.artifact.plan import Buffer, Plan, Work
@@ -224,3 +225,20 @@ def test_random_inputs_are_in_range(tmp_path: Path) -> None:
         assert inputs["x"].shape == (line_model.BATCH, line_model.FEATURES) and set(inputs) == {"x", "target"}
         assert (random_inputs(session, program)["x"] == inputs["x"]).all()
         session.train_step(**inputs)
+
+
+def test_shares_above_100_percent_are_explained() -> None:
+    """Kernels that overlap take more time than the step; one whose bytes are in a cache is faster than the roof."""
+
+    def shown(seconds: float, roof: float) -> str:
+        node = bench.Row("relu a", "net.nn:3", seconds, 10, 10, roof)
+        step = {name: 1e-3 for name in ("median", "p10", "p90", "min")} | {"steps": 9, "rows": None}
+        held = {"state": 1, "io": 1, "work": 1}
+        data = {"entry": "predict", "sizes": {}, "nodes_seconds": seconds, "step": step, "bytes": held, "name": "n",
+                "counted": {}, "roof": {"copy": 1e9}, "device": "cpu", "precision": "f32",
+                "instructions": {}}  # fmt: skip
+        return bench_command._text(data, [node], 5)
+
+    slow, fast = shown(2e-3, 1e-3), shown(5e-4, 1e-3)
+    assert "2.00 times the step" in slow and "50%" in slow and "cache" not in slow
+    assert "50% of the step; the rest are gaps" in fast and "200%" in fast and "above 100% if" in fast
