@@ -1,7 +1,10 @@
 """The originals themselves, made by torchvision and transformers.
 
-    PYTHONPATH=tests/support python -m published.originals names FOLDER     # FAMILY.csv: names and shapes of the published models' weights
-    PYTHONPATH=tests/support python -m published.originals values FOLDER    # NAME.npz: names and shapes of a small model's weights, and its predictions
+    PYTHONPATH=tests/support python -m published.originals names FOLDER
+    PYTHONPATH=tests/support python -m published.originals values FOLDER
+
+``names``: FAMILY.csv, names and shapes of the published models' weights. ``values``: NAME.npz, names and shapes of a
+small model's weights, and its predictions.
 
 Runs where torch, torchvision and transformers are installed, and needs no dslc.
 """
