@@ -1,4 +1,4 @@
-"""Reads the lists of ``data.augment``. Each step declares its options (``runtime/data/augment/step.py``)."""
+"""Reads ``data.augment`` and ``data.mix``. Each step declares its options (``runtime/data/augment/step.py``)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from dslc.runtime.config.readers import (
     number,
     refuse,
     shown,
+    text,
     unknown,
 )
 from dslc.runtime.config.yaml import Value
 from dslc.runtime.data.augment.apply import KINDS
+from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.augment.step import Option, Step
 
 #: The steps of an input, or the name of the input whose mask it is.
 Augmentation: TypeAlias = tuple[Step, ...] | str
 
 _MOST: Final = 16  # steps of a list
+_LEAST_ALPHA: Final = 0.01  # smaller ones give shares of 0 and 1 only
 
 
 def _channels(value: Value, name: str) -> tuple[float, ...]:
@@ -92,3 +95,26 @@ def augmentation(value: Value, name: str) -> Augmentation:
             unknown(inner, kind, KINDS, f"`{name}`")
         found.append(_step(KINDS[kind], inner, f"{name}.{kind}"))
     return tuple(found)
+
+
+def mixing(value: Value, name: str) -> Mix | None:
+    if value.data is None:
+        return None
+    help = "write `{image: image, label: label, other: label_b, share: lam, mixup: 0.2}`"
+    inputs, found = ("image", "label", "other", "share"), dict[str, Any]()
+    alphas = {"mixup": number(0.0, 4.0), "cutmix": number(0.0, 4.0), "p": number(0.0, 1.0)}
+    for key, option in mapping(value, name).items():
+        if key in inputs:
+            found[key] = text(option, f"{name}.{key}")
+        elif key in alphas:
+            found[key] = alphas[key](option, f"{name}.{key}")
+        else:
+            unknown(option, key, (*inputs, *alphas), f"`{name}`")
+    if not found.keys() >= set(inputs):
+        refuse(value, f"`{name}` needs {', '.join(f'`{each}`' for each in inputs)}, names of inputs", help)
+    if len({found[key] for key in inputs}) < len(inputs):
+        refuse(value, f"`{name}` names an input twice", help)
+    alpha = {key: found.get(key, 0.0) for key in ("mixup", "cutmix")}
+    if not any(alpha.values()) or any(0.0 < each < _LEAST_ALPHA for each in alpha.values()):
+        refuse(value, f"`{name}` needs `mixup` or `cutmix` from {_LEAST_ALPHA:g} to 4", help)
+    return Mix(**found)

@@ -23,6 +23,7 @@ from dslc.runtime.config.readers import refuse
 from dslc.runtime.config.schedule import Duration, Schedule
 from dslc.runtime.config.values import Entry, Values, from_file, from_outside
 from dslc.runtime.config.yaml import Plain, read_yaml
+from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.names import split
 from dslc.runtime.data.pictures import PictureOptions
 from dslc.runtime.data.source import Source
@@ -44,6 +45,7 @@ class DataConfig:
     tokenizer: Path | None
     augment: Mapping[str, Augmentation]
     images: PictureOptions
+    mix: Mix | None
     workers: int
     on_bad: BadPolicy
     shuffle: bool
@@ -158,6 +160,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         tokenizer=_file(values, "data.tokenizer", root),
         augment={key: read for key, read, _ in values.many("data.augment")},
         images=values.one("data.images"),
+        mix=values.one("data.mix"),
         workers=values.one("data.workers"),
         on_bad=values.one("data.on_bad"),
         shuffle=values.one("data.shuffle"),

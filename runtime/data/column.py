@@ -86,6 +86,17 @@ class Column:
             values = self.fit.part(values, rows)
         return augmented(values, max(done, self._early), len(steps))
 
+    def batch(self, rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> NDArray[Any]:
+        """``read`` of a whole batch, whose rows are mixed if the input is to be mixed."""
+        values = self.read(rows, seed, epoch, training=training)
+        self.mix(values, rows, seed, epoch, training=training)
+        return values
+
+    def mix(self, values: NDArray[Any], rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> None:
+        """Mix the rows of a whole batch in place, if the input is to be mixed."""
+        if training and self.wanted.mix is not None:
+            self.wanted.mix.mix(values, rows, seed, epoch)
+
     @property
     def _early(self) -> int:
         """How many of the steps come before the conversion."""
@@ -104,6 +115,8 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     rows = _shaped(_joined([format_of(source).open(source, wanted) for source in wanted.files], wanted), wanted)
     try:
         check(wanted.steps, wanted.shape, rows.dtype, target)
+        if wanted.mix is not None:
+            wanted.mix.check(wanted.shape, target)
     except ValueError as error:
         place = wanted.field.replace(".train.", ".augment.").replace(".eval.", ".augment.")
         raise DataError("R104", str(error), place=place, help="fix the list of data.augment") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data.augment.apply import as_data, of_data
+from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.augment.step import Step
 from dslc.runtime.data.pictures import AS_STORED, PictureOptions
 from dslc.runtime.data.source import Source
@@ -29,6 +30,7 @@ class Wanted:
     steps: tuple[Step, ...] = ()
     pictures: PictureOptions = AS_STORED
     fitted: Fitted | None = None
+    mix: Mix | None = None
 
     @property
     def described(self) -> bool:
@@ -50,6 +52,7 @@ class Wanted:
             "check_finite": self.check_finite,
             "steps": as_data(self.steps),
             "pictures": self.pictures.as_data(),
+            "mix": None if self.mix is None else self.mix.as_data(),
             "fitted": None if self.fitted is None else self.fitted.as_data(),
         }
 
@@ -70,4 +73,5 @@ class Wanted:
             of_data(data["steps"]),
             PictureOptions(**data["pictures"]),
             fitted,
+            Mix.of_data(data["mix"]),
         )

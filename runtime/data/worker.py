@@ -17,6 +17,7 @@ import mmap
 import signal
 import sys
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,9 @@ def _fill(
             size = part.nbytes // len(part)
             target = np.frombuffer(memory, part.dtype, part.size, start + offset + at * size)
             target[...] = part.reshape(-1)
+        shape = (len(rows), *column.wanted.shape)
+        whole = np.frombuffer(memory, part.dtype, prod(shape), start + offset).reshape(shape)
+        column.mix(whole, rows, task["seed"], asked["epoch"], training=task["training"])
 
 
 def _error(error: DslcError) -> list[str | None]:

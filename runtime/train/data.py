@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.base.turns import Always
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
+from dslc.runtime.data.augment.inputs import check_mix, steps_of
+from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.augment.step import Step
 from dslc.runtime.data.column import Column, open_column, read_whole
 from dslc.runtime.data.columns.fitted import Fitted
@@ -95,6 +98,8 @@ class Dataset:
     training: bool
     tolerance: Tolerance
     fitted: Fitted
+    mix: Mix | None = None
+    share: str = "float32"
 
     @property
     def rows(self) -> int:
@@ -120,12 +125,23 @@ class Dataset:
         while True:
             rows = self.tolerance.good(rows, self.section)
             try:
-                return {**self._read(self.columns, rows, epoch), **self.whole}
+                return self._batch(self._read(self.columns, rows, epoch), rows, epoch)
             except BadSample as bad:
                 self.tolerance.note(bad, self.section)
 
     def _read(self, columns: Iterable[str], rows: NDArray[np.int64], epoch: int) -> dict[str, Any]:
-        return {name: self.columns[name].read(rows, self.seed, epoch, training=self.training) for name in columns}
+        return {name: self.columns[name].batch(rows, self.seed, epoch, training=self.training) for name in columns}
+
+    def _batch(self, read: dict[str, Any], rows: NDArray[np.int64], epoch: int) -> dict[str, Any]:
+        """The inputs of these rows: those read, the whole ones, and those that tell how rows were mixed."""
+        mix, found = self.mix, {**read, **self.whole}
+        if mix is not None:
+            other, share = found[mix.label], 1.0
+            if self.training:
+                shape = self.columns[mix.image].wanted.shape
+                other, share = mix.labels(other, shape, rows, self.seed, epoch)
+            found |= {mix.other: other, mix.share: np.full(len(rows), share, self.share)}
+        return found
 
     def feed(
         self, tasks: Iterable[tuple[NDArray[np.int64], int]], workers: int
@@ -190,7 +206,7 @@ class Dataset:
                     self.tolerance.note(bad, self.section)
                     rows = self.tolerance.good(rows, self.section)
                 pool.ask_again(rows, epoch)
-            yield {**self._read(near, rows, epoch), **found, **self.whole}
+            yield self._batch({**self._read(near, rows, epoch), **found}, rows, epoch)
             pool.done()
             asked.pop(0)
 
@@ -227,6 +243,7 @@ def open_dataset(
     fitted: Fitted | None = None,
     split: float | None = None,
     tokenizer: Path | None = None,
+    mix: Mix | None = None,
 ) -> Dataset:
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
@@ -234,8 +251,8 @@ def open_dataset(
     rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` (by input: steps, or the input
     whose mask it is) determine how rows are augmented, ``images`` how pictures are decoded.
     ``fitted`` is what an earlier training fitted; None: fit the columns that are ``described`` to the rows, without
-    those that ``split`` holds back.
-    ``tokenizer``: the file of a tokenizer, for text.
+    those that ``split`` holds back. ``tokenizer``: the file of a tokenizer, for text. ``mix``: what mixes rows of a
+    batch in training.
     Raises DataError R101 to R104 and R106, naming file, record, value.
     """
     tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
@@ -250,7 +267,11 @@ def open_dataset(
     opening: dict[str, Wanted] = {}
     wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
+    if mix is not None:
+        check_mix(mix, interface, sources)
     for name, tensor in wanted.items():
+        if mix is not None and name in (mix.other, mix.share):
+            continue
         if name not in sources:
             help = f"add `{name}: FILE.npz:KEY` to `{section}`"
             raise DataError("R102", f"there is no data for the input `{name}`: {tensor}", place=section, help=help)
@@ -260,7 +281,7 @@ def open_dataset(
             raise DataError("R102", cause, place=f"{section}.{name}", help=f"make {interface.batch} its first axis")
         shape = tuple(size_value(size, sizes) for size in tensor.shape)
         field = f"{section}.{name}"
-        steps, mask = _steps(augment or {}, name)
+        steps, mask = steps_of(augment or {}, name)
         if not rows and steps:
             help = "remove it from data.augment"
             raise DataError(
@@ -271,6 +292,8 @@ def open_dataset(
         pictures = replace(images, mask=mask)
         found = tuple(format_of(each).prepared(each, tools) for each in files(sources[name], notice, field))
         opening[name] = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
+        if mix is not None and name == mix.image:
+            opening[name] = replace(opening[name], mix=mix)
     for name, want in aligned(opening).items():
         if interface.rows_of(want.tensor):
             wants[name] = want
@@ -293,20 +316,8 @@ def open_dataset(
     columns = {name: open_column(need(fitted, want), notice) for name, want in wants.items()}
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
-    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted)
-
-
-def _steps(augment: Mapping[str, Sequence[Step] | str], name: str) -> tuple[tuple[Step, ...], bool]:
-    """The steps of an input, and whether it is a mask, which moves as its image does. DataError R102."""
-    found = augment.get(name, ())
-    if not isinstance(found, str):
-        return tuple(found), False
-    steps = augment.get(found, "")
-    if isinstance(steps, str):
-        cause = f"`{name}` is to move as `{found}`, which has no list of steps"
-        place, help = f"data.augment.{name}", f"give `{found}` a list, or write one for `{name}`"
-        raise DataError("R102", cause, place=place, help=help)
-    return tuple(step.of_mask() for step in steps), True
+    share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
+    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share)
 
 
 def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:

@@ -245,6 +245,7 @@ def _open(
         split=config.data.split,
         images=config.data.images,
         tokenizer=config.data.tokenizer,
+        mix=config.data.mix,
         tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
     )
 

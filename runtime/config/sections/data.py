@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dslc.runtime.config.augmentation import augmentation
+from dslc.runtime.config.augmentation import augmentation, mixing
 from dslc.runtime.config.policies import BadPolicy, on_bad
 from dslc.runtime.config.readers import Field, boolean, integer, mapping, number, refuse, shown, text, unknown
 from dslc.runtime.config.yaml import Value
@@ -53,6 +53,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("data.columns", described, {}, "what columns of tables become: gaps, scaling, categories, dates"),
     Field("data.tokenizer", text, None, "tokenizer of texts: a file of Hugging Face's tokenizers", text=True),
     Field("data.augment", augmentation, {}, "augmentation steps of an input, or the image whose mask it is", open=True),
+    Field("data.mix", mixing, None, "mixup and cutmix: how the rows of a training batch are mixed"),
     Field(
         "data.images",
         images,

@@ -39,6 +39,7 @@ def opened() -> Callable[..., Dataset]:
         skip: int = 0,
         notes: list[str] | None = None,
         training: bool = True,
+        mix: Any = None,
         seed: int = 7,
         columns: str = "",
         fitted: Fitted | None = None,
@@ -50,7 +51,7 @@ def opened() -> Callable[..., Dataset]:
         face = Interface("m", "M", (Dim("B", 1, 64, 4, True),), tensors, (), Train((), {}, 0.1, ()))
         notes = [] if notes is None else notes
         return open_dataset(
-            {name: source(text) for name, (text, *_) in inputs.items()},
+            {name: source(text) for name, (text, *_) in inputs.items() if text is not None},
             face,
             {"B": 4},
             "data.train",
@@ -58,6 +59,7 @@ def opened() -> Callable[..., Dataset]:
             notice=notes.append,
             seed=seed,
             training=training,
+            mix=mix,
             augment=augment,
             tolerance=Tolerance(skip, notes.append),
             described=described(columns),

@@ -101,6 +101,18 @@ def test_normalize_by_channel_in_the_dtype_of_the_input() -> None:
     )
 
 
+@pytest.mark.parametrize("std", [(2.0,), (0.5, 0.25, 2.0)])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (5, 4, 3), (300, 200, 3)])
+def test_normalize_is_three_rounded_operations_in_every_layout(shape: tuple[int, ...], std: tuple[float, ...]) -> None:
+    pixels = images(7, shape)
+    step = Normalize((0.1, 0.2, 0.3), std, 255.0)
+    sizes = (3, 1, 1) if shape[0] == 3 else (3,)
+    mean, deviation = (np.array(v, "f4").reshape(sizes if len(v) > 1 else ()) for v in (step.mean, step.std))
+    expected = (pixels / np.float32(255) - mean) / deviation
+    found = apply((step,), pixels.copy(), np.arange(7), 0, 0, training=False)
+    assert found.dtype == np.float32 and found.tobytes() == expected.tobytes()
+
+
 def test_inputs_with_the_same_list_move_together() -> None:
     image, mask = images(50, (3, 6, 5)), np.zeros((50, 6, 5), "i4")
     mask[...] = image[:, 0] > 0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.runtime.data.augment.draws import StepDraws
-from dslc.runtime.data.augment.planes import axes
+from dslc.runtime.data.augment.planes import planes
 from dslc.runtime.data.augment.step import Step, number, register
 
 
@@ -26,10 +26,11 @@ class Flip(Step):
     pixels = False
 
     def apply(self, batch: NDArray[Any], draws: StepDraws) -> NDArray[Any]:
-        _, width, _ = axes(batch.shape[1:])
+        images = planes(batch)
         # 53 bits as a number in [0, 1): p = 1 flips every row, p = 0 none.
         chosen = (draws.pairs()[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.p
-        batch[chosen] = np.flip(batch[chosen], axis=1 + width)
+        for channel in range(images.shape[1]):  # faster than all channels at once
+            images[chosen, channel] = images[chosen, channel][..., ::-1]
         return batch
 
     def of_mask(self) -> Step:

@@ -49,6 +49,9 @@ class Normalize(Step):
             assert channel is not None, "checked: several values need channels"
             sizes[channel] = -1
         mean, std = (np.array(v, batch.dtype).reshape(sizes if len(v) > 1 else ()) for v in (self.mean, self.std))
+        if len(sizes) > 2 and sizes[-1] == -1:  # channels last: numpy's loops are as long as a whole line
+            line = batch.shape[-2:]
+            mean, std = (np.ascontiguousarray(np.broadcast_to(v.reshape(-1), line)) for v in (mean, std))
         scale = batch.dtype.type(self.scale)
         rows = max(1, _AT_ONCE // max(1, batch[:1].nbytes))
         for start in range(0, len(batch), rows):  # in parts that stay in a processor's cache
