@@ -113,8 +113,8 @@ class Config:
         return {
             entry.name: entry.value
             for entry in self.entries
-            if entry.name.startswith(("args", "train.", "data."))
-            and entry.name not in ("train.log_every", "data.check_finite", "data.workers")
+            if entry.name.startswith(("model", "args", "build.", "train.", "data."))
+            and entry.name not in ("build.name", "build.locked", "train.log_every", "data.check_finite", "data.workers")
             and entry.value not in ([], {})  # as if not set, as in checkpoints from before a field existed
         }
 

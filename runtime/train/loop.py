@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,9 +31,9 @@ from dslc.runtime.train.start import start_from
 class TrainResult:
     """How a run ended. ``exit_code`` is 0 if it is complete, 130 or 143 after a signal.
 
-    ``weights`` is the published file of a complete run; ``metrics`` are those of the published weights if they were
-    evaluated, else those of the last evaluation (with ``loss``). ``started``: what became of each tensor of
-    ``start.weights``.
+    ``weights``: the weights of a complete run, in its folder. ``published``: the published file if it holds these
+    weights, else None. ``metrics`` are those of these weights if they were evaluated, else those of the last evaluation
+    (with ``loss``). ``started``: what became of each tensor of ``start.weights``.
     """
 
     exit_code: int
@@ -41,6 +41,7 @@ class TrainResult:
     run_dir: Path
     checkpoint: Path | None = None
     weights: Path | None = None
+    published: Path | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     started: Mapping[str, Any] | None = None
 
@@ -48,42 +49,63 @@ class TrainResult:
 def train(
     config: Config,
     session: Trainable,
-    out_dir: Path,
-    resume: bool = False,
+    out_dir: Path | None,
+    resume: bool | str = False,
     console: TextIO | None = None,
     plan: Plan | None = None,
+    *,
+    allow_changes: bool = False,
 ) -> TrainResult:
-    """Train, and publish the weights as ``out_dir/NAME.safetensors``; ``session`` holds them afterwards.
+    """Train, and keep the weights in the run's folder; ``session`` holds them afterwards. If they are better than
+    ``out_dir/NAME.safetensors``, or if there is none, they are published there; ``out_dir`` None: never.
 
-    ``session`` was loaded with ``seed=config.train.seed`` and has weights, usually initial ones; with ``resume`` it
-    needs none. Progress is shown on ``console`` (stdout by default). ``plan``: the data, if it was opened before the
-    build. Raises NumericError R501 for a NaN or Inf,
+    ``resume``: True for the newest run, or a run's name. A resumed run must have the configuration of its checkpoint,
+    except for ``train.epochs``, unless ``allow_changes``. ``session`` was loaded with ``seed=config.train.seed`` and
+    has weights, usually initial ones; with ``resume`` it needs none. Progress is shown on ``console`` (stdout by
+    default). ``plan``: the data, if it was opened before the build. Raises NumericError R501 for a NaN or Inf,
     ResourceError R402 if three checkpoints in a row or the weights cannot be written, R404 if the run is locked by
-    another process, ArtifactError R307 if there is nothing to resume, and the errors of ``plan_run``.
+    another process, ArtifactError R307 if there is nothing to resume or the configuration has changed, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
     with Always(stop.restore), stop:
-        plan = planned(config, session, plan, report.line, fitted_of_run(config) if resume else None)
-        started = _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
+        plan = planned(config, session, plan, report.line, fitted_of_run(config, resume) if resume else None)
+        started = _prepare(config, session, bool(resume), report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume continues it)")
         with run_lock(folder).scope() as scope, scope:
-            run = Run(config, session, plan, folder, report)
-            run.begin(resume)
+            run = Run(config, session, plan, folder, report, allow_changes)
+            run.begin(bool(resume))
             try:
-                code = run.loop(stop)
-            except StopNow as now:
-                report.warn("stopped immediately; nothing was saved since the last checkpoint")
-                return TrainResult(now.exit_code, run.done, folder, run.saver.last, started=started)
-            finally:
-                report.stop()
-            if code != EXIT_OK:
-                return TrainResult(code, run.done, folder, run.saver.last, None, run.evaluated, started)
-            run.close()
-            weights, metrics = run.publish(Path(out_dir))
-            return TrainResult(code, run.done, folder, run.saver.last, weights, metrics, started)
+                done = _completed(run, stop, None if out_dir is None else Path(out_dir))
+                return replace(done, started=started)
+            except BaseException as error:
+                run.record.failed(error)
+                raise
+
+
+def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult:
+    """Train to the end or a signal; keep and publish the weights of a complete run."""
+    try:
+        code = run.loop(stop)
+    except StopNow as now:
+        run.report.warn("stopped immediately; nothing was saved since the last checkpoint")
+        run.record.end("stopped")
+        return TrainResult(now.exit_code, run.done, run.folder, run.saver.last)
+    finally:
+        run.report.stop()
+    if code != EXIT_OK:
+        run.record.end("stopped")
+        return TrainResult(code, run.done, run.folder, run.saver.last, metrics=run.evaluated)
+    run.close()
+    weights, metrics = run.keep()
+    run.record.end("finished")
+    published = None
+    if out_dir is not None:
+        target = out_dir / f"{run.session.name}.safetensors"
+        published = target if run.publish(weights, target).refused is None else None
+    return TrainResult(code, run.done, run.folder, run.saver.last, weights, published, metrics)
 
 
 def _prepare(

@@ -33,27 +33,28 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
 
 
 def plan_before_build(
-    config: Config, model: Declared, notice: Callable[[str], None], *, resume: bool, replay: bool
+    config: Config, model: Declared, notice: Callable[[str], None], *, resume: bool | str, replay: bool
 ) -> Plan:
-    """The plan of a run, made before its model is built. ``resume``: the run is there; ``replay``: it may be there.
+    """The plan of a run, made before its model is built. ``resume``: the run is there, the newest or the named
+    one; ``replay``: it may be there.
 
     Raises the errors of ``plan_run`` and ``fitted_of_run``."""
     fitted = None
     if resume or replay:
         try:
-            fitted = fitted_of_run(config)
+            fitted = fitted_of_run(config, resume or True)
         except ArtifactError:
             if resume:
                 raise
     return plan_run(config, model, notice, fitted)
 
 
-def fitted_of_run(config: Config) -> Fitted | None:
+def fitted_of_run(config: Config, run: bool | str = True) -> Fitted | None:
     """What the run to resume fitted at its start, from its newest readable checkpoint; None if there is none.
 
-    Raises ArtifactError R307 if there is no run, DataError R104 if the configuration describes other columns.
+    Raises ArtifactError R307 if there is no such run, DataError R104 if the configuration describes other columns.
     """
-    folder = choose_run(config.save.dir, root=config.save.root, resume=True)
+    folder = choose_run(config.save.dir, root=config.save.root, resume=run)
     store = CheckpointStore(folder, config.save.keep)
     for step in store.steps():
         path = str(store.path(step))

@@ -12,11 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dslc.base.errors import EXIT_OK, DslcError, NumericError
+from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, NumericError
 from dslc.base.failpoint import fail
 from dslc.base.turns import Always
 from dslc.base.version import VERSION
 from dslc.runtime.config.config import Config
+from dslc.runtime.config.policies import Best
+from dslc.runtime.history.evaluation_data import identity
+from dslc.runtime.history.publication import Publication, offer
+from dslc.runtime.history.record import Record
+from dslc.runtime.history.score import Score
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.events import Events, open_events
@@ -24,6 +29,7 @@ from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.plot import Picture
 from dslc.runtime.train.progress import Reporter, epoch_lines
 from dslc.runtime.train.resume import install, refusal
+from dslc.runtime.train.rundir import label
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, Trainable, run_evaluation
 from dslc.runtime.train.signals import StopRequest
@@ -35,8 +41,17 @@ LOG_NAME: Final = "log.jsonl"
 class Run:
     """The state of a run between its steps."""
 
-    def __init__(self, config: Config, session: Trainable, plan: Plan, folder: Path, report: Reporter) -> None:
+    def __init__(
+        self,
+        config: Config,
+        session: Trainable,
+        plan: Plan,
+        folder: Path,
+        report: Reporter,
+        allow_changes: bool = False,
+    ) -> None:
         self.config = config
+        self.allow_changes = allow_changes  # of the configuration, when the run is resumed
         self.session = session
         self.plan = plan
         self.folder = folder
@@ -49,6 +64,9 @@ class Run:
         self.best: tuple[int, float] | None = None  # (step, value)
         self.evaluated: dict[str, float] = {}
         self.patience = Patience(config.train.stop)
+        self.record = Record(folder, config, session, plan, report.warn)
+        self.which = "last"  # weights, which are kept: for messages
+        self.means_of_epoch: dict[str, float] = {}
         self.picture = Picture(folder, LOG_NAME, config.save.plot, report.warn)
         self.log: Log
         self.events: Events
@@ -67,6 +85,7 @@ class Run:
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
+        self.record.begin(resume)
 
     def restore(self) -> None:
         """Continue from the newest valid checkpoint. ArtifactError R307 if there is none."""
@@ -76,10 +95,7 @@ class Run:
 
     def _restore(self, found: Checkpoint) -> None:
         there = found.position
-        old, new = there.config, self.config.training_values()
-        changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-        if changed:
-            self.report.warn(f"the configuration changed since the checkpoint: {', '.join(changed)}")
+        self._compare(there.config)
         install(self.session, found)
         decoder, weights = self.plan.train.decoder_note(), self.session.weights
         for name, text in decoder.items():
@@ -93,7 +109,27 @@ class Run:
         self.saver.found(found)
         if there.best_step is not None and there.best_value is not None:
             self.best = (there.best_step, float.fromhex(there.best_value))
-        self.report.line(f"resuming from {found.path}: {there.step} of {self.plan.total} steps")
+        self.report.line(
+            f"run {label(self.folder)}: resuming from {found.path}: {there.step} of {self.plan.total} steps"
+        )
+
+    def _compare(self, old: Mapping[str, Any]) -> None:
+        """Tell or refuse values that differ from those of the run: only ``train.epochs`` may differ unless allowed."""
+        new = self.config.training_values()
+        if "model" not in old:  # a checkpoint from before builds were compared
+            new = {name: value for name, value in new.items() if name != "model" and not name.startswith("build.")}
+        changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+        if not changed:
+            return
+        said = ", ".join(f"{name} was {old.get(name)} and is now {new.get(name)}" for name in changed)
+        if not self.allow_changes and changed != ["train.epochs"]:
+            raise ArtifactError(
+                "R307",
+                f"the configuration changed since the checkpoint: {said}",
+                place=str(self.folder),
+                help="resume with the old values; --allow-changes goes on with the new ones; or train without --resume",
+            )
+        self.report.warn(f"the configuration changed since the checkpoint: {said}")
 
     # Stepping
 
@@ -192,6 +228,8 @@ class Run:
         for line in epoch_lines(epoch, self.config.train.epochs, values, evaluated, rate, seconds):
             self.report.line(line)
         self.picture.draw()
+        self.means_of_epoch = dict(values)
+        self._progress()
         self.means.clear()
         self._clock, self._clock_steps = 0.0, 0
 
@@ -277,21 +315,46 @@ class Run:
         self.picture.draw()
         self.report.plot(self.picture.text())
 
-    def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
-        """Save the best weights, else the last, and keep them in the session; returns the path and their metrics."""
+    def _progress(self) -> None:
+        wanted = self.config.save.best
+        best = None
+        if self.best is not None and wanted is not None:
+            best = {"metric": wanted.metric, "highest": wanted.highest, "step": self.best[0], "value": self.best[1]}
+        metrics = self.evaluated if self.plan.eval is not None else self.means_of_epoch
+        self.record.progress(self.done, self.done // self.plan.batches, metrics, best)
+
+    def keep(self) -> tuple[Path, dict[str, float]]:
+        """Save the best weights, else the last, in the run's folder and keep them in the session; returns the path and
+        their metrics."""
         wanted = self.config.save.best
         chosen = None if self.best is None or wanted is None else self.saver.best(self.best[0])
-        which = "last" if chosen is None else f"best ({wanted})"
+        self.which = "last" if chosen is None else f"best ({wanted})"
         step = self.done
         if chosen is not None:
             install(self.session, chosen)
             step = chosen.position.step
-        path, previous = self.saver.publish(out_dir)
-        kept = f"; the previous ones are in {previous.name}" if previous is not None else ""
-        self.report.line(f"published the {which} weights: {path}{kept}")
-        if self.plan.eval is None or (step == self.done and self.evaluated):
-            return path, self.evaluated
-        return path, metrics_of(self._evaluation())
+        metrics = self.evaluated
+        if self.plan.eval is not None and not (step == self.done and self.evaluated):
+            metrics = metrics_of(self._evaluation())
+        rule = wanted or Best("loss", highest=False)
+        value = metrics.get(rule.metric)
+        if self.plan.eval is None and chosen is not None and self.best is not None:
+            value = self.best[1]  # the mean of the epoch that ended there
+        score = Score(label(self.folder), step, rule.metric, rule.highest, value, identity(self.config, self.plan))
+        path = self.saver.keep(score)
+        self.record.kept(score)
+        return path, metrics
+
+    def publish(self, weights: Path, target: Path) -> Publication:
+        """Publish the kept weights if they are better than the published ones; says what happened."""
+        name = label(self.folder)
+        found = offer(weights, target, self.report.warn)
+        kept = f"; the previous ones are in {found.previous.name}" if found.previous is not None else ""
+        if found.refused is None:
+            self.report.line(f"published the {self.which} weights: {target}{kept}")
+        else:
+            self.report.line(f"not published: {found.refused}; `dslc publish {name}` publishes them")
+        return found
 
 
 def metrics_of(found: EvalResult) -> dict[str, float]:

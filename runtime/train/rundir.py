@@ -1,7 +1,8 @@
 """The folder of a run: ``runs/NAME``, or ``runs/NAME-2`` and so on if earlier runs exist.
 
 A fresh run never changes an earlier one: it uses ``runs/NAME`` if that has no checkpoint, else the next number.
-``--resume`` continues the highest number that has a checkpoint. A lock keeps other processes out of the folder.
+``--resume`` continues the highest number that has a checkpoint, ``--resume RUN`` the named run. A lock keeps other
+processes out of the folder.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dslc.base.within import require_within
 from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore
 from dslc.runtime.train.events import FOLDER as EVENTS
 
-_LOCK: Final = ".dslc-run"
+LOCK_NAME: Final = ".dslc-run"
+SWEEP_NAME: Final = "sweep.jsonl"  # the journal of a sweep, in the folder that holds the folders of its trials
 
 
-def choose_run(base: Path, *, resume: bool, root: Path | None = None) -> Path:
+def choose_run(base: Path, *, resume: bool | str, root: Path | None = None) -> Path:
     """The folder of a run with the configured folder ``base``; created if needed. It may not lead out of ``root``.
 
-    Raises ArtifactError R307 if there is nothing to resume, ResourceError R402 if it cannot be created, R403 if it, or
+    ``resume``: the name of the run to continue, or True for the highest number. Raises ArtifactError R307 if there is
+    nothing to resume, ResourceError R402 if it cannot be created, R403 if it, or
     a folder in it, is a link that leads out.
     """
     folder = _chosen(base, resume)
@@ -39,7 +42,18 @@ def choose_run(base: Path, *, resume: bool, root: Path | None = None) -> Path:
     return folder
 
 
-def _chosen(base: Path, resume: bool) -> Path:
+def _chosen(base: Path, resume: bool | str) -> Path:
+    if isinstance(resume, str):
+        folder = base.parent / resume
+        if not CheckpointStore(folder, 2).steps():
+            near = sorted(found.name for found in _numbered(base).values() if CheckpointStore(found, 2).steps())
+            raise ArtifactError(
+                "R307",
+                f"run `{resume[:80]}` has no checkpoint to resume from",
+                place=str(base.parent),
+                help=f"runs with checkpoints here: {', '.join(near) or 'none'}",
+            )
+        return folder
     used = {number: folder for number, folder in _numbered(base).items() if CheckpointStore(folder, 2).steps()}
     if resume:
         if not used:
@@ -51,9 +65,15 @@ def _chosen(base: Path, resume: bool) -> Path:
     return base if number == 1 else base.with_name(f"{base.name}-{number}")
 
 
+def label(folder: Path) -> str:
+    """The name of a run: its folder, with the folder of its sweep if it is a trial of one."""
+    above = folder.parent
+    return f"{above.name}/{folder.name}" if (above / SWEEP_NAME).exists() else folder.name
+
+
 def run_lock(folder: Path) -> FileLock:
     """The lock of a run; entering it raises ResourceError R404 if another training process holds it."""
-    return FileLock(folder / _LOCK, what="training")
+    return FileLock(folder / LOCK_NAME, what="training")
 
 
 def _numbered(base: Path) -> dict[int, Path]:

@@ -1,17 +1,18 @@
-"""Saves the state of a run: checkpoints, the handling of failed ones, and the published weights."""
+"""Saves the state of a run: checkpoints, the handling of failed ones, and the run's weights."""
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Final
 
 from dslc.base.errors import DslcError, NumericError, ResourceError
-from dslc.base.publish import publish_bytes
 from dslc.runtime.config.policies import NanPolicy
+from dslc.runtime.history.publication import WEIGHTS_NAME
+from dslc.runtime.history.score import Score
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
 from dslc.runtime.train.progress import Reporter
 from dslc.runtime.train.setup import Trainable
+from dslc.runtime.weights.notes import RUN
 
 _FAILURES: Final = 3  # failures in a row that stop training
 
@@ -85,42 +86,8 @@ class Saver:
             self._report.warn(f"the best checkpoint cannot be read, so the last weights are published: {error.message}")
             return None
 
-    def publish(self, out_dir: Path) -> tuple[Path, Path | None]:
-        """Save the weights as ``NAME.safetensors`` in a folder that is created if needed. ResourceError R402.
-
-        Different weights there, from an earlier and perhaps better run, become ``NAME.previous.safetensors``, the
-        second path. It is None if there were none, if they were equal, or if they could not be kept, which is reported.
-        """
-        try:
-            out_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                "R402",
-                f"the folder cannot be made: {error.strerror}",
-                place=str(out_dir),
-                help="make it writable, then publish with --resume",
-            ) from error
-        path = out_dir / f"{self._session.name}.safetensors"
-        former = self._contents(path)
-        self._session.weights.save(path)
-        # Kept only now: publishing equal weights twice must not replace the previous ones.
-        if former is None or former == self._contents(path):
-            return path, None
-        previous = path.with_suffix(f".previous{path.suffix}")
-        try:
-            publish_bytes(previous, former)
-        except DslcError as error:
-            self._report.warn(f"the previous weights are not kept: {error.message}")
-            return path, None
-        return path, previous
-
-    def _contents(self, path: Path) -> bytes | None:
-        """A file's bytes; None if there is no regular file, and, after a warning, if it cannot be read. A link is not
-        followed: its target would be kept as weights."""
-        try:
-            return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._report.warn(f"{path}: {error.strerror}")
-            return None
+    def keep(self, score: Score) -> Path:
+        """Save the session's weights, with their score, in the run's folder. ResourceError R402."""
+        path = self.store.folder.parent / WEIGHTS_NAME
+        self._session.weights.save(path, {RUN: score.encode()})
+        return path

@@ -19,6 +19,9 @@ _PREFIX: Final = "dslc."
 _DIGEST: Final = ".sha256"
 _NAME = re.compile(r"dslc(?:\.[a-z][a-z0-9_-]{0,62}){1,4}\Z")
 _NOT_NOTES: Final = ("dslc.position", "dslc.session")
+#: The note of a run's weights: run, step and metric. It tells of one file's tensors, so it is not read with the others:
+#: weights that are changed and saved again must not carry it.
+RUN: Final = "dslc.run"
 _LONGEST: Final = 4 << 20  # characters of all notes of a file; a header has at most 16 MiB
 _MOST: Final = 64
 
@@ -47,7 +50,7 @@ def of_metadata(metadata: Mapping[str, str], place: str) -> dict[str, str]:
     found = {
         name: text
         for name, text in sorted(metadata.items())
-        if name.startswith(_PREFIX) and not name.endswith(_DIGEST) and name not in _NOT_NOTES
+        if name.startswith(_PREFIX) and not name.endswith(_DIGEST) and name not in (*_NOT_NOTES, RUN)
     }
     for name, text in found.items():
         if metadata.get(name + _DIGEST) != _digest(text):

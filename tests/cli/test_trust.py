@@ -53,6 +53,7 @@ CALLS: dict[str, list[str]] = {
     "verify": ["verify", "build/net"],
     "warm": ["warm", "--device", "cpu"],
     "train": ["train"],
+    "publish": ["publish", "net"],
     "eval": ["eval"],
     "predict": ["predict", "data.npz:x", "-o", "y.npy"],
     "bench": ["bench", "--seconds", "0.1"],
@@ -111,7 +112,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(project)
         patch.setenv("DSLC_CACHE_DIR", str(theirs))
         assert run(["train"]) == 0
-    shutil.rmtree(project / "runs")
+    shutil.rmtree(project / "runs" / "net" / "checkpoints")
     (folder / "mine").mkdir(0o700)
     for entry in theirs.iterdir():
         if not entry.name.startswith(("made-", "build-")):

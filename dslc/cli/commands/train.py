@@ -40,7 +40,16 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="These tensors keep their initial values, such as `head`. Repeatable.",
 )
-@click.option("--resume", is_flag=True, help="Continue from the newest valid checkpoint of the run.")
+@click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="",
+    help="Continue from the newest valid checkpoint of the newest run, or of the run with this name.",
+)
+@click.option(
+    "--allow-changes", is_flag=True, help="Resume although the configuration has changed since the checkpoint."
+)
 @click.option(
     "--overfit-one-batch",
     "overfit",
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
     help="Train on one batch only, to check that the model can learn it.",
 )
 @click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of --overfit-one-batch; default: 200.")
+@click.option("--no-publish", is_flag=True, help="Keep the weights in the run's folder only, however good they are.")
 @click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 @trust_option
@@ -56,9 +66,11 @@ def command(
     renames: tuple[str, ...],
     partial: bool,
     replace: tuple[str, ...],
-    resume: bool,
+    resume: str | None,
+    allow_changes: bool,
     overfit: bool,
     steps: int | None,
+    no_publish: bool,
     find_nan: bool,
     device: str,
     trust: bool,
@@ -66,9 +78,10 @@ def command(
 ) -> int:
     """Train the model of ./dslc.yaml; build it first if needed.
 
-    Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights are
-    published as build/NAME/NAME.safetensors; those of the previous run become NAME.previous.safetensors. For --weights
-    of another model, --map renames tensors, and --replace names those of a new head.
+    Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights stay
+    in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are
+    better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace names
+    those of a new head.
     """
     from dslc.cli.compile import artifact_of, check_config, foreseen
     from dslc.runtime.train import diagnose
@@ -78,22 +91,26 @@ def command(
     from dslc.runtime.train.progress import reporter
     from dslc.runtime.train.resume import plan_before_build
 
-    if weights is not None and resume:
+    resuming = resume is not None
+    if allow_changes and not resuming:
+        raise click.UsageError("--allow-changes needs --resume")
+    if weights is not None and resuming:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
-    _check_flags(overfit=overfit, find_nan=find_nan, resume=resume, steps=steps)
+    _check_flags(overfit=overfit, find_nan=find_nan, resume=resuming, steps=steps)
     config = read_config(
         **flags,
         start={"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None},
     )
     require_data(config, training=True)
-    require_weights(None if resume else config.start.weights)
+    require_weights(None if resuming else config.start.weights)
     # With --json, stdout holds only the result.
     console = sys.stderr if settings().json else sys.stdout
     checked = check_config(config) if has_compiler() else None
     plan = None
+    run = resume or resuming  # its name, or True for the newest
     if checked is not None:  # bad data is refused before the build
         model = foreseen(config, checked)
-        plan = plan_before_build(config, model, reporter(console).line, resume=resume, replay=find_nan)
+        plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
     artifact = artifact_of(config, trust=trust, checked=checked)
     assert artifact.path is not None
     with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
@@ -101,7 +118,10 @@ def command(
             return _report_overfit(overfit_one_batch(config, session, steps or 200, console, plan))
         if find_nan:
             return _report_nonfinite(diagnose.find_nan(config, session, console, plan))
-        result = train(config, session, artifact.path.parent, resume=resume, console=console, plan=plan)
+        out = None if no_publish else artifact.path.parent
+        result = train(
+            config, session, out, resume=run, console=console, plan=plan, allow_changes=allow_changes
+        )  # fmt: skip
     emit(_data(result), one_line(_text(result)))
     return result.exit_code
 
@@ -161,7 +181,8 @@ def _text(result: TrainResult) -> str:
         return f"stopped after {result.steps} steps; `dslc train --resume` continues from {result.checkpoint}"
     from dslc.runtime.train.progress import numbers
 
-    return f"{result.steps} steps; {numbers(result.metrics) or 'not evaluated'}; weights in {result.weights}"
+    where = result.published or result.weights
+    return f"{result.steps} steps; {numbers(result.metrics) or 'not evaluated'}; weights in {where}"
 
 
 def _data(result: TrainResult) -> dict[str, Any]:
@@ -171,6 +192,7 @@ def _data(result: TrainResult) -> dict[str, Any]:
         "run": str(result.run_dir),
         "checkpoint": None if result.checkpoint is None else str(result.checkpoint),
         "weights": None if result.weights is None else str(result.weights),
+        "published": None if result.published is None else str(result.published),
         "exit_code": result.exit_code,
         **({} if result.started is None else {"started": dict(result.started)}),
     }

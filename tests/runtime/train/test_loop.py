@@ -34,7 +34,9 @@ def run(
 def test_a_whole_run(project: Path) -> None:
     result, session, text = run(project)
     assert result.exit_code == 0 and result.steps == len(session.rates) == 4 * BATCHES
-    assert result.weights == project / "build" / "toy.safetensors"
+    assert result.weights == project / "runs" / "toy" / "weights.safetensors"
+    assert result.published == project / "build" / "toy.safetensors"
+    assert result.published.read_bytes() == result.weights.read_bytes()
     published = tensorfile.read(result.weights)
     assert set(published.tensors) == {"w", "b"} and published.verified
     assert all(np.array_equal(published.tensors[n].array(), session.state[n]) for n in ("w", "b"))
@@ -118,30 +120,11 @@ def test_the_best_weights_are_published_and_the_last_without_best(project: Path)
     assert best.position.step != 24, "the case says nothing when the last is the best"
     assert np.array_equal(session.state["w"], best.tensors["w"])
     assert "best (lowest accuracy)" in text
-    result, session, text = run(project, session=FakeSession(3), save__best="null", save__dir=str(project / "other"))
+    result, session, text = run(
+        project, session=FakeSession(3), save__best="null", save__dir=str(project / "other"), out="o"
+    )
     last = read_checkpoint(CheckpointStore(result.run_dir, 2).path(24))
     assert np.array_equal(session.state["w"], last.tensors["w"]) and "the last weights" in text
-
-
-def test_the_weights_of_an_earlier_run_are_kept_next_to_the_new_ones(project: Path) -> None:
-    first, _, text = run(project)
-    assert first.weights is not None and "the previous ones" not in text
-    former = first.weights.read_bytes()
-    previous = project / "build" / "toy.previous.safetensors"
-    _, _, text = run(project, resume=True)
-    assert first.weights.read_bytes() == former and not previous.exists(), "the same weights are nobody's earlier ones"
-    _, _, text = run(project, train__epochs=1)
-    assert "the previous ones are in toy.previous.safetensors" in text
-    assert previous.read_bytes() == former and tensorfile.read(previous).verified
-    assert first.weights.read_bytes() != former
-
-
-def test_earlier_weights_that_cannot_be_kept_stop_nothing(project: Path) -> None:
-    run(project)
-    (project / "build" / "toy.previous.safetensors").mkdir()
-    result, _, text = run(project, train__epochs=1)
-    assert result.exit_code == 0 and "warning: the previous weights are not kept" in text
-    assert result.weights is not None and tensorfile.read(result.weights).verified
 
 
 def test_best_without_evaluation_data_goes_by_the_epoch_means(project: Path) -> None:
@@ -208,10 +191,13 @@ def test_a_session_of_another_seed_or_with_steps_is_refused(project: Path) -> No
 def test_resume_of_a_finished_run_publishes_again(project: Path) -> None:
     first, _, _ = run(project)
     assert first.weights is not None
+    assert first.published is not None
     before = first.weights.read_bytes()
     first.weights.unlink()
+    first.published.unlink()
     again, session, _ = run(project, resume=True)
     assert again.exit_code == 0 and again.weights is not None and again.weights.read_bytes() == before
+    assert again.published is not None and again.published.read_bytes() == before
     assert session.rates == [] and again.metrics == first.metrics
 
 
@@ -273,12 +259,51 @@ def test_resume_refuses_what_would_change_the_order(
     assert caught.value.code == "R307" and says in caught.value.message
 
 
-def test_resume_says_which_values_changed(project: Path) -> None:
+def test_a_resumed_run_may_be_longer_and_says_so(project: Path) -> None:
     with pytest.raises(Stopped):
         run(project, session=stop_after(9))
     result, _, text = run(project, resume=True, train__epochs=5)
-    assert "the configuration changed since the checkpoint: train.epochs" in text
+    assert "the configuration changed since the checkpoint: train.epochs was 4 and is now 5" in text
     assert result.steps == 5 * BATCHES
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"train.base_lr": 0.01}, "train.base_lr was None and is now 0.01"),
+        ({"train.epochs": 5, "data.shuffle": False}, "data.shuffle was True and is now False, train.epochs was 4"),
+        ({"args.width": 3}, "args.width was None and is now 3"),
+        ({"build.precision": "f64"}, "build.precision was None and is now f64"),
+        ({"model": "other.nn"}, "model was toy.nn and is now other.nn"),
+    ],
+)
+def test_other_values_are_refused_on_resume_unless_told(project: Path, flags: dict[str, Any], says: str) -> None:
+    with pytest.raises(Stopped):
+        run(project, session=stop_after(9))
+    config = load_config(project / "dslc.yaml", {"save.dir": str(project / "runs" / "toy"), **flags})
+    before = (project / "runs" / "toy" / "log.jsonl").read_bytes()
+    with pytest.raises(ArtifactError) as caught:
+        train(config, FakeSession(3), project / "build", True, io.StringIO())
+    assert caught.value.code == "R307" and says in caught.value.message
+    assert "--allow-changes" in (caught.value.help or "")
+    assert (project / "runs" / "toy" / "log.jsonl").read_bytes() == before
+    told = io.StringIO()
+    done = train(config, FakeSession(3), project / "build", True, told, allow_changes=True)
+    assert done.exit_code == 0 and f"warning: the configuration changed since the checkpoint: {says}" in told.getvalue()
+
+
+def test_resume_continues_the_run_that_is_named(project: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            run(project, session=stop_after(9))
+    console = io.StringIO()
+    config = load_config(project / "dslc.yaml")
+    done = train(config, FakeSession(3), None, "toy", console)
+    assert done.run_dir == project / "runs" / "toy" and "run toy: resuming from" in console.getvalue()
+    assert max(CheckpointStore(project / "runs" / "toy-2", 2).steps()) < 24, "the other one is as it was"
+    with pytest.raises(ArtifactError) as caught:
+        train(config, FakeSession(3), None, "toy-3", console)
+    assert caught.value.code == "R307" and "toy, toy-2" in (caught.value.help or "")
 
 
 def test_resume_with_another_optimizer(project: Path) -> None:

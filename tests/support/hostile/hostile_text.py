@@ -122,6 +122,7 @@ CASES: dict[str, list[list[str]]] = {
               ["train", "--config", f"{FILE}.yaml"], ["train", "--config", "quoted.yaml"],
               ["train", "--config", "key.yaml"], ["train", "--set", f"{FILE}=1"], ["train", "--resume", "--set",
               f"save.dir={FILE}-none"], ["train", "--set", f"save.best={FILE}"]],
+    "publish": [["publish", FILE], ["publish", f"../{FILE}"], ["publish", "net", "--set", f"save.dir={FILE}/net"]],
     "eval": [["eval", "--weights", "weights.safetensors"], ["eval", "--weights", f"{FILE}-half.safetensors"],
              ["eval", "--set", f"data.eval.x={FILE}-none.npy", "--weights", "sound.safetensors"],
              ["eval", "--set", "data.eval.x=bad.npz:x", "--weights", "sound.safetensors"],

@@ -76,6 +76,7 @@ class FakeSession:
         ]
         program = SimpleNamespace(sizes={"B": batch})
         self.artifact = SimpleNamespace(
+            id="sha256:" + "a" * 64,
             header={
                 "interface_sha256": digest,
                 "state": {"tensors": tensors, "forward_order": list(SHAPES)},

@@ -1,0 +1,1 @@
+"""The commands about runs: their list, comparison, publication and sweeps."""
