@@ -1,4 +1,4 @@
-"""Laws of every step of an augmentation, what each one does, and its agreement with torchvision (in ``-m slow``)."""
+"""Laws of every step of an augmentation, and what each one does."""
 
 from __future__ import annotations
 
