@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
@@ -33,9 +34,10 @@ class Options:
     parameter dtypes. ``tuned``: what was measured, by target. ``locked``: each problem of a GPU must be in the lock.
     ``gpu``: a part of the name of the GPU whose measurements count. ``mirror``: ``auto`` (values may be recomputed
     in the backward pass if that costs almost nothing, or if the budget requires it), ``never``, or bytes: a budget
-    that replaces the file's."""
+    that replaces the file's. ``cpu``: the only level of the CPU's code, or ``ALL``."""
 
     target: str = DEFAULT
+    cpu: str = ALL
     provider: str = "auto"
     precision: str | None = None
     sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -62,6 +64,9 @@ class Options:
                 known = ", ".join(("auto", *TARGETS))
                 help = target_hint(name) or f"use {known}"
                 raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=help)
+        if self.cpu not in (ALL, *LEVELS):
+            known = ", ".join((ALL, *LEVELS))
+            raise BuildError("E0603", f"the CPU level `{self.cpu}` is not known", place="--cpu", help=f"use {known}")
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
@@ -171,6 +176,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
     return {
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
         "target": ",".join(options.targets),
+        **({} if options.cpu == ALL else {"cpu": options.cpu}),
         "providers": options.provider,
         "precision": {"compute": "tf32" if dtypes.tf32 else dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,

@@ -103,8 +103,12 @@ The keys under `data.train` are the inputs of the model and of its train section
 `file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`, relative to the configuration; see
 [data.md](data.md).
 
-`build` accepts `target` (one name, or a list such as `[cpu, sm_90]`), `precision`, `sizes`, `name`, `fuse`,
+`build` accepts `target` (one name, or a list such as `[cpu, sm_90]`), `cpu`, `precision`, `sizes`, `name`, `fuse`,
 `providers`, `bulk`, `mirror`, `steps_per_launch`, `streams`, `locked` and `gpu` ([tuning.md](tuning.md)).
+`cpu` says which CPUs run the artifact: `all`, `native` (those like this machine's, which compiles faster), or a level
+such as `x86_64_v3`. Without it, `dslc build` compiles for all, so its artifact can be shipped. The other commands
+compile for this machine only if they have to build. `dslc build` afterwards replaces the artifact and keeps the
+weights.
 A duration is `N steps` or `N epochs`. A step is one update of the weights, whatever its number of micro-batches.
 
 ## Schedules

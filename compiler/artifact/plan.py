@@ -6,6 +6,7 @@ import os.path
 from dataclasses import replace
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.levels import ALL
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.codegen.targets import target_of
@@ -26,12 +27,12 @@ from dslc.runtime.artifact.instructions import (
 from dslc.runtime.artifact.plan import Buffer, Plan, Port, Scalar, Work
 
 
-def plan_of(program: Program, kernels: dict[str, Any] | None = None) -> Plan:
+def plan_of(program: Program, kernels: dict[str, Any] | None = None, cpu: str = ALL) -> Plan:
     """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
 
-    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol.
+    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol. ``cpu``: the level of CPU code.
     """
-    return _PlanMaker(program, {} if kernels is None else kernels).plan()
+    return _PlanMaker(program, {} if kernels is None else kernels, cpu).plan()
 
 
 def output_port(entry: str, output: str) -> tuple[str, str]:
@@ -56,7 +57,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
 
 
 class _PlanMaker:
-    def __init__(self, program: Program, kernels: dict[str, Any]) -> None:
+    def __init__(self, program: Program, kernels: dict[str, Any], cpu: str) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
         self.schedule = program.schedule
@@ -65,7 +66,7 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
-        self.target = target_of(program.target, program.vendor)
+        self.target = target_of(program.target, program.vendor, cpu)
 
     def plan(self) -> Plan:
         graph = self.program.graph

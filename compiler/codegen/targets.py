@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from dslc.compiler.codegen.cpu.levels import ALL
 from dslc.compiler.codegen.device_model import (
     A100,
     ALL_OF_PEAK,
@@ -24,13 +25,13 @@ from dslc.compiler.codegen.device_model import (
 from dslc.compiler.codegen.target import Target, Traits
 
 
-def _cpu(name: str, vendor: bool) -> Target:
+def _cpu(name: str, vendor: bool, cpu: str) -> Target:
     from dslc.compiler.codegen.cpu.target import Cpu
 
-    return Cpu()
+    return Cpu(cpu)
 
 
-def _cuda(name: str, vendor: bool) -> Target:
+def _cuda(name: str, vendor: bool, cpu: str) -> Target:
     from dslc.compiler.codegen.cuda.target import Cuda
 
     return Cuda(name, vendor)
@@ -39,15 +40,15 @@ def _cuda(name: str, vendor: bool) -> Target:
 @dataclass(frozen=True, slots=True)
 class Row:
     """What the compiler knows about a target. ``libraries``, ``kernels``: the fractions of the device's rates that the
-    vendor's libraries and the compiler's own kernels reach. ``make``: from the target's name, and whether contractions
-    may be library calls, to its code generation (imported only then). ``packages``: the installed packages that compile
-    for it, whose versions can change the code."""
+    vendor's libraries and the compiler's own kernels reach. ``make``: from the target's name, whether contractions may
+    be library calls, and the levels of CPU code, to its code generation (imported only then). ``packages``: the
+    installed packages that compile for it, whose versions can change the code."""
 
     traits: Traits
     device: DeviceModel
     libraries: Fractions
     kernels: Fractions
-    make: Callable[[str, bool], Target]
+    make: Callable[[str, bool, str], Target]
     packages: tuple[str, ...]
 
 
@@ -78,9 +79,10 @@ DEFAULT: Final = "cpu"
 ARCHITECTURES: Final = tuple(name for name, row in TARGETS.items() if row.traits.has_device_memory)
 
 
-def target_of(name: str, vendor: bool = False) -> Target:
-    """The code generation of a target; with ``vendor``, its contractions may be library calls if it has libraries."""
-    return TARGETS[name].make(name, vendor)
+def target_of(name: str, vendor: bool = False, cpu: str = ALL) -> Target:
+    """The code generation of a target; with ``vendor``, its contractions may be library calls if it has libraries.
+    ``cpu``: the only level of a CPU's code, or ``ALL``."""
+    return TARGETS[name].make(name, vendor, cpu)
 
 
 def traits_of(name: str) -> Traits:

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
@@ -43,13 +43,14 @@ _FACE: Final = b'"""Written by `dslc build`'
 _PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
 
-def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
-    """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
+def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = "all") -> Options:
+    """The ``build:`` section of a configuration as the compiler's options; ``cpu`` if the section does not say it.
+    Raises BuildError E0603, and EnvironmentFault R202 for ``native`` if this CPU can run no code."""
     from dslc.compiler.codegen.targets import TARGETS
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
-             "steps_per_launch", "locked", "gpu")  # fmt: skip
+             "steps_per_launch", "locked", "gpu", "cpu")  # fmt: skip
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
@@ -60,10 +61,11 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
             _refuse(f"`{key}` is not a build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key in ("fuse", "locked") and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
-        if key in ("precision", "providers", "name", "gpu") and not isinstance(value, str):
+        if key in ("precision", "providers", "name", "gpu", "cpu") and not isinstance(value, str):
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
-    return Options(
+    options = Options(
         target=_target(build.get("target", "cpu")),
+        cpu=build.get("cpu", cpu),
         provider=build.get("providers", "auto"),
         precision=build.get("precision"),
         sizes=_sizes(build.get("sizes") or {}),
@@ -76,6 +78,15 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         locked=build.get("locked", False),
         gpu=build.get("gpu"),
     )
+    return replace(options, cpu=_native(options)) if options.cpu == "native" else options
+
+
+def _native(options: Options) -> str:
+    """This machine's CPU level; ``all`` if the build has no code for a CPU."""
+    from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
+    from dslc.runtime.cpu.levels import machine_level
+
+    return machine_level(LEVELS) if options.provider != "reference" and "cpu" in options.targets else ALL
 
 
 def _target(value: object) -> str:
@@ -188,9 +199,10 @@ def artifact_of(
     """The configuration's artifact, built if it is stale or if none of this user's builds made it. A line on stderr
     reports a build and its reason.
 
-    ``as_built``: accept an existing artifact of this model, whatever options it was built with. ``trust``: accept it
-    from any builder. ``checked``: the model, if it was checked before. Returns the very artifact that was checked: the
-    file is not read a second time.
+    Unless the configuration says otherwise, a build compiles for this machine's CPU only; an existing artifact for all
+    CPUs is as good. ``as_built``: accept an existing artifact of this model, whatever options it was built with.
+    ``trust``: accept it from any builder. ``checked``: the model, if it was checked before. Returns the very artifact
+    that was checked: the file is not read a second time.
     """
     from dslc.base.cache import Cache
     from dslc.runtime.artifact.file import Artifact
@@ -198,7 +210,7 @@ def artifact_of(
     cache = Cache.open()
     if not has_compiler():
         return artifact_as_built(config, project_root(config), cache, trust=trust)
-    checked, options = checked or check_config(config), options_of(config.build)
+    checked, options = checked or check_config(config), options_of(config.build, cpu="native")
     with placed(config):
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)
@@ -220,9 +232,9 @@ def artifact_of(
             if stale.foreign and error.help is not None:
                 error.help += "; or run the existing artifact with --trust, if you trust its author"
             raise
-    note(
-        one_line(f"built {path} in {built.seconds:.2f} s{stale.why and f', because the existing one was {stale.why}'}")
-    )
+    only = f" for {options.cpu} only (`dslc build`: for all CPUs)" if options.cpu != "all" else ""
+    why = stale.why and f", because the existing one was {stale.why}"
+    note(one_line(f"built {path} in {built.seconds:.2f} s{only}{why}"))
     for line in choices_lines(built.facts["choices"]):
         note(one_line(line))
     return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
@@ -269,10 +281,13 @@ def _stale(there: Artifact | None, path: Path, checked: Checked, options: Option
     header = there.header
     if (header["name"], header["model"], header["source_sha256"]) != (path.stem, checked.name, checked.digest):
         return _Stale("built before the model was changed")
-    recorded, wanted = header["options"], recorded_options(checked, options)
+    recorded = header["options"]
+    if "cpu" not in recorded:  # an artifact for all levels
+        options = replace(options, cpu="all")
+    wanted = recorded_options(checked, options)
     other = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
     if other:
-        return _Stale(f"built with other options ({', '.join(other)})", same_model="args" not in other)
+        return _Stale(f"built with other options ({', '.join(other)})", same_model=not {"args", "cpu"} & {*other})
     if header["toolchain"] != toolchain(options.targets):
         return _Stale("built by other compilers")
     measured = "lock" in header or options.locked or any(each.blocks for each in options.tuned.values())

@@ -1,4 +1,4 @@
-"""A line on the terminal that names what is being compiled or measured; silent if stderr is not a terminal."""
+"""What is being compiled or measured, on stderr: one line that changes on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TextIO
 
 from dslc.base.visible import one_line
 from dslc.cli.output import settings
@@ -14,6 +14,7 @@ from dslc.cli.output import settings
 _WIDTH: Final = 60
 _WIDE: Final = 79
 _BAR: Final = 30  # characters of the bar
+_SILENT: Final = 5.0  # seconds at most between two lines of a build whose output is no terminal
 
 
 def _bar(done: int, total: int) -> str:
@@ -21,12 +22,34 @@ def _bar(done: int, total: int) -> str:
     return f"{'#' * full}{'-' * (_BAR - full)}"
 
 
+def _lines(stream: TextIO, clock: Callable[[], float]) -> Callable[[str, int, int], None]:
+    """``progress(what, done, total)`` for a file or a pipe: a line, unless the last one is less than ``_SILENT``
+    seconds old. A shorter build says nothing."""
+    begun = told = clock()
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal told
+        now = clock()
+        if now - told < _SILENT:
+            return
+        told = now
+        what = "compiling kernels" if what == "kernels" else f"building {one_line(what)}"
+        stream.write(f"{what} {done}/{total}, {now - begun:.0f} s\n")
+        stream.flush()
+
+    return show
+
+
 @contextmanager
-def build_progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Yields ``progress(what, done, total)``, or None; the line is erased at the end."""
+def build_progress(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Yields ``progress(what, done, total)``, or None with --json; the line on a terminal is erased at the end.
+    ``clock``: seconds."""
     stream = sys.stderr
-    if settings().json or not stream.isatty():
+    if settings().json:
         yield None
+        return
+    if not stream.isatty():
+        yield _lines(stream, clock)
         return
 
     def show(what: str, done: int, total: int) -> None:

@@ -22,16 +22,15 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 def machine_level(offered: Iterable[str]) -> str:
     """The best of the offered levels that this machine supports. EnvironmentFault R202 if it supports none."""
     architecture, features, listed = platform.machine(), cpu_features(), list(offered)
-    fitting = [
-        name
-        for name, (wanted, needed) in LEVELS.items()
-        if name in listed and wanted == architecture and features.issuperset(needed)
-    ]
+    runs = [n for n, (wanted, needed) in LEVELS.items() if wanted == architecture and features.issuperset(needed)]
+    fitting = [name for name in runs if name in listed]
     if not fitting:
         raise EnvironmentFault(
             "R202",
             f"the artifact holds code for {', '.join(listed) or 'no CPU'}, which this {architecture} cannot run",
-            help="build it with --providers reference, or run it on a newer CPU",
+            help="build it for all CPUs: dslc build (`dslc train` compiles for its own machine only)"
+            if runs
+            else "build it with --providers reference, or run it on a newer CPU",
         )
     return fitting[-1]
 

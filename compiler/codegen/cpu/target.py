@@ -1,12 +1,13 @@
-"""The CPU as a target: one object per level of the instruction set."""
+"""The CPU as a target: one object per level of the instruction set, for all levels or one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.levels import ALL, levels_of
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of
+from dslc.compiler.codegen.cpu.object.compile import kernel_of
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
@@ -18,14 +19,19 @@ from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob
 
-#: Prefix of an artifact's objects, one per level. Kernels name the first; the runtime loads that of its machine.
+#: Prefix of an artifact's objects, one per level. Kernels name the first of the artifact; the runtime loads that of its
+#: machine.
 CODE: Final = "code."
 
 
 class Cpu:
-    """Implements ``Target``."""
+    """Implements ``Target``. ``level``: the only level of its objects, or ``ALL``."""
 
     feature = "native"
+
+    def __init__(self, level: str = ALL) -> None:
+        self._levels = levels_of(level)
+        self._options = () if level == ALL else (level,)
 
     def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
         if choice not in (None, Choice(OWN)):
@@ -42,9 +48,10 @@ class Cpu:
         return Geometry((kernel_of(spec).tasks, 1, 1))
 
     def blob_of(self, symbol: str) -> str:
-        return CODE + next(iter(LEVELS))
+        return CODE + self._levels[0]
 
     def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
-        jobs = [Job("cpu_kernel", DRIVER, None), *(Job("cpu_kernel", s, kernels[s]) for s in sorted(kernels))]
+        specs = {DRIVER: None, **{symbol: kernels[symbol] for symbol in sorted(kernels)}}
+        jobs = [Job("cpu_kernel", symbol, spec, self._options) for symbol, spec in specs.items()]
         codes = [unbundle(code) for code in compiler.compile(jobs)]
-        return [Blob(CODE + level, "object", merge([code[level] for code in codes])) for level in LEVELS]
+        return [Blob(CODE + level, "object", merge([code[level] for code in codes])) for level in self._levels]

@@ -127,7 +127,7 @@ def _opened(
 
     target = asked.get("target") or _target_of(device)
     request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)
-    options = request.options(**{name: asked.get(name) for name in ("providers", "locked", "gpu")})
+    options = request.options(cpu="native", **{name: asked.get(name) for name in ("providers", "locked", "gpu")})
     with build_progress() as progress:
         result = build(request.checked, options, progress)
     for line in choices_lines({target: each.as_json() for target, each in result.origins.items()}):

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
 @click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
 @click.option("--target", metavar="NAME", help=TARGET_HELP)
+@click.option(
+    "--cpu",
+    metavar="all|native|LEVEL",
+    help="CPUs that run the artifact: all (the default); native: those like this machine's, which compiles faster; or "
+    "a level such as x86_64_v3.",
+)
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @click.option(
     "--providers",
@@ -61,6 +67,7 @@ def command(
     name: str | None,
     out: str | None,
     target: str | None,
+    cpu: str | None,
     precision: str | None,
     providers: str | None,
     mirror: str | None,
@@ -85,6 +92,7 @@ def command(
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
     flags: dict[str, Any] = {
+        "cpu": cpu,
         "providers": providers,
         "mirror": mirror,
         "bulk": bulk,

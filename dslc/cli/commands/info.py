@@ -41,6 +41,7 @@ def command(artifact: str | None, weights: bool) -> None:
         f"built by   {', '.join(f'{tool} {version}' for tool, version in header['toolchain'].items())}",
         f"source     sha256:{header['source_sha256']}",
         f"options    {_options(header['options'])}",
+        *(_code(found.blobs("object"))),
         *(_measured(target, each) for target, each in header.get("lock", {}).items()),
         *(f"dim        {d['name']} in {d['low']}..{d['high']} = {d['default']}" for d in interface["dims"]),
         *(f"input      {tensor_text(t)}" for t in interface["inputs"]),
@@ -85,6 +86,11 @@ def command(artifact: str | None, weights: bool) -> None:
         "programs": [program_data(p) for p in found.all_programs()],
     }
     emit(data, "\n".join(lines))
+
+
+def _code(objects: tuple[str, ...]) -> list[str]:
+    """The CPU levels of which the artifact holds one object each, ``code.LEVEL``."""
+    return [f"CPU code   {', '.join(name.removeprefix('code.') for name in objects)}"] if objects else []
 
 
 def _measured(target: str, lock: dict[str, Any]) -> str:

@@ -76,7 +76,7 @@ def command(
     trust: bool,
     **flags: Any,
 ) -> int:
-    """Train the model of ./dslc.yaml; build it first if needed.
+    """Train the model of ./dslc.yaml; build it first if needed, for this machine's CPU only (`dslc build`: for all).
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights stay
     in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are

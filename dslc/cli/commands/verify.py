@@ -67,6 +67,7 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
     return options_of(
         {
             "target": recorded["target"],
+            "cpu": recorded.get("cpu", "all"),
             "providers": recorded["providers"],
             **({"precision": compute} if params == by_option else {}),
             "sizes": recorded["sizes"],

@@ -12,7 +12,8 @@ import pytest
 
 from dslc.base.errors import ArtifactError
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
+from dslc.compiler.codegen.cpu.levels import LEVELS
+from dslc.compiler.codegen.cpu.object.compile import object_of
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 from dslc.runtime.artifact import container

@@ -9,8 +9,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of, object_of
+from dslc.compiler.codegen.cpu.object.compile import kernel_of, object_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.artifact.dtypes import numpy_dtype

@@ -14,7 +14,7 @@ from typing import Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, shuffle_of, suffix, wide
 from dslc.compiler.ir.types import DType
 
 PANEL_BYTES: Final = 2 * VECTOR_BYTES
@@ -158,4 +158,4 @@ def resized(code: Code, vector: Any, lanes: int) -> Any:
         return code.b.insert_element(ir.Constant(wide(element, lanes), [0.0] * lanes), vector, I64(0))
     zeros = ir.Constant(vector.type, [0.0] * old)
     picks = [min(i, old) for i in range(lanes)]
-    return code.b.shuffle_vector(vector, zeros, ir.Constant(wide(ir.IntType(32), lanes), picks))
+    return code.b.shuffle_vector(vector, zeros, shuffle_of(*picks))

@@ -8,7 +8,17 @@ from typing import Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import apply
-from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, Reg, lane_type, memory_type, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import (
+    I64,
+    VECTOR_BYTES,
+    Code,
+    Reg,
+    lane_type,
+    memory_type,
+    shuffle_of,
+    suffix,
+    wide,
+)
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -37,7 +47,7 @@ class Values:
             return scalar
         type = wide(scalar.type, self.lanes)
         first = self.b.insert_element(ir.Constant(type, ir.Undefined), scalar, I64(0))
-        zeros = ir.Constant(wide(ir.IntType(32), self.lanes), [0] * self.lanes)
+        zeros = shuffle_of(*[0] * self.lanes)
         return self.b.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
 
     def first(self, vector: Any, count: int) -> Any:
@@ -46,7 +56,7 @@ class Values:
             return vector
         if count == 1:
             return self.b.extract_element(vector, I64(0))
-        picks = ir.Constant(wide(ir.IntType(32), count), list(range(count)))
+        picks = shuffle_of(*range(count))
         return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
 
     def counting(self, start: Any) -> Reg:
@@ -82,7 +92,7 @@ class Values:
                 found = self.picked(vector, [min(p, lanes - 1) for p in places])
                 continue
             mask = [lanes + p if 0 <= p < lanes else lane for lane, p in enumerate(places)]
-            found = self.b.shuffle_vector(found, vector, ir.Constant(wide(ir.IntType(32), lanes), mask))
+            found = self.b.shuffle_vector(found, vector, shuffle_of(*mask))
         return found
 
     def repeated(self, pointer: Any, base: Any, start: Any, repeat: int, dtype: DType) -> Reg:
@@ -119,7 +129,7 @@ class Values:
 
     def picked(self, vector: Any, lanes: Sequence[int]) -> Any:
         """The given lanes of ``vector``, as a vector."""
-        picks = ir.Constant(wide(ir.IntType(32), len(lanes)), list(lanes))
+        picks = shuffle_of(*lanes)
         return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
 
     def _lane_by_lane(self, pointer: Any, offsets: Sequence[Any], dtype: DType) -> Any:

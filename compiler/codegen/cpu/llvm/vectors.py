@@ -7,7 +7,18 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.llvm.writer import I1, I32, I64, VECTOR_BYTES, VOID, Code, memory_type, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import (
+    I1,
+    I32,
+    I64,
+    VECTOR_BYTES,
+    VOID,
+    Code,
+    memory_type,
+    shuffle_of,
+    suffix,
+    wide,
+)
 from dslc.compiler.ir.types import DType
 
 #: Number of 64-byte vectors that fit a level's registers.
@@ -51,14 +62,14 @@ class Vectors:
         one = self.b.load(self.code.at(pointer, index, self.lane), typ=self.lane, align=self.dtype.itemsize)
         undefined = ir.Constant(self.type, ir.Undefined)
         first = self.b.insert_element(undefined, one, I64(0))
-        return self.b.shuffle_vector(first, undefined, ir.Constant(wide(I32, self.lanes), [0] * self.lanes))
+        return self.b.shuffle_vector(first, undefined, shuffle_of(*[0] * self.lanes))
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         return self.code.intrinsic(f"llvm.fma.{suffix(self.type)}", self.type, x, y, z)
 
     def pick(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
         """Picks lanes of x and, numbered after them, of y."""
-        return self.b.shuffle_vector(x, y, ir.Constant(wide(I32, len(lanes)), list(lanes)))
+        return self.b.shuffle_vector(x, y, shuffle_of(*lanes))
 
     def transpose(self, rows: Sequence[Any]) -> list[Any]:
         """P vectors (P a power of two up to the lanes): lane ``h*P + i`` of vector j goes to lane ``h*P + j`` of i.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from llvmlite import ir
@@ -47,9 +48,17 @@ def memory_type(dtype: DType) -> Any:
     return I8 if dtype is DType.B1 else _TYPES[dtype]
 
 
+@cache
 def wide(type: Any, lanes: int) -> Any:
-    """A vector type; the type itself for one lane."""
+    """A vector type; the type itself for one lane. The same object each time, because it keeps its text."""
     return type if lanes == 1 else ir.VectorType(type, lanes)
+
+
+@cache
+def shuffle_of(*lanes: int) -> Any:
+    """The constant that names the lanes which a shuffle picks. The same object each time: large kernels have thousands
+    of shuffles with few different constants, and each object writes its text once."""
+    return ir.Constant(wide(I32, len(lanes)), list(lanes))
 
 
 @dataclass(frozen=True, slots=True)

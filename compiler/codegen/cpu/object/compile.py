@@ -7,13 +7,13 @@ may only call memcpy and memset.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
+from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER, driver_text
@@ -22,24 +22,6 @@ from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.toolchain.bundle import bundle
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """An instruction set for which objects are compiled."""
-
-    triple: str
-    cpu: str
-    features: str = ""
-
-
-#: By the names of the blobs. The runtime takes the last level of its architecture whose features the machine has.
-LEVELS: Final[Mapping[str, Level]] = {
-    "x86_64_v3": Level("x86_64-unknown-linux-gnu", "x86-64-v3"),
-    "x86_64_v4": Level("x86_64-unknown-linux-gnu", "x86-64-v4"),
-    "armv8_2": Level("aarch64-unknown-linux-gnu", "generic", "+v8.2a,+neon,+lse,+rdm"),
-}
-
 
 #: The kernels of the descriptions that all targets share. All others are kernels themselves.
 KERNELS: Final[Mapping[type, Callable[[Any], KernelSpec]]] = {Region: RegionKernel, Draw: DrawKernel}
@@ -59,15 +41,17 @@ def text_of(symbol: str, spec: Any, level: str) -> str:
     return code.finish()
 
 
-def texts_of(symbol: str, spec: Any) -> dict[str, str]:
-    """The IR of one kernel for each level. Most kernels do not read the level while they are emitted: they share one
-    text."""
+def texts_of(symbol: str, spec: Any, levels: Iterable[str] = LEVELS) -> dict[str, str]:
+    """The IR of one kernel for ``levels`` and for those listed before them, as ``compiled`` takes it. Most kernels do
+    not read the level while they are emitted: they share one text."""
     code = Code(symbol, next(iter(LEVELS)))
     kernel_of(spec).emit(code)
     first = code.finish()
     if not code.asked_level:
         return dict.fromkeys(LEVELS, first)
-    return {level: first if level == next(iter(LEVELS)) else text_of(symbol, spec, level) for level in LEVELS}
+    names = [*LEVELS]
+    wanted = names[: 1 + max(map(names.index, levels))]
+    return {level: first if level == names[0] else text_of(symbol, spec, level) for level in wanted}
 
 
 def driver_texts() -> dict[str, str]:
@@ -76,10 +60,11 @@ def driver_texts() -> dict[str, str]:
 
 
 def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
-    """An ELF object for each of ``levels``, from the IR of a kernel for every level.
+    """An ELF object for each of ``levels``, from the IR of a kernel for these levels and those listed before them.
 
     Levels with the same text share the optimiser's result: the text already contains vectors and tiles, and the
-    remaining optimisation before instruction selection does not depend on a level's registers.
+    remaining optimisation before instruction selection does not depend on a level's registers. It runs for the first
+    level with that text, so a level's object has the same bytes whichever other levels are compiled.
     """
     optimised: dict[str, Any] = {}
     objects: dict[str, bytes] = {}
@@ -93,9 +78,10 @@ def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[s
     return objects
 
 
-def kernel_code(symbol: str, spec: Any) -> bytes:
-    """The objects of one kernel, or of the driver, for all levels, as a bundle."""
-    return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec)))
+def kernel_code(symbol: str, spec: Any, *levels: str) -> bytes:
+    """The objects of one kernel, or of the driver, for these levels, or without any for all, as a bundle."""
+    wanted = levels or tuple(LEVELS)
+    return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec, wanted), wanted))
 
 
 def object_of(specs: Mapping[str, Any], level: str) -> bytes:

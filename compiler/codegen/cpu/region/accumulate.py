@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, Code, Reg, lane_type, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, Code, Reg, lane_type, shuffle_of, wide
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.types import DType
@@ -53,7 +53,7 @@ class Accumulator:
             return self.b.insert_element(self.start, value, I64(0))
         pad = Values(self.code, lanes).const(identity(self.combine, self.dtype), self.dtype).value
         picks = [min(i, lanes) for i in range(self.width)]
-        return self.b.shuffle_vector(value, pad, ir.Constant(wide(ir.IntType(32), self.width), picks))
+        return self.b.shuffle_vector(value, pad, shuffle_of(*picks))
 
     def lanes(self) -> Reg:
         """The result of each lane."""
@@ -118,5 +118,5 @@ class Running:
         if lanes == 1:
             return fill
         picks = [lane - step if lane >= step else lanes for lane in range(lanes)]
-        mask = ir.Constant(wide(ir.IntType(32), lanes), picks)
+        mask = shuffle_of(*picks)
         return Reg(self.b.shuffle_vector(reg.value, fill.value, mask), reg.dtype)

@@ -23,7 +23,8 @@ from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputE
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen import lowering_cache
 from dslc.compiler.codegen.cpu import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
+from dslc.compiler.codegen.cpu.levels import LEVELS
+from dslc.compiler.codegen.cpu.object.compile import object_of
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 from dslc.runtime.artifact.file import read_artifact
@@ -177,7 +178,8 @@ def test_the_same_bytes_in_two_processes(folder: Path) -> None:
         "import sys, hashlib\n"
         "from dslc.compiler.codegen.cpu.contraction import lower\n"
         "from dslc.compiler.codegen.cpu.contraction.matmul import Matmul\n"
-        "from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of\n"
+        "from dslc.compiler.codegen.cpu.levels import LEVELS\n"
+        "from dslc.compiler.codegen.cpu.object.compile import object_of\n"
         "from dslc.compiler.ir.types import DType\n"
         "products = [Matmul(DType.F32, (20, 9), (9, n), False, False) for n in (3, 17, 40)]\n"
         "made = [step.kernel for product in products for step in product.steps().steps]\n"
