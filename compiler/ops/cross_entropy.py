@@ -27,7 +27,9 @@ def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> Tens
     if not 0 <= axis < x.rank:
         raise Mismatch(f"`{op}` needs an axis of classes, got {x}", "logits of [..., classes]", "E0306")
     if not x.dtype.is_float:
-        raise Mismatch(f"`{op}` needs float logits, got {x}", 'convert them: `cast(x, "float")`', "E0204")
+        swapped = f"swap the arguments: {op}(logits, target)"
+        computed = "the logits are what the model computes, not class numbers"
+        raise Mismatch(f"`{op}` needs float logits, got {x}", swapped if target.dtype.is_float else computed, "E0204")
     if not target.dtype.is_int:
         raise Mismatch(f"`{op}` needs integer classes, the target is {target}", "declare it `i32[B]`", "E0204")
     rest = x.shape[:axis] + x.shape[axis + 1 :]

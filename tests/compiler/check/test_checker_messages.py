@@ -52,3 +52,12 @@ def test_a_constant_that_captures_a_dim_is_told_with_both_places() -> None:
     text = "nn 1\nconst H = 7\nmodel M(x: [4, 5]) -> [4, H] {\n  return x\n}\n"
     with pytest.raises(CompileError, match=r"(?s)2 \| const H = 7.*rename one of them"):
         check_program(files(text))
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll", "accuracy"])
+def test_swapped_arguments_are_not_to_be_converted(loss: str) -> None:
+    text = "nn 1\nmodel M(x: [4, 3]) -> [4, 3] { return linear(x, 3) }\ntrain M(y: i32[4]) {\n  loss = mse(output, x)\n"
+    text += f"  metrics {{ a = {loss}(y, output) }}\n  optimizer = sgd(lr=0.1)\n}}\n"
+    with pytest.raises(CompileError, match=r"(?s)E0204.*swap the arguments: \w+\(logits, target\)") as raised:
+        check_program(files(text))
+    assert "cast" not in raised.value.render()

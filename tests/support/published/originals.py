@@ -1,7 +1,10 @@
 """The originals themselves, made by torchvision and transformers.
 
-    python originals.py names FOLDER     # FAMILY.csv: names and shapes of the published models' weights
-    python originals.py values FOLDER    # NAME.npz: names and shapes of a small model's weights, and its predictions
+    PYTHONPATH=tests/support python -m published.originals names FOLDER
+    PYTHONPATH=tests/support python -m published.originals values FOLDER
+
+``names``: FAMILY.csv, names and shapes of the published models' weights. ``values``: NAME.npz, names and shapes of a
+small model's weights, and its predictions.
 
 Runs where torch, torchvision and transformers are installed, and needs no dslc.
 """
@@ -12,8 +15,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
