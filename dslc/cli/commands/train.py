@@ -80,8 +80,8 @@ def command(
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights stay
     in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are
-    better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace names
-    those of a new head.
+    better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace
+    names those of a new head.
     """
     from dslc.cli.compile import artifact_of, check_config, foreseen
     from dslc.runtime.train import diagnose
