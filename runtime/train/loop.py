@@ -64,8 +64,8 @@ def train(
     has weights, usually initial ones; with ``resume`` it needs none. Progress is shown on ``console`` (stdout by
     default). ``plan``: the data, if it was opened before the build. Raises NumericError R501 for a NaN or Inf,
     ResourceError R402 if three checkpoints in a row or the weights cannot be written, R404 if the run is locked by
-    another process, ArtifactError R307 if there is nothing to resume or the configuration has changed, and the errors of
-    ``plan_run``.
+    another process, ArtifactError R307 if there is nothing to resume or the configuration has changed, and the
+    errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
