@@ -121,5 +121,5 @@ def sampled(path: Path) -> Iterator[tuple[str, str, Member]]:
 
 
 def refuse(path: Path, why: str) -> NoReturn:
-    help = "write it again as an uncompressed tar of plain files: tar --format=gnu -cf FILE.tar FOLDER"
+    help = "write it again as an uncompressed tar of plain files: tar -cf FILE.tar FOLDER"
     raise DataError("R101", f"the shard is refused: {why}", place=str(path), help=help)
