@@ -86,10 +86,10 @@ def open_rows(
     config: DataConfig | None = None,
     names: Source | None = None,
 ) -> Rows:
-    """Open the data of the model's inputs. ``config`` says how pictures are decoded, and the steps of an augmentation,
-    of which evaluation takes ``normalize``. ``names``: a column of a table that names the rows. What was fitted in
-    training comes from the weights. Raises DataError R101 to R103 and R106, ArtifactError R306 for malformed notes of
-    the weights."""
+    """Open the data of the model's inputs. ``config`` says how pictures are decoded, which tokenizer reads text, and
+    the steps of an augmentation, of which evaluation takes ``normalize``. ``names``: a column of a table that names the
+    rows. What was fitted in training comes from the weights. Raises DataError R101 to R103 and R106, ArtifactError R306
+    for malformed notes of the weights."""
     interface = replace(session.interface, train=None)
     wanted = {tensor.name for tensor in interface.inputs}
     data = open_dataset(
@@ -101,6 +101,7 @@ def open_rows(
         notice=notice,
         augment={} if config is None else {n: steps for n, steps in config.augment.items() if n in wanted},
         images=AS_STORED if config is None else config.images,
+        tokenizer=None if config is None else config.tokenizer,
         fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
     )
     return Rows(session, data, _names(sources, data) if names is None else _column(names, data))

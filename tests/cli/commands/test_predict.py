@@ -180,3 +180,41 @@ def test_what_was_fitted_in_training_is_applied(
     assert ran.code == 3 and "it has 12 rows, the data 2" in ran.err
     ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "new.csv:id,size")
     assert ran.code == 3 and "one column names the rows" in ran.err
+
+
+WORDS = """nn 1
+dim B in 1..64 = 4
+dim T = 4
+
+model Net(ids: i32[B, T]) -> [B, T, 300] {
+  return ids |> embedding(300, 2) as table |> linear(300) as head
+}
+
+train Net(next: i32[B, T]) {
+  loss      = cross_entropy(output, next)
+  optimizer = sgd(lr=0.1)
+}
+"""
+CORPUS = """  tokenizer: tokenizer.json
+  train: {ids: "corpus.txt:tokens", next: "corpus.txt:tokens+1"}
+"""
+
+
+def test_text_is_read_by_the_tokenizer_of_the_configuration(
+    dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    made(tmp_path, WORDS, CORPUS, monkeypatch)
+    words = list("abcdefgh")
+    level = tokenizers.models.WordLevel({word: at + 200 for at, word in enumerate(words)}, unk_token="a")
+    tokenizer = tokenizers.Tokenizer(level)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save("tokenizer.json")
+    Path("corpus.txt").write_text(" ".join(words * 20))
+    assert dslc("train").code == 0
+    np.save("ids.npy", np.array([[204, 205, 206, 207], [200, 201, 202, 203]], np.int32))
+    assert dslc("predict", "ids.npy", "-o", "expected.npy").code == 0
+    Path("new.txt").write_text("e f g h a b c d")
+    ran = dslc("predict", "new.txt", "-o", "y.npy")
+    assert ran.code == 0, ran.err
+    assert np.array_equal(np.load("y.npy"), np.load("expected.npy"))
