@@ -34,10 +34,9 @@ class Options:
     parameter dtypes. ``tuned``: what was measured, by target. ``locked``: each problem of a GPU must be in the lock.
     ``gpu``: a part of the name of the GPU whose measurements count. ``mirror``: ``auto`` (values may be recomputed
     in the backward pass if that costs almost nothing, or if the budget requires it), ``never``, or bytes: a budget
-    that replaces the file's. ``cpu``: the only level of the CPU's code, or ``ALL``."""
+    that replaces the file's. ``level`` (`build.cpu`): the only level of the CPU's code, or ``ALL``."""
 
     target: str = DEFAULT
-    cpu: str = ALL
     provider: str = "auto"
     precision: str | None = None
     sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -50,6 +49,7 @@ class Options:
     locked: bool = False
     gpu: str | None = None
     tuned: Mapping[str, Tuned] = field(default_factory=lambda: MappingProxyType({}))
+    level: str = ALL
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ class Options:
                 known = ", ".join(("auto", *TARGETS))
                 help = target_hint(name) or f"use {known}"
                 raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=help)
-        if self.cpu not in (ALL, *LEVELS):
+        if self.level not in (ALL, *LEVELS):
             known = ", ".join((ALL, *LEVELS))
-            raise BuildError("E0603", f"the CPU level `{self.cpu}` is not known", place="--cpu", help=f"use {known}")
+            raise BuildError("E0603", f"the CPU level `{self.level}` is not known", place="--cpu", help=f"use {known}")
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
@@ -176,7 +176,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
     return {
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
         "target": ",".join(options.targets),
-        **({} if options.cpu == ALL else {"cpu": options.cpu}),
+        **({} if options.level == ALL else {"cpu": options.level}),
         "providers": options.provider,
         "precision": {"compute": "tf32" if dtypes.tf32 else dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,

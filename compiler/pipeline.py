@@ -295,7 +295,7 @@ def build(
         row_independent=_rows_independent(checked),
         provider=options.provider,
         compiler=compiler,
-        cpu=options.cpu,
+        level=options.level,
         lock=provenance(programs, options.tuned),
     )
     counts = compiler.cache.counts

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.canonical import dumps
 from dslc.base.errors import BuildError
 from dslc.compiler.artifact.plan import plan_of
-from dslc.compiler.codegen.cpu.levels import ALL
-from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
@@ -37,14 +36,14 @@ def emit_artifact(
     row_independent: bool,
     provider: str,
     compiler: KernelCompiler,
-    cpu: str = ALL,
+    level: str = EVERY_LEVEL,
     lock: Mapping[str, Any] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
     ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
     data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels,
-    for the CPU level ``cpu`` or all.
+    for one level of code of the processor, or all.
     ``lock``: for each target whose programs obey measurements, where these come from.
     """
     blobs: list[Blob] = []
@@ -56,7 +55,7 @@ def emit_artifact(
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        made = plan_of(program, kernels.setdefault(program.target, {}), cpu)
+        made = plan_of(program, kernels.setdefault(program.target, {}), level)
         native = target_of(program.target).feature
         features |= {_feature(i, native) for i in made.instructions if _computes(i)}
         plans.append(made)
@@ -80,7 +79,7 @@ def emit_artifact(
         raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
     for target, described in kernels.items():
         if described:
-            blobs += target_of(target, cpu=cpu).blobs(described, compiler)
+            blobs += target_of(target, level=level).blobs(described, compiler)
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()

@@ -6,10 +6,9 @@ import os.path
 from dataclasses import replace
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.levels import ALL
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import LibraryCall
-from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
@@ -27,12 +26,12 @@ from dslc.runtime.artifact.instructions import (
 from dslc.runtime.artifact.plan import Buffer, Plan, Port, Scalar, Work
 
 
-def plan_of(program: Program, kernels: dict[str, Any] | None = None, cpu: str = ALL) -> Plan:
+def plan_of(program: Program, kernels: dict[str, Any] | None = None, level: str = EVERY_LEVEL) -> Plan:
     """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
 
-    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol. ``cpu``: the level of CPU code.
+    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol. ``level``: that of its code.
     """
-    return _PlanMaker(program, {} if kernels is None else kernels, cpu).plan()
+    return _PlanMaker(program, {} if kernels is None else kernels, level).plan()
 
 
 def output_port(entry: str, output: str) -> tuple[str, str]:
@@ -57,7 +56,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
 
 
 class _PlanMaker:
-    def __init__(self, program: Program, kernels: dict[str, Any], cpu: str) -> None:
+    def __init__(self, program: Program, kernels: dict[str, Any], level: str) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
         self.schedule = program.schedule
@@ -66,7 +65,7 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
-        self.target = target_of(program.target, program.vendor, cpu)
+        self.target = target_of(program.target, program.vendor, level)
 
     def plan(self) -> Plan:
         graph = self.program.graph

@@ -24,14 +24,17 @@ from dslc.compiler.codegen.device_model import (
 )
 from dslc.compiler.codegen.target import Target, Traits
 
+#: Code for all processors of a target.
+EVERY_LEVEL: Final = ALL
 
-def _cpu(name: str, vendor: bool, cpu: str) -> Target:
+
+def _cpu(name: str, vendor: bool, level: str) -> Target:
     from dslc.compiler.codegen.cpu.target import Cpu
 
-    return Cpu(cpu)
+    return Cpu(level)
 
 
-def _cuda(name: str, vendor: bool, cpu: str) -> Target:
+def _cuda(name: str, vendor: bool, level: str) -> Target:
     from dslc.compiler.codegen.cuda.target import Cuda
 
     return Cuda(name, vendor)
@@ -79,10 +82,10 @@ DEFAULT: Final = "cpu"
 ARCHITECTURES: Final = tuple(name for name, row in TARGETS.items() if row.traits.has_device_memory)
 
 
-def target_of(name: str, vendor: bool = False, cpu: str = ALL) -> Target:
+def target_of(name: str, vendor: bool = False, level: str = EVERY_LEVEL) -> Target:
     """The code generation of a target; with ``vendor``, its contractions may be library calls if it has libraries.
-    ``cpu``: the only level of a CPU's code, or ``ALL``."""
-    return TARGETS[name].make(name, vendor, cpu)
+    ``level``: the only level of a CPU's code, or ``EVERY_LEVEL``."""
+    return TARGETS[name].make(name, vendor, level)
 
 
 def traits_of(name: str) -> Traits:

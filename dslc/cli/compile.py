@@ -65,7 +65,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
     options = Options(
         target=_target(build.get("target", "cpu")),
-        cpu=build.get("cpu", cpu),
+        level=build.get("cpu", cpu),
         provider=build.get("providers", "auto"),
         precision=build.get("precision"),
         sizes=_sizes(build.get("sizes") or {}),
@@ -78,7 +78,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
         locked=build.get("locked", False),
         gpu=build.get("gpu"),
     )
-    return replace(options, cpu=_native(options)) if options.cpu == "native" else options
+    return replace(options, level=_native(options)) if options.level == "native" else options
 
 
 def _native(options: Options) -> str:
@@ -232,7 +232,7 @@ def artifact_of(
             if stale.foreign and error.help is not None:
                 error.help += "; or run the existing artifact with --trust, if you trust its author"
             raise
-    only = f" for {options.cpu} only (`dslc build`: for all CPUs)" if options.cpu != "all" else ""
+    only = f" for {options.level} only (`dslc build`: for all CPUs)" if options.level != "all" else ""
     why = stale.why and f", because the existing one was {stale.why}"
     note(one_line(f"built {path} in {built.seconds:.2f} s{only}{why}"))
     for line in choices_lines(built.facts["choices"]):
@@ -283,7 +283,7 @@ def _stale(there: Artifact | None, path: Path, checked: Checked, options: Option
         return _Stale("built before the model was changed")
     recorded = header["options"]
     if "cpu" not in recorded:  # an artifact for all levels
-        options = replace(options, cpu="all")
+        options = replace(options, level="all")
     wanted = recorded_options(checked, options)
     other = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
     if other:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError, EnvironmentFault
+from dslc.base.words import reason
 from dslc.runtime.data.file import open_file, read_exactly
 
 NOTE: Final = "dslc.tokenizer"  # the note of weights that holds the digest of the tokenizer of their training data
@@ -41,14 +42,14 @@ class Tokenizer:
             try:
                 data = read_exactly(file, size).tobytes()
             except (EOFError, OSError) as error:
-                self._refuse(str(error))
+                self._refuse(reason(error))
         self.digest = hashlib.sha256(data).hexdigest()
         library = _library()
         self.version: str = library.__version__
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            self._refuse(str(error))
+            self._refuse(reason(error))
         self._plain = self._ask(lambda: library.Tokenizer.from_str(text))
         self._plain.no_padding()
         self._plain.no_truncation()
@@ -96,8 +97,8 @@ class Tokenizer:
         try:
             return call()
         except Exception as error:
-            why = str(error)[:200] or type(error).__name__
-            raise DataError("R101", f"the tokenizer refuses: {why}", place=str(self.path), help=_HELP) from error
+            why = f"the tokenizer refuses: {reason(error)}"
+            raise DataError("R101", why, place=str(self.path), help=_HELP) from error
 
     def _refuse(self, why: str) -> None:
         raise DataError("R101", f"it is not a tokenizer: {why}", place=str(self.path), help=_HELP)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dslc.base.errors import ArtifactError
 from dslc.base.filelock import FileLock
 from dslc.base.opened import Opened
+from dslc.base.words import reason
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.checkpoint import FOLDER as CHECKPOINTS
 from dslc.runtime.train.rundir import LOCK_NAME, label
@@ -125,7 +126,7 @@ def run_in(folder: Path) -> StoredRun:
     except OSError as error:
         return StoredRun(name, folder, f"its record cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:
-        return StoredRun(name, folder, f"its record is damaged: {str(error)[:100]}")
+        return StoredRun(name, folder, f"its record is damaged: {reason(error)}")
     return StoredRun(name, folder, None, values, config)
 
 

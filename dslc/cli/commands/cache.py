@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("action", metavar="[show|list|clear]", type=click.Choice(["show", "list", "clear"]), default="show")
 def command(action: str) -> None:
-    """Show or clear the cache of compiled kernels and builds, and of what is made from data, such as tokens.
+    """Show or clear the cache of kernels, builds and encoded data.
 
     `list` prints every entry, the first one to be evicted at the top; `clear` removes all entries, which is always
     safe. The folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds

@@ -76,8 +76,9 @@ def command(
     trust: bool,
     **flags: Any,
 ) -> int:
-    """Train the model of ./dslc.yaml; build it first if needed, for this machine's CPU only (`dslc build`: for all).
+    """Train the model of ./dslc.yaml; build it first if needed.
 
+    A build is for this machine's CPU only; `dslc build` builds for all.
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights stay
     in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are
     better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace

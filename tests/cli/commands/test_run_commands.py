@@ -77,9 +77,9 @@ def test_a_change_of_the_source_is_built_again(dslc: Callable, project: Path) ->
     assert dslc("train", "--epochs", "1").code == 0
     (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
     ran = dslc("train", "--epochs", "1")
-    assert ran.code == 0 and "s, because the existing one was built before the model was changed" in ran.err
+    assert ran.code == 0 and ", because the existing one was built before the model was changed" in ran.err
     ran = dslc("train", "--epochs", "1", "--size", "B=16")
-    assert ran.code == 0 and "s, because the existing one was built with other options (sizes)" in ran.err
+    assert ran.code == 0 and ", because the existing one was built with other options (sizes)" in ran.err
     (project / "net.nn").write_text(MODEL)
     ran = dslc("eval")  # the weights that are there belong to the other model
     assert ran.code == 5 and "error[R305]" in ran.err and "fc.weight" in ran.err

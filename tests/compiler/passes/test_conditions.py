@@ -24,7 +24,7 @@ from dslc.compiler.pipeline import PIPELINE, compile_entry
 LENET = ROOT / "tests/models/lenet.nn"
 #: Folders and files of the compiler that may name a target: its code generation, the compilers of its code, and the
 #: defaults of the data structures below them.
-NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "cached_build.py")
+NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "cached_build.py", "options.py")
 GPU_ONLY = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
@@ -98,7 +98,8 @@ def test_each_conditional_pass_asks() -> None:
 
 def test_a_new_target_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = TARGETS["sm_90"]
-    _with_row(monkeypatch, "third", dataclasses.replace(row, make=lambda _, vendor: row.make("sm_90", vendor)))
+    made = dataclasses.replace(row, make=lambda _, vendor, level: row.make("sm_90", vendor, level))
+    _with_row(monkeypatch, "third", made)
     for options in ({"precision": "bf16", "provider": "vendor"}, {"provider": "own"}, {"precision": "tf32"}):
         checked = _checked()
         one, other = (_compiled(checked, target, **options)["memory"] for target in ("sm_90", "third"))
