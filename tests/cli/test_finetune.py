@@ -44,8 +44,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def published(project: Path) -> dict[str, np.ndarray]:
-    file = tensorfile.read(project / "build/net/net.safetensors")
+def trained(project: Path, run: str) -> dict[str, np.ndarray]:
+    file = tensorfile.read(project / "runs" / run / "weights.safetensors")
     return {name: tensor.array().copy() for name, tensor in file.tensors.items()}
 
 
@@ -55,12 +55,12 @@ def configure(project: Path, line: str) -> None:
 
 def test_frozen_layers_keep_every_bit_and_the_artifact_knows(dslc: Callable, project: Path) -> None:
     assert dslc("train").code == 0
-    before = published(project)
+    before = trained(project, "net")
     configure(project, 'freeze: [fc, "norm.*"], lr_scale: {head.bias: 0}')
     ran = dslc("train", "--weights", "runs/net")
     assert ran.code == 0 and "built with other options (freeze, lr_scale)" in ran.err, ran.err
     assert "8 of 8 tensors" in ran.out
-    after = published(project)
+    after = trained(project, "net-2")
     same = {name for name in before if before[name].tobytes() == after[name].tobytes()}
     # Batchnorm's statistics are no parameters: they go on, as with `@freeze`.
     assert same == {"fc.weight", "fc.bias", "norm.weight", "norm.bias", "head.bias"}
@@ -72,6 +72,8 @@ def test_frozen_layers_keep_every_bit_and_the_artifact_knows(dslc: Callable, pro
     assert ran.code == 0 and "built" not in ran.err and "the averaged weights of the newest checkpoint" in ran.err
     configure(project, "freeze: [norm]")
     ran = dslc("train", "--resume", "--epochs", "3")
+    assert ran.code == 5 and "R307" in ran.err and "freeze" in ran.err, ran.err
+    ran = dslc("train", "--resume", "--epochs", "3", "--allow-changes")
     assert ran.code == 5 and "R307" in ran.err and "another model or optimizer" in ran.err, ran.err
 
 
@@ -87,7 +89,7 @@ def test_a_pattern_that_selects_nothing_is_told_with_its_line(dslc: Callable, pr
 
 def test_a_new_head_from_a_run_of_other_classes(dslc: Callable, project: Path) -> None:
     assert dslc("train").code == 0
-    before = published(project)
+    before = trained(project, "net")
     ran = dslc("train", "-D", "classes=3", "--weights", "runs/net")
     assert ran.code == 5 and "--replace" in ran.err
     assert "misshaped: " in ran.err and "head.weight is f32[2, 8], not f32[3, 8]" in ran.err
@@ -95,7 +97,7 @@ def test_a_new_head_from_a_run_of_other_classes(dslc: Callable, project: Path) -
     assert ran.code == 0 and "replaced: keeps its initial values" in ran.err
     rows = ran.json["started"]["tensors"]
     assert {row["name"] for row in rows if row["action"] == "replaced"} == {"head.weight", "head.bias"}
-    after = published(project)
+    after = trained(project, "net-2")
     assert after["head.weight"].shape == (3, 8) and after["fc.weight"].tobytes() == before["fc.weight"].tobytes()
     ran = dslc("weights", "list", "runs/net", "--json")
     assert ran.code == 0 and "head.weight" in ran.json["tensors"]

@@ -28,6 +28,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import evaluate
     from dslc.runtime.train.progress import numbers, reporter
+    from dslc.runtime.train.run_weights import weights_file
     from dslc.runtime.train.setup import open_eval
     from dslc.runtime.weights.notes import of_metadata
     from dslc.runtime.weights.safetensors_file import read_metadata
@@ -41,7 +42,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
     if checked is not None:  # bad data is refused before the build
         model = foreseen(config, checked)
         folder = project_root(config) / "build" / model.name
-        file = folder / f"{model.name}.safetensors" if weights is None else Path(weights)
+        file = folder / f"{model.name}.safetensors" if weights is None else weights_file(Path(weights), _quiet)
         notes = of_metadata(read_metadata(file), str(file)) if file.exists() else {}
         if file.exists() or not config.data.columns:  # without the weights it is unknown what was fitted
             data = open_eval(config, model, notes, reporter(console).line)
@@ -50,3 +51,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
         found = evaluate(config, session, console, data)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
     emit({"rows": found.rows, "values": values}, one_line(f"{numbers(values)}  ({found.rows} rows)"))
+
+
+def _quiet(text: str) -> None:
+    """The session says it when it takes the weights."""
