@@ -124,8 +124,9 @@ def test_killed_anywhere_a_run_on_a_table_ends_with_what_it_fitted_first(
         (tmp_path / name).mkdir()
     whole = project(tmp_path / "whole", "jsonl", SPLIT)
     assert run(whole).returncode == 0
-    kills = [f"ckpt.{point}:{number}:kill" for point in POINTS for number in (2, 5)]
-    kills += [f"train.step:{number}:kill" for number in (4, 9, 20)]
+    saved = CheckpointStore(whole / "runs/toy", 2).steps()
+    kills = [f"ckpt.{point}:{number}:kill" for point in POINTS for number in (2, len(saved) - 1)]
+    kills += [f"train.step:{number}:kill" for number in (3, max(saved) // 2, max(saved))]
     order = np.random.default_rng(fuzz_seed).permutation(len(kills))
     for kill in (kills[at] for at in order[: max(4, fuzz_count(len(kills)))]):
         shutil.rmtree(tmp_path / "part")
