@@ -55,3 +55,26 @@ def test_a_request_has_one_answer_and_a_lost_worker_is_replaced() -> None:
         client.start()
         assert client.starts == 3 and client.ask("check")
     assert not client.running
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [("MemoryError()", "R401"), ("ImportError('libx.so: failed to map\\nsegment')", "R209")],
+)
+def test_one_whose_modules_cannot_be_loaded_says_why_without_a_traceback(
+    raised: str, code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failing = f"""
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "dslc.tune.answers":
+            raise {raised}
+import runpy
+sys.meta_path.insert(0, Finder())
+runpy.run_module("dslc.tune.worker", run_name="__main__")
+"""
+    with Client({"gpu": 0}, worker(failing)) as client:
+        with pytest.raises(EnvironmentFault) as caught:
+            client.start()
+        assert caught.value.code == code and caught.value.place and not client.running
+    assert "Traceback" not in capfd.readouterr().err

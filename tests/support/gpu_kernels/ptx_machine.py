@@ -299,7 +299,8 @@ class _Thread:
         assert len(data) == whole
         for i, name in enumerate(registers):
             bits = int.from_bytes(data[i * size : (i + 1) * size], "little")
-            self.registers[name] = signed(bits, 8 * size) & ((1 << max(32, 8 * size)) - 1) if is_signed else bits
+            whole = (1 << (64 if name.startswith("%rd") else 32)) - 1  # a register may be wider than the value
+            self.registers[name] = signed(bits, 8 * size) & whole if is_signed else bits
 
     def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
         assert words[2] == "add" and words[3] in ("u32", "s32")
