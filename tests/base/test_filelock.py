@@ -47,7 +47,7 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == b"held\n"
         start = time.monotonic()
         assert not FileLock(path, what="build").acquire(timeout=0.2)
-        assert 0.15 < time.monotonic() - start < 5
+        assert 0.15 < time.monotonic() - start < 30  # the holder sleeps for 60 s
         with pytest.raises(ResourceError) as caught, FileLock(path, what="tuner"):
             pass
         assert caught.value.message == f"tuner by pid {process.pid} running"

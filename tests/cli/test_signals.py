@@ -122,6 +122,7 @@ def test_a_command_that_is_struck(name: str, trained: Path, tmp_path: Path) -> N
     for _ in range(10 if SOAK else 1):
         number = drawn.choice(list(CODES))
         delay = drawn.random() * lasts
+        early = 0  # strikes without a delay: on a busy machine even some of them come too late
         while True:
             if name in FRESH:
                 shutil.rmtree(folder / "build", ignore_errors=True)
@@ -143,8 +144,9 @@ def test_a_command_that_is_struck(name: str, trained: Path, tmp_path: Path) -> N
                 time.sleep(0.01)
             if code != 0:
                 break
+            early += delay == 0.0
             delay = delay / 2 if delay > 0.01 else 0.0
-            assert not (late and delay == 0.0), "a command that ended before it began"
+            assert not late or early < 20, "a command that ended before it began"
         again = Struck(folder, COMMANDS[name])
         assert again.ended()[0] == 0, said
 

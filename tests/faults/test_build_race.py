@@ -114,16 +114,16 @@ def test_builds_with_a_killer(tmp_path: Path, fuzz_count: Callable[[int], int], 
     target = folder / "build" / "net" / "net.dslc"
     race = Race(folder, processes)
     killed = good = bad = 0
-    deadline = time.monotonic() + (1800 if soak else 100)
-    while killed < kills:
-        assert time.monotonic() < deadline, f"only {killed} kills"
+    deadline = time.monotonic() + (1800 if soak else 500)
+    while killed < kills or good < kills:
+        assert time.monotonic() < deadline, f"only {killed} kills and {good} reads"
         time.sleep(rng.uniform(0, 0.1))
         whole, broken = reads(target)
         good, bad = good + whole, bad + broken
-        killed += race.kill(rng)
+        killed += killed < kills and race.kill(rng)
     ended = race.stop()
     print(f"{killed} kills, {good} reads, {dict(ended)}")
-    assert bad == 0 and good >= kills // 2
+    assert bad == 0
     # how many get their turn depends on the scheduler: rivals that are told to wait ask again at once
     assert set(ended) <= {"built", "R404"} and ended["built"], ended
     read_artifact(target).verify()

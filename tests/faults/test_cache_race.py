@@ -115,7 +115,7 @@ def test_with_a_killer_an_evictor_and_a_clock(tmp_path: Path, fuzz_count: Callab
     rng = random.Random(fuzz_seed)
     race = Race(tmp_path, processes, keys=200)
     cache = Cache(tmp_path / "cache")
-    deadline = time.monotonic() + (1800 if soak else 100)
+    deadline = time.monotonic() + (1800 if soak else 500)
     killed = evicted = jumped = done = 0
     while done < operations or killed < kills:
         assert time.monotonic() < deadline, f"only {done} operations, {killed} kills"

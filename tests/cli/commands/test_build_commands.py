@@ -178,12 +178,14 @@ def test_a_build_that_another_is_at_work_on(dslc: Callable, project: Path) -> No
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_build_that_is_stopped_gives_its_lock_back(number: int, code: int, project: Path) -> None:
-    env = {**os.environ, "DSLC_CACHE_DIR": str(project / "cache")}
+    at, log = "publish.write:1:hang", project / "reached"  # in the middle of what it publishes, with the lock
+    env = {**os.environ, "DSLC_CACHE_DIR": str(project / "cache"), "DSLC_FAILPOINT": at, "DSLC_FAILPOINT_LOG": str(log)}
     # as the script `dslc`: `python -m dslc` may end by SIGINT itself, which a shell reports as 130, too
     command = [sys.executable, "-c", "from dslc.cli import main; main()", "build", "net.nn"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as run:
-        while run.poll() is None and not (project / "build/net/.dslc-lock").exists():
+        while run.poll() is None and not log.exists():
             time.sleep(0.002)
+        assert (project / "build/net/.dslc-lock").exists()
         run.send_signal(number)
         _, err = run.communicate(timeout=100)
     assert run.returncode == code and "Traceback" not in err, err

@@ -127,7 +127,7 @@ def test_the_probes_read_driver_and_libraries(
     [
         ("import os; os.abort()", "killed by SIGABRT"),
         ("import sys; sys.exit('libcublasLt.so.13: cannot open')", "code 1: libcublasLt.so.13: cannot open"),
-        ("import time; time.sleep(60)", "did not return within 1 s"),
+        ("import time; time.sleep(600)", "did not return within 1 s"),
         ("print('a banner'); print('{\"version\": \"1\"}')", None),
     ],
 )
@@ -140,8 +140,8 @@ def test_a_library_that_ends_or_holds_up_its_process(
     python.chmod(0o700)
     monkeypatch.setattr(probes.sys, "executable", str(python))
     begun = time.monotonic()
-    found = probes.ask("cudnn", timeout=1)
-    assert time.monotonic() - begun < 20
+    found = probes.ask("cudnn", timeout=1 if "sleep" in code else 60)  # a busy machine starts a process slowly
+    assert time.monotonic() - begun < 100
     assert found == {"version": "1"} if said is None else said in found["error"]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +35,7 @@ data:
 train: {epochs: 4, seed: 1}
 save:  {dir: runs/net}
 """
+PIPE = 4096  # bytes; the smallest pipe that Linux makes
 
 
 @pytest.fixture
@@ -183,18 +184,18 @@ def test_predict_wants_a_file_that_holds_arrays(dslc: Callable, project: Path) -
 def test_an_interrupted_run_goes_on_to_the_same_weights(number: int, code: int, project: Path) -> None:
     command = [sys.executable, "-m", "dslc", "train", "--epochs", "120", "--set", "train.eval_every=120 epochs"]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as run:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, env=env) as run:
         assert run.stdout is not None
-        for line in run.stdout:
-            if line.startswith("epoch 3/"):
-                break
-        time.sleep(0.05)
+        # The pipe holds fewer lines than the run has: it cannot end before the signal, however busy the machine is.
+        fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, PIPE)
+        assert any(line.startswith(b"epoch 3/") for line in run.stdout)
         run.send_signal(number)
         out, err = run.communicate(timeout=100)
     assert run.returncode == code, err
-    assert "dslc train --resume" in out and "Traceback" not in err
+    assert b"dslc train --resume" in out and b"Traceback" not in err
     assert not (project / "build/net/net.safetensors").exists()
     subprocess.run([*command, "--resume"], check=True, capture_output=True)
     resumed = (project / "build/net/net.safetensors").read_bytes()
-    subprocess.run([*command, "--set", "save.dir=runs/whole"], check=True, capture_output=True)
+    whole = subprocess.run([*command, "--set", "save.dir=runs/whole"], check=True, capture_output=True)
+    assert len(whole.stdout.partition(b"epoch 4/")[2]) > PIPE
     assert (project / "build/net/net.safetensors").read_bytes() == resumed

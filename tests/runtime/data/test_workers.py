@@ -148,7 +148,8 @@ def test_a_decoder_that_hangs_is_ended(data: Any) -> None:
         begun = time.perf_counter()
         with pytest.raises(BadSample) as caught:
             work.oldest(1)
-        assert caught.value.row == 5 and "hung" in caught.value.why and time.perf_counter() - begun < 5
+        assert caught.value.row == 5 and "hung" in caught.value.why
+        assert time.perf_counter() - begun < module._PATIENCE, "the patience of this pool counts, not the usual one"
     finally:
         work.close()
 

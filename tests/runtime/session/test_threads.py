@@ -55,18 +55,19 @@ def test_results_of_many_threads_are_those_of_one(
 
 def test_contexts_run_side_by_side_up_to_their_number(line: Path) -> None:
     lock, running, most = threading.Lock(), [0], [0]
+    together = threading.Barrier(1)
 
     def counted(inputs: object, attrs: object) -> object:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.005)
+        together.wait(60)  # until as many run as there are contexts
         with lock:
             running[0] -= 1
         return MEANINGS["linear"](inputs, attrs)  # type: ignore[operator]
 
     for contexts in (1, 3):
-        most[0] = 0
+        most[0], together = 0, threading.Barrier(contexts)
         with (
             load(line, weights="init", meanings=MEANINGS | {"linear": counted}, contexts=contexts) as session,
             ThreadPoolExecutor(THREADS) as pool,

@@ -188,16 +188,12 @@ def test_written_but_perhaps_not_durable_is_told(whole: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_finishes_the_step_and_saves(whole: Path, tmp_path: Path, number: int, code: int) -> None:
     folder = fresh(whole, tmp_path / "a")
-    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        wait_for(process, "at step 1")
-        begun = time.monotonic()
+    with held(folder, 1) as process:
         process.send_signal(number)
-        rest = process.stdout.read()
-        assert process.wait(30) == code and time.monotonic() - begun < 5
-    assert "Traceback" not in rest
-    [step, *_] = CheckpointStore(folder / "runs/toy", 2).steps()
-    assert f"saved {CheckpointStore(folder / 'runs/toy', 2).path(step)}" in rest and 2 <= step < TOTAL
+        rest, _ = process.communicate(timeout=60)  # ends its input, so the step continues
+    assert process.returncode == code and "Traceback" not in rest
+    assert CheckpointStore(folder / "runs/toy", 2).steps() == [2], "the step that was interrupted is the last one"
+    assert f"saved {CheckpointStore(folder / 'runs/toy', 2).path(2)}" in rest
     assert not (folder / "build").exists()
     assert run(folder, "--resume").returncode == 0
     assert differences(folder, whole) == []
@@ -205,33 +201,40 @@ def test_a_signal_finishes_the_step_and_saves(whole: Path, tmp_path: Path, numbe
 
 def test_a_second_signal_stops_now_without_saving(whole: Path, tmp_path: Path) -> None:
     folder = fresh(whole, tmp_path / "a")
-    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
+    with held(folder, 1) as process:
         assert process.stdout is not None
-        wait_for(process, "at step 1")
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.02)  # two signals sent at once may arrive as one
+        while not pending_none(process.pid):
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        assert process.wait(30) == 130
+        rest = process.stdout.read()  # its input is open: only the second signal ends the step
+        assert process.wait(60) == 130
     assert "stopped immediately" in rest and "Traceback" not in rest
     assert CheckpointStore(folder / "runs/toy", 2).steps() == []
 
 
-def wait_for(process: subprocess.Popen[str], line: str) -> None:
+def held(folder: Path, step: int) -> subprocess.Popen[str]:
+    """A run that is in the middle of a step, and stays there until its input ends."""
+    process = subprocess.Popen(
+        command(folder, "--hold", str(step)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
-    for found in process.stdout:
-        if found.startswith(line):
-            return
-    raise AssertionError(f"the process ended without {line!r}")
+    assert any(line == f"at step {step}\n" for line in process.stdout), "the process ended before that step"
+    return process
+
+
+def pending_none(pid: int) -> bool:
+    """Whether the process has received every signal that was sent to it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return all(int(line.split()[1], 16) == 0 for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
 def test_two_trainings_do_not_share_a_run(whole: Path, tmp_path: Path) -> None:
     folder = fresh(whole, tmp_path / "a")
-    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
-        wait_for(process, "at step 5")  # past the first checkpoint
+    with held(folder, 5) as process:  # past the first checkpoint
         other = run(folder, "--resume")
         assert other.returncode == 6 and "error[R404]" in other.stderr and f"pid {process.pid}" in other.stderr
         process.kill()
-        process.wait(30)
+        process.wait(60)
     assert run(folder, "--resume").returncode == 0, "a dead process holds no lock"
     assert differences(folder, whole) == []

@@ -163,7 +163,7 @@ save: {dir: runs/toy, every: 4 steps, keep: 2, best: accuracy}
 
 
 def main() -> None:
-    """A training run in a process of its own: FOLDER [--resume]; exits as the command line does."""
+    """A training run in a process of its own: FOLDER [--resume] [--hold STEP]; exits as the command line does."""
     import sys
 
     from dslc.base.errors import DslcError
@@ -173,15 +173,16 @@ def main() -> None:
     folder = Path(sys.argv[1])
     config = load_config(folder / "dslc.yaml")
     session = FakeSession(config.train.seed)
-    if "--slow" in sys.argv:
-        import time
+    if "--hold" in sys.argv:
+        number = int(sys.argv[sys.argv.index("--hold") + 1])
 
-        # Says that it is in the middle of a run, then takes its time.
-        def pause(step: int) -> None:
-            print(f"at step {step}", flush=True)
-            time.sleep(0.2)
+        # Says that it is in the middle of a step, and stays there until its input ends.
+        def hold(step: int) -> None:
+            if step == number:
+                print(f"at step {step}", flush=True)
+                sys.stdin.read()
 
-        session.after_step = pause
+        session.after_step = hold
     try:
         result = train(config, session, folder / "build", resume="--resume" in sys.argv)
     except DslcError as error:
