@@ -1,8 +1,10 @@
-"""Counts the values of a JSON text before it is parsed, because the count bounds the parser's memory and time."""
+"""Limits of JSON texts. The number of values is counted before a text is parsed, because it bounds the parser's memory
+and time."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import Any, Final
 
 _BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -23,6 +25,16 @@ def too_large(raw: bytes, *, values: int, depth: int) -> str | None:
     for _ in range(depth):
         nesting = nesting.replace(b"()", b"")
     return f"nesting is deeper than {depth}, or brackets do not match" if nesting else None
+
+
+def parsed(text: str, longest: int) -> Any:
+    """The value of a JSON text of at most ``longest`` characters. ValueError for any other text."""
+    if len(text) > longest:
+        raise ValueError("it is too long")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def count_values(raw: bytes) -> int:

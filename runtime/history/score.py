@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError
+from dslc.base.json_size import parsed
 from dslc.runtime.config.policies import Best
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.notes import RUN, to_metadata
@@ -38,12 +39,7 @@ class Score:
     @classmethod
     def decode(cls, text: str) -> Score:
         """Parses the text of ``encode``. ValueError for any other text."""
-        if len(text) > _LONGEST:
-            raise ValueError("it is too long")
-        try:
-            data = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+        data = parsed(text, _LONGEST)
         types: dict[str, tuple[type, ...]] = {
             "run": (str,), "step": (int,), "metric": (str,), "highest": (bool,), "value": (str, type(None)),
             "data": (str,),

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import ArtifactError, DslcError
+from dslc.base.json_size import parsed
 from dslc.base.publish import publish_bytes
 from dslc.runtime.config.yaml import Plain
 from dslc.runtime.weights import safetensors_file as tensorfile
@@ -64,12 +65,7 @@ class Position:
     @classmethod
     def decode(cls, text: str) -> Position:
         """Parses the text of ``encode``. ValueError for any other text."""
-        if len(text) > _LONGEST:
-            raise ValueError("it is too long")
-        try:
-            data = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+        data = parsed(text, _LONGEST)
         if isinstance(data, dict):
             data = {**_LATER, **data}
         if not isinstance(data, dict) or set(data) != {f.name for f in fields(cls)}:
