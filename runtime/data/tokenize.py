@@ -60,8 +60,9 @@ class Tokenizer:
         self._rows.no_padding()
         vocabulary = self._plain.get_vocab(with_added_tokens=True)
         self.size: int = max(vocabulary.values(), default=-1) + 1
-        if self.size > 2**31:
-            self._refuse(f"it has a token with the id {self.size - 1}, more than {2**31 - 1}")
+        for name, largest in (("token", self.size - 1), ("padding", self.padding)):
+            if largest >= 2**31:
+                self._refuse(f"it has a {name} with the id {largest}, more than {2**31 - 1}")
 
     def encode(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Each text as one row of ids, i32[n, length], and the number of its tokens, i32[n].
@@ -76,7 +77,7 @@ class Tokenizer:
         for start in range(0, len(texts), _AT_ONCE):
             part = [_encodable(text) for text in texts[start : start + _AT_ONCE]]
             for at, found in enumerate(self._ask(lambda part=part: self._rows.encode_batch(part)), start):  # type: ignore[misc]
-                ids = found.ids[:length]
+                ids = self._known(found.ids[:length])
                 rows[at, : len(ids)] = ids
                 counts[at] = len(ids)
         return rows, counts
@@ -85,18 +86,28 @@ class Tokenizer:
         """The ids of each piece of a long text, without special tokens; u16, or u32 for a vocabulary over 65,536."""
         for piece in pieces:
             found = self._ask(lambda piece=piece: self._plain.encode(piece, add_special_tokens=False))  # type: ignore[misc]
-            yield np.array(found.ids, self.dtype)
+            yield np.array(self._known(found.ids), self.dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest of u16 and u32 that holds every id."""
         return np.dtype("<u2" if self.size <= 1 << 16 else "<u4")
 
+    def _known(self, ids: list[int]) -> list[int]:
+        """The ids, if the vocabulary has all: a file's rules may insert others."""
+        if ids and max(ids) >= self.size:
+            why = f"the tokenizer gives the id {max(ids)}, and its vocabulary ends at {self.size - 1}"
+            raise DataError("R101", why, place=str(self.path), help=_HELP)
+        return ids
+
     def _ask(self, call: Callable[[], Found]) -> Found:
-        """The result of a call of the library, which raises plain exceptions."""
+        """The result of a call of the library. It raises plain exceptions, and panics of Rust, which are no
+        ``Exception``."""
         try:
             return call()
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             why = f"the tokenizer refuses: {reason(error)}"
             raise DataError("R101", why, place=str(self.path), help=_HELP) from error
 
