@@ -43,6 +43,35 @@ def edits_the_path(tree: ast.AST) -> bool:
     return any(isinstance(node.value, ast.Name) and node.value.id == "sys" for node in paths)
 
 
+def draws_without_a_seed(tree: ast.AST) -> bool:
+    """Whether it draws from the generator that ``random`` seeds by the clock, or makes one without a seed."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    for call in calls:
+        assert isinstance(call.func, ast.Attribute)
+        makes = call.func.attr in ("Random", "default_rng", "Philox", "PCG64")
+        shared = ast.unparse(call.func.value) in ("random", "np.random") and not makes
+        if (shared and call.func.attr not in ("Generator", "seed")) or (makes and not call.args and not call.keywords):
+            return True
+    return False
+
+
+def test_every_random_test_can_be_repeated() -> None:
+    """All draw from ``fuzz_seed``, which DSLC_SEED sets, or from a constant."""
+    assert not [str(path) for path in MODULES if draws_without_a_seed(tree_of(path))]
+
+
+@pytest.mark.parametrize(
+    ("text", "draws"),
+    [
+        ("random.randrange(9)", True), ("np.random.rand(3)", True), ("random.Random()", True), ("default(1)", False),
+        ("np.random.default_rng()", True), ("random.Random(3).random()", False), ("np.random.default_rng(3)", False),
+        ("np.random.Generator(np.random.Philox(key=3))", False),
+    ],
+)  # fmt: skip
+def test_a_draw_without_a_seed_is_seen(text: str, draws: bool) -> None:
+    assert draws_without_a_seed(ast.parse(text)) is draws
+
+
 def test_no_module_imports_a_test_module() -> None:
     """What two of them need is a module of tests/support."""
     tests = {path.stem for path in MODULES if path.stem.startswith("test_")}

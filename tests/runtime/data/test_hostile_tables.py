@@ -158,13 +158,11 @@ def test_without_pyarrow_the_error_names_the_extra(
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "t.feather"])
-def test_changed_bytes_are_refused_or_read(tmp_path: Path, name: str, opened: Any) -> None:
+def test_changed_bytes_are_refused_or_read(tmp_path: Path, name: str, opened: Any, fuzz_seed: int) -> None:
     """Mutated files: each is refused with a DataError, or gives rows; this process survives them all."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    draw = random.Random(seed)
+    draw = random.Random(fuzz_seed)
     path = tmp_path / name
-    WRITERS[name](path, {**random_table(seed, 40, 0.1), "area": [float(row) for row in range(40)]})
+    WRITERS[name](path, {**random_table(fuzz_seed, 40, 0.1), "area": [float(row) for row in range(40)]})
     good, kinds = path.read_bytes(), {"refused": 0, "read": 0}
     for _ in range(150 if SOAK else 6):
         data = bytearray(good)
@@ -191,13 +189,11 @@ def test_changed_bytes_are_refused_or_read(tmp_path: Path, name: str, opened: An
     print(kinds)
 
 
-def test_changed_lines_are_refused_or_read(tmp_path: Path, opened: Any) -> None:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    draw = random.Random(seed)
+def test_changed_lines_are_refused_or_read(tmp_path: Path, opened: Any, fuzz_seed: int) -> None:
+    draw = random.Random(fuzz_seed)
     for name in ("t.csv", "t.tsv", "t.jsonl"):
         path = tmp_path / name
-        WRITERS[name](path, random_table(seed, 12))
+        WRITERS[name](path, random_table(fuzz_seed, 12))
         good = path.read_bytes()
         marks = [b'"', b",", b"\n", b"\x00", b"\xff", b"{", b"[", b"1e999"]
         for _ in range(600 if SOAK else 60):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ def inputs(path: Path, width: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Any]], list[Path]]:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
+    seed = int(os.environ["DSLC_SEED"])
+    print(f"DSLC_SEED={seed}")
     table = random_table(seed, 60)
     table["city"][:20] = [c for c in sorted(set(filter(None, table["city"])))[:10] for _ in range(2)][:20] or [None]
     table["city"] = (table["city"] + [None] * 60)[:60]

@@ -120,4 +120,4 @@ def test_the_stretch_of_a_row(fuzz_count: Callable[[int], int], fuzz_seed: int) 
                 best = math.prod(shape[axis] for axis in axes)
         assert _stretch(sums, shape) == best, (shape, over, inputs)  # type: ignore[arg-type]
         found.add(best)
-    assert len(found) > 10
+    assert len(found) > 5  # 200 cases give about 15

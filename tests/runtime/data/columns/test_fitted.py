@@ -95,10 +95,8 @@ def test_other_text_is_refused(text: str) -> None:
     refused(text)
 
 
-def test_changed_text_is_refused_or_gives_facts_that_write_it_again() -> None:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    draw = random.Random(seed)
+def test_changed_text_is_refused_or_gives_facts_that_write_it_again(fuzz_seed: int) -> None:
+    draw = random.Random(fuzz_seed)
     [text] = FITTED.notes().values()
     for _ in range(2000):
         at, more = (
