@@ -84,7 +84,7 @@ class Run:
             weights.notes = {**weights.notes, **self.plan.train.fitted.notes(), **self.plan.train.decoder_note()}
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
-        self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
+        self.events = open_events(self.folder, self.config.save.tensorboard, self.done, self.report.warn)
         self.record.begin(resume)
 
     def restore(self) -> None:
@@ -311,7 +311,6 @@ class Run:
 
     def close(self) -> None:
         """Draw the curves a last time, also on the terminal."""
-        self.events.close()
         self.picture.draw()
         self.report.plot(self.picture.text())
 

@@ -53,6 +53,7 @@ CALLS: dict[str, list[str]] = {
     "verify": ["verify", "build/net"],
     "warm": ["warm", "--device", "cpu"],
     "train": ["train"],
+    "runs": ["runs"],
     "publish": ["publish", "net"],
     "eval": ["eval"],
     "predict": ["predict", "data.npz:x", "-o", "y.npy"],

@@ -27,6 +27,7 @@ CALLS: Final[dict[str, tuple[str, ...]]] = {
     "tune": ("tune", "spam.nn", "--budget", "1s"),
     "lock": ("lock",),
     "train": ("train", "--epochs", "1"),
+    "runs": ("runs",),
     "publish": ("publish", "spam"),
     "eval": ("eval",),
     "predict": ("predict", "point.npy", "-o", "out.npz"),
