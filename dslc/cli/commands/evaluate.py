@@ -11,7 +11,7 @@ import click
 from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.artifacts import session_of
+from dslc.cli.artifacts import require_weights_of, session_of
 from dslc.cli.options import trust_option
 from dslc.cli.output import emit, settings
 from dslc.cli.settings import eval_options, read_config
@@ -50,6 +50,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
             data = open_eval(config, model, notes, reporter(console).line)
     artifact = artifact_of(config, trust=trust, checked=checked)
     with session_of(artifact, device=device, weights=weights, use="eval") as session:
+        require_weights_of(session, session.interface.name)
         if data is None:
             data = open_eval(config, session, session.weights.notes, reporter(console).line)
         found = evaluate(config, session, console, data)

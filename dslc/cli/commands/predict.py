@@ -9,7 +9,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.artifacts import artifact_to_run, session_of
+from dslc.cli.artifacts import artifact_to_run, require_weights_of, session_of
 from dslc.cli.options import trust_option
 from dslc.cli.output import emit, say
 
@@ -67,6 +67,7 @@ def command(
     found = artifact_to_run(artifact, trust=trust)
     with session_of(found, device=device, weights=weights, use="predict") as session:
         face = session.interface
+        require_weights_of(session, face.name)
         check_target(target, face)
         fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
         known = of_weights(fitted) if config is None else {**config.data.train, **config.data.eval}

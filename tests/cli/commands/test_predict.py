@@ -227,6 +227,21 @@ def test_a_scaled_target_is_predicted_and_evaluated_in_the_units_of_the_data(
     assert "price, in the units of the data: mae " in dslc("eval").out
 
 
+@pytest.mark.parametrize("command", [("predict", "houses.csv", "-o", "y.csv"), ("eval",)])
+def test_missing_weights_are_named_before_the_data(
+    command: tuple[str, ...], dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, PRICES, HOUSES.replace("SCALE", "standard"), monkeypatch)
+    Path("houses.csv").write_text("area,price\n" + "".join(f"{i},{i * i}\n" for i in range(24)))
+    ran = dslc(*command)
+    assert "R304" in ran.err and "dslc train" in ran.err and "--weights" in ran.err, ran.err
+
+
+def test_a_missing_folder_for_the_results_is_told_before_the_rows_are_read(dslc: Callable, points: np.ndarray) -> None:
+    ran = dslc("predict", "missing.csv", "-o", "nowhere/y.csv")
+    assert ran.code == 3 and "there is no folder nowhere" in ran.err
+
+
 WORDS = """nn 1
 dim B in 1..64 = 4
 dim T = 4
