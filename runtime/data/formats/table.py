@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
@@ -54,6 +55,7 @@ class TableRows:
         head = CsvHead(source, self._lines)
         self._delimiter = head.delimiter
         self._columns = chosen(source, head.names)
+        self._names = [head.names[column] for column in self._columns]
         self._width = len(head.names)
         # A record has at least a digit for each column, followed by a comma or the line's end.
         self._lines.index(2 * self._width, header=head.named)
@@ -110,10 +112,14 @@ class TableRows:
         if len(found) != self._width:
             self._bad(row, f"it has {len(found)} fields, not {self._width}")
         texts = [found[column] for column in self._columns]
-        kind, pattern = ("a number", FLOAT) if self.dtype.kind == "f" else ("an integer", _INTEGER)
-        for field in texts:
+        floats_wanted = self.dtype.kind == "f"
+        kind, pattern = ("a number", FLOAT) if floats_wanted else ("an integer", _INTEGER)
+        for name, field in zip(self._names, texts):
             if not pattern.match(field):
-                self._bad(row, f"{field[:40]!a} is not {kind}")
+                if not field.strip():
+                    self._bad(row, missing_why(name, "median"))
+                why = f"{field[:40]!a} is not {kind}"
+                self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
         if self.dtype.kind != "f":
             integers = [int(field) for field in texts]
             if not all(-(2**63) <= value < 2**63 for value in integers):
