@@ -83,15 +83,20 @@ def terms_of(map: Given | Sequence[Given], replace: Sequence[str], *, partial: b
 def read_matched(
     path: str | os.PathLike[str], expected: Mapping[str, StateTensor], terms: Terms, *, verify: bool = True
 ) -> tuple[TensorFile, Matching, dict[str, NDArray[Any]]]:
-    """Read a file and match it before its values are read: the file, what became of each tensor, and the values to set
-    by the model's names. Raises the errors of ``safetensors_file.read`` and ArtifactError R305."""
+    """Read a file and match it before its values are read: the file with the tensors that are taken, what became of
+    each tensor, and the values to set by the model's names. Raises the errors of ``safetensors_file.read`` and
+    ArtifactError R305."""
     place = os.fspath(path)
     matchings: list[Matching] = []
 
     def accept(head: Head) -> None:
         matchings.append(match(expected, head.entries, terms, place, slots_in(head.entries, head.metadata)))
 
-    file = tensorfile.read(path, verify=verify, accept=accept)
+    def needed(head: Head) -> set[str]:
+        [matching] = matchings
+        return {piece for row in matching.rows if row.action == "taken" for piece in row.files}
+
+    file = tensorfile.read(path, verify=verify, accept=accept, only=needed)
     [matching] = matchings
     arrays = {}
     for row in matching.rows:

@@ -18,7 +18,7 @@ from dslc.runtime.weights.names.pattern import STAR, BadRule, Match
 from dslc.runtime.weights.names.rule import Rule
 
 if TYPE_CHECKING:
-    from dslc.runtime.weights.safetensors_file import FileTensor
+    from dslc.runtime.weights.tensor_bytes import FileTensor
 
 _LONGEST_KEY: Final = 128  # characters
 _PLACES: Final = re.compile(r"\{[^}]*\}")

@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError
 from dslc.runtime.weights.names.name_map import NameMap
 from dslc.runtime.weights.names.pattern import BadRule, Pattern
 from dslc.runtime.weights.names.rule import Rule
-from dslc.runtime.weights.safetensors_file import FileTensor
+from dslc.runtime.weights.tensor_bytes import FileTensor
 
 EMPTY = FileTensor("f32", (0,), np.zeros(0, np.uint8))
 
