@@ -114,7 +114,7 @@ def match(
     that are no weights. Raises ArtifactError R305."""
     left_out = frozenset(optimizer)
     have = {name: tensor for name, tensor in have.items() if name not in left_out}
-    naming = terms.map.naming(have, place)
+    naming = terms.map.naming(have, place, expected)
     replaced = selected(terms.replace, expected, place, "start.replace")
     rows = [_row(tensor, naming, have, name in replaced, place) for name, tensor in expected.items()]
     known = {name for name in naming.made if name in expected}

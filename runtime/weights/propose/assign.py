@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.runtime.weights.propose.items import Item, natural, numbers, squeezed, without_ones
+from dslc.runtime.weights.names.ordered import natural
+from dslc.runtime.weights.propose.items import Item, numbers, squeezed, without_ones
 from dslc.runtime.weights.propose.similar import Similarity
 
 #: How sure an assignment is, the surest first.

@@ -11,9 +11,10 @@ from typing import Final
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.weights.names.name_map import NameMap, Naming
+from dslc.runtime.weights.names.ordered import COUNTER
 from dslc.runtime.weights.names.pattern import BadRule
 from dslc.runtime.weights.propose.assign import REASONS, Pair
-from dslc.runtime.weights.propose.items import COUNTER, numbers
+from dslc.runtime.weights.propose.items import numbers
 
 _PLACES: Final = "ijklmnopqrstuvw"
 _MOST_TEXTS: Final = 256

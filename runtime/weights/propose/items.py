@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.runtime.weights.names.ordered import COUNTER, natural
 from dslc.runtime.weights.names.origin import Shaped
 
 #: Last parts of names of constants and counters that other frameworks store next to the weights.
-COUNTER: Final = "num_batches_tracked"  # of PyTorch's batchnorm; ignored without a rule
 CONSTANTS: Final = frozenset({
     COUNTER, "position_ids", "token_type_ids", "relative_position_index", "masked_bias", "inv_freq",
 })  # fmt: skip
@@ -45,12 +45,6 @@ class Item:
         for count in range(len(parts) - 1, 0, -1):
             if parts[count - 1][-1:].isdecimal():
                 yield ".".join(parts[:count])
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A key that sorts numbers by their value."""
-    pieces = re.split(r"([0-9]+)", name)
-    return tuple((int(piece[:18]), "") if i % 2 else (-1, piece) for i, piece in enumerate(pieces))
 
 
 def numbers(name: str) -> tuple[str, tuple[str, ...]]:

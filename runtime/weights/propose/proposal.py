@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.weights.names.ordered import COUNTER
 from dslc.runtime.weights.names.origin import Shaped
 from dslc.runtime.weights.names.pattern import LONGEST
 from dslc.runtime.weights.propose.assign import Unclear, assign
 from dslc.runtime.weights.propose.compress import Line, compressed
-from dslc.runtime.weights.propose.items import CONSTANTS, COUNTER, in_our_layout, is_constant, items_of, numbers
+from dslc.runtime.weights.propose.items import CONSTANTS, in_our_layout, is_constant, items_of, numbers
 
 _MOST: Final = 20_000  # tensors of a file
 _SHOWN: Final = 8  # names of a list in a comment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,10 @@ def proposed(have: Mapping[str, Shaped], want: Mapping[str, tuple[int, ...]]) ->
     return propose(have, {name: Wanted("f32", shape) for name, shape in want.items()}, "here")
 
 
-def loaded(have: Mapping[str, Shaped], want: Mapping[str, object], names: object) -> dict[str, tuple[object, str]]:
+def loaded(have: Mapping[str, Shaped], want: Collection[str], names: object) -> dict[str, tuple[object, str]]:
     """The tensor of the file, and what is done to it, of each weight that gets one."""
     naming = map_of(names, "here") if isinstance(names, str) else names
-    made = naming.naming(have, "here").made  # type: ignore[attr-defined]
+    made = naming.naming(have, "here", want).made  # type: ignore[attr-defined]
     return {name: (origin.pieces, origin.action) for name, origin in made.items() if name in want}
 
 
