@@ -164,7 +164,9 @@ def _row(tensor: StateTensor, naming: Naming, have: Mapping[str, Shaped], replac
     dtype, shape = origin.described(have, place)
     fits = shape == tensor.shape and (dtype == tensor.dtype or tensor.dtype in WIDER.get(dtype, ()))
     action = "taken" if fits else "misshaped"
-    return Row(origin.pieces, tensor.name, _type((dtype, shape)), want, action, rule, origin.action, size)
+    cast = f"{dtype} to {tensor.dtype}" if action == "taken" and dtype != tensor.dtype else ""
+    change = ", ".join(part for part in (origin.action, cast) if part)
+    return Row(origin.pieces, tensor.name, _type((dtype, shape)), want, action, rule, change, size)
 
 
 def _type(found: tuple[str, tuple[int, ...]]) -> str:
