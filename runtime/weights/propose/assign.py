@@ -177,7 +177,7 @@ class _State:
             for file in files if len(files) <= _MOST_ALIKE else ():
                 expected = known.get(key(0, file), {}) if key(0, file) != "" else {}
                 found = [m for m in models if (1, m.name) not in self.done and key(1, m) in expected]
-                if len(expected) == 1 == len(found):
+                if len(expected) == 1 == len(found) and "" not in expected:  # the outermost module is no sign
                     self.pair(file, found[0], expected[key(1, found[0])])
         return len(self.pairs) > before
 

@@ -380,3 +380,11 @@ def test_layers_in_order_skip_numbers_and_keep_their_kinds() -> None:
     for count in (models[1:], [*models, "stage.3.conv.weight"]):
         with pytest.raises(ArtifactError, match="3 layers"):
             rules.naming(have, "here", count)
+
+
+def test_an_integer_may_stand_before_listed_letters() -> None:
+    """GoogLeNet's `inception3a`."""
+    made = NameMap.of({"inception{s}{u:a|b}": "stage.{s-3}.{u:0|1}"}).naming(["inception4b.conv"], "here").made
+    assert list(made) == ["stage.1.1.conv"]
+    with pytest.raises(BadRule, match="not clear where the integer"):
+        NameMap.of({"a{s}{u:x|1y}": "b.{s}.{u:0|1}"})
