@@ -40,7 +40,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "why": Entry("Look", "why", "Explain what the compiler did with a node or a line."),
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory; for a model, predict it by size."),
-    "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
+    "weights": Entry("Look", "weights", "List, compare or convert files of weights, or propose a map."),
     "cache": Entry("Look", "cache", "Show or clear the cache of kernels, builds and encoded data."),
     "doctor": Entry("Look", "doctor", "Show what is installed here, and what dslc can do with it."),
     "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
