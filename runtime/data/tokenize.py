@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -102,6 +103,23 @@ class Tokenizer:
 
     def _refuse(self, why: str) -> None:
         raise DataError("R101", f"it is not a tokenizer: {why}", place=str(self.path), help=_HELP)
+
+
+def tokenizer_of(path: Path | None) -> Tokenizer:
+    """The tokenizer in a file, read once. DataError R104 if there is none, and the errors of ``Tokenizer``."""
+    if path is None:
+        help = "add `tokenizer: tokenizer.json` to `data`, or read plain bytes: `corpus.txt:bytes`, `x.csv:bytes(a)`"
+        raise DataError("R104", "text needs a tokenizer", place="data.tokenizer", help=help)
+    with open_file(path) as file:
+        status = os.fstat(file.fileno())
+    _library()
+    return _read_once(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read_once(path: Path, size: int, changed: int) -> Tokenizer:
+    """The tokenizer of a file that had this size and time of its last change."""
+    return Tokenizer(path)
 
 
 _HELP: Final = "save it again with `Tokenizer.save(FILE)` of Hugging Face's tokenizers"

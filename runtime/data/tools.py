@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dslc.base.errors import DataError
-
 if TYPE_CHECKING:
     from dslc.runtime.data.tokenize import Tokenizer
 
@@ -23,9 +21,11 @@ class Tools:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Read when it is first used. DataError R104 if the configuration names none, R101 if it is damaged."""
-        if self.tokenizer_file is None:
-            help = "add `tokenizer: tokenizer.json` to `data`, or read plain bytes: `corpus.txt:bytes`"
-            raise DataError("R104", "text needs a tokenizer", place="data.tokenizer", help=help)
-        from dslc.runtime.data.tokenize import Tokenizer
+        from dslc.runtime.data.tokenize import tokenizer_of
 
-        return Tokenizer(self.tokenizer_file)
+        return tokenizer_of(self.tokenizer_file)
+
+    @property
+    def tokenizer_used(self) -> Tokenizer | None:
+        """The tokenizer if any data needed it."""
+        return self.__dict__.get("tokenizer")

@@ -291,7 +291,8 @@ def open_dataset(
             steps = tuple(step for step in steps if step.always)
         pictures = replace(images, mask=mask)
         found = tuple(format_of(each).prepared(each, tools) for each in files(sources[name], notice, field))
-        opening[name] = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
+        row = shape[1:] if rows else shape
+        opening[name] = Wanted(field, found, tensor, row, check_finite, steps, pictures, tokenizer=tokenizer)
         if mix is not None and name == mix.image:
             opening[name] = replace(opening[name], mix=mix)
     for name, want in aligned(opening).items():
