@@ -263,7 +263,6 @@ def open_dataset(
                 close = nearest(name, wanted)
                 help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
                 raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
-    tools = Tools(tokenizer, notice)
     opening: dict[str, Wanted] = {}
     wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
@@ -290,11 +289,14 @@ def open_dataset(
         if not training:
             steps = tuple(step for step in steps if step.always)
         pictures = replace(images, mask=mask)
-        found = tuple(format_of(each).prepared(each, tools) for each in files(sources[name], notice, field))
+        found = tuple(files(sources[name], notice, field))
         row = shape[1:] if rows else shape
         opening[name] = Wanted(field, found, tensor, row, check_finite, steps, pictures, tokenizer=tokenizer)
         if mix is not None and name == mix.image:
             opening[name] = replace(opening[name], mix=mix)
+    tools = Tools(tokenizer, notice, tuple(opening.values()))
+    for name, want in opening.items():
+        opening[name] = replace(want, files=tuple(format_of(s).prepared(s, want, tools) for s in want.files))
     for name, want in aligned(opening).items():
         if interface.rows_of(want.tensor):
             wants[name] = want

@@ -37,7 +37,7 @@ class Tar(Format):
             raise DataError("R101", cause, place=str(source.path), help="unpack it to a plain .tar: gunzip FILE.tar.gz")
         super().require(source)
 
-    def prepared(self, source: Source, tools: Tools) -> Source:
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
         from dslc.runtime.data.shards.values import needs_tokenizer
 
         self.require(source)

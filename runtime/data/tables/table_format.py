@@ -44,7 +44,7 @@ class TableFormat(Format):
         if source.path.stat().st_size <= AT_ONCE:
             chosen(source, self.names(source, []))
 
-    def prepared(self, source: Source, tools: Tools) -> Source:
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
         text = text_key(source.key or "")
         if text is not None and text.tokens:
             _ = tools.tokenizer  # refuses at once what is no tokenizer
