@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -63,6 +63,19 @@ class Tokenizer:
         self.size: int = max(vocabulary.values(), default=-1) + 1
         if self.size > 2**31:
             self._refuse(f"it has a token with the id {self.size - 1}, more than {2**31 - 1}")
+
+    @property
+    def note(self) -> dict[str, str]:
+        """The note of weights that were trained on this tokenizer's tokens."""
+        return {NOTE: self.digest}
+
+    def require_trained(self, notes: Mapping[str, str]) -> None:
+        """Raise DataError R104 if weights with these notes were trained with another tokenizer."""
+        trained = notes.get(NOTE, self.digest)
+        if trained != self.digest:
+            cause = f"the weights were trained with another tokenizer, whose SHA-256 begins with {trained[:12]!a}"
+            help = "name that tokenizer as `data.tokenizer`: to this one, the model's tokens mean other texts"
+            raise DataError("R104", cause, place=f"data.tokenizer: {self.path}", help=help)
 
     def encode(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Each text as one row of ids, i32[n, length], and the number of its tokens, i32[n].

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ from dslc.runtime.data.windows import aligned
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.fitted_data import Described, fit_inputs, need
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.tokenize import Tokenizer
 
 _SPLIT_EPOCH: Final = 2**64 - 1
 
@@ -87,7 +90,7 @@ class Dataset:
     """``columns``: inputs whose axis 0 is the row; ``whole``: inputs that every step gets unchanged.
 
     ``index`` are the rows of the files that belong to this dataset, i64[rows]. Rows are always denoted by their numbers
-    in the files. ``fitted`` is what was fitted to the training rows.
+    in the files. ``fitted`` is what was fitted to the training rows. ``tokenizer``: the one that made tokens of texts.
     """
 
     section: str
@@ -100,6 +103,7 @@ class Dataset:
     fitted: Fitted
     mix: Mix | None = None
     share: str = "float32"
+    tokenizer: Tokenizer | None = None
 
     @property
     def rows(self) -> int:
@@ -109,6 +113,10 @@ class Dataset:
     def decoder_note(self) -> dict[str, str]:
         """The note of what decodes the pictures; empty if there are none."""
         return {NOTE: decoder()} if any(column.decodes for column in self.columns.values()) else {}
+
+    def tokenizer_note(self) -> dict[str, str]:
+        """The note of the tokenizer that made the tokens; empty if none did."""
+        return {} if self.tokenizer is None else self.tokenizer.note
 
     def batches(self, batch: int) -> int:
         """Batches per epoch. Without a batch dim the whole data is one batch."""
@@ -320,7 +328,7 @@ def open_dataset(
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
     share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
-    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share)
+    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
 
 
 def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:
