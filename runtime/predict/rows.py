@@ -104,6 +104,8 @@ def open_rows(
         tokenizer=None if config is None else config.tokenizer,
         fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
     )
+    if data.tokenizer is not None:
+        data.tokenizer.require_trained(session.weights.notes)
     return Rows(session, data, _names(sources, data) if names is None else _column(names, data))
 
 

@@ -29,6 +29,7 @@ from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields,
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
 from dslc.runtime.data.tables.table import Table, chosen, place_of, refuse_table
 from dslc.runtime.data.tables.table_format import TableFormat
+from dslc.runtime.data.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
@@ -172,7 +173,7 @@ class Csv(TableFormat):
         return CsvHead(source, Lines(source.path, partial(refuse_table, source))).names
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
-        if wanted.described:
+        if wanted.described or text_key(source.key or "") is not None:
             return super().open(source, wanted)
         return TableRows(source, wanted.shape, numpy_dtype(wanted.tensor.dtype))
 
