@@ -22,7 +22,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 #: The sections of the site and their pages. A test finds pages that no section names.
 SECTIONS: Final[dict[str, list[str]]] = {
     "Learn": ["docs/install.md", "docs/tutorial.md", "docs/pytorch.md", "docs/cookbook.md", "examples/README.md"],
-    "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/gpu.md", "docs/tuning.md"],
+    "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/sweep.md", "docs/gpu.md",
+               "docs/tuning.md"],
     "Reference": ["docs/ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md"],
     "Internals": [
         "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md", "benchmarks/README.md",

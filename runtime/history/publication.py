@@ -78,10 +78,10 @@ def offer(weights: Path, target: Path, warn: Callable[[str], None], *, always: b
 
 
 def publish_run(
-    run: StoredRun, target: Path, root: Path, warn: Callable[[str], None]
+    run: StoredRun, target: Path, root: Path, warn: Callable[[str], None], *, always: bool = True
 ) -> tuple[Score | None, Publication]:
-    """Publish the weights of a run as ``target``, a file below ``root``, whatever is there. Those of a run that did not
-    end are those of a checkpoint; ``warn`` says of which.
+    """Publish the weights of a run as ``target``, a file below ``root``, whatever is there; without ``always`` only if
+    ``offer`` does. Those of a run that did not end are those of a checkpoint; ``warn`` says of which.
 
     Raises WeightsMissing R304 if the run has no weights, ArtifactError R305 if they do not fit the artifact next to
     ``target``, R306 if they are damaged, R307 if no checkpoint can be used, and the errors of ``offer``.
@@ -112,7 +112,7 @@ def publish_run(
                 place=str(weights),
                 help=f"build the model of that run: its arguments are in {run.folder / 'config.json'}",
             )
-    return score_of(weights), offer(weights, target, warn, always=True)
+    return score_of(weights), offer(weights, target, warn, always=always)
 
 
 def _from_checkpoint(run: StoredRun, warn: Callable[[str], None]) -> Path:

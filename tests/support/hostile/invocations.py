@@ -28,6 +28,7 @@ CALLS: Final[dict[str, tuple[str, ...]]] = {
     "lock": ("lock",),
     "train": ("train", "--epochs", "1"),
     "runs": ("runs",),
+    "sweep": ("sweep", "--space", "train.lr=[0.1]", "--epochs", "1"),
     "publish": ("publish", "spam"),
     "eval": ("eval",),
     "predict": ("predict", "point.npy", "-o", "out.npz"),
