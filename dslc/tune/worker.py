@@ -25,6 +25,8 @@ import signal
 import sys
 from typing import Any
 
+from dslc.base.words import reason
+
 
 def main() -> None:
     """Runs until stdin ends. Stdout carries only answers: other output to it goes to stderr."""
@@ -50,7 +52,7 @@ def main() -> None:
     except MemoryError:
         say({"failed": ["R401", "this process has reached its memory limit"]})
     except ImportError as error:
-        say({"failed": ["R209", f"a package cannot be loaded: {str(error).splitlines()[0]}"]})
+        say({"failed": ["R209", f"a package cannot be loaded: {reason(error)}"]})
 
 
 if __name__ == "__main__":
