@@ -22,6 +22,7 @@ from dslc.base.errors import ArtifactError, DataError
 from dslc.base.failpoint import fail
 from dslc.base.publish import Sink
 from dslc.base.schema import Int, ListOf, Mismatch, Nullable, Record, Text, checker
+from dslc.base.words import reason
 from dslc.runtime.data.entries.rows import FIRST
 from dslc.runtime.data.entries.values import Converter
 from dslc.runtime.data.file import open_file
@@ -107,7 +108,7 @@ class _Writer:
                 found.append(converter.row(row))
             except ValueError as error:
                 found.append(None)
-                self._errors.append([str(self.count), str(number), str(error)[:_LONGEST]])
+                self._errors.append([str(self.count), str(number), reason(error)[:_LONGEST]])
         self.count += 1
         if len(self._errors) > MOST_BAD:
             self._refuse("R101", f"more than {MOST_BAD} rows do not fit, such as row {self._said()}")
@@ -167,7 +168,7 @@ class Stored:
             try:
                 said, start = _description(file.fileno(), size)
             except (ArtifactError, Mismatch, ValueError) as error:
-                raise self._damaged(str(error)) from error
+                raise self._damaged(reason(error)) from error
             self._fields = said["fields"]
             record = np.dtype([(f"f{n}", f["dtype"], tuple(f["shape"])) for n, f in enumerate(self._fields)])
             self.count: int = said["count"]

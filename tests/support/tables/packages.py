@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -161,6 +162,8 @@ def install(
     points = {f"spam-{point}": f"{name}:{point}" for point in POINTS} if points is None else points
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.py").write_text(module)
+    # Python takes bytecode for that of a text of the same length that was written in the same second.
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     for old in folder.glob(f"{name}-*.dist-info"):
         for file in old.iterdir():
             file.unlink()

@@ -112,8 +112,8 @@ def _ordered(runs: list[StoredRun], sort: str, reverse: bool) -> list[StoredRun]
                       reverse=(sort == "started") != reverse)  # fmt: skip
     known = sorted({name for run in runs for name in run.metrics})
     if sort not in ("time", "steps", *known):
-        raise click.BadParameter(f"{sort!r} is none of: {', '.join(('started', 'name', 'time', 'steps', *known))}",
-                                 param_hint="--sort")  # fmt: skip
+        names = ", ".join(("started", "name", "time", "steps", *map(one_line, known)))
+        raise click.BadParameter(f"{sort!r} is none of: {names}", param_hint="--sort")
 
     def value(run: StoredRun) -> float | None:
         return run.seconds if sort == "time" else run.number("step") if sort == "steps" else metric_of(run, sort)

@@ -139,7 +139,7 @@ def _source(
         origin = f"--space {key}"
         inner = parse_yaml(f"value: {values}".encode(errors="surrogatepass"), origin).data
         if not isinstance(inner, dict) or list(inner) != ["value"]:
-            raise click.BadParameter(f"{values!r} is more than one value", param_hint=origin)
+            raise click.BadParameter(f"{values!r} is more than one value", param_hint=one_line(origin))
         keys[key] = moved(inner["value"], origin)
     return read_source(sweep={**sweep, "space": Value(keys, Mark("--space", 0, 0))}, **flags)
 
