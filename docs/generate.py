@@ -109,6 +109,8 @@ The keys under `data.train` are the inputs of the model and of its train section
 such as `x86_64_v3`. Without it, `dslc build` compiles for all, so its artifact can be shipped. The other commands
 compile for this machine only if they have to build. `dslc build` afterwards replaces the artifact and keeps the
 weights.
+`sweep` describes the trials of `dslc sweep`: see [sweep.md](sweep.md).
+
 A duration is `N steps` or `N epochs`. A step is one update of the weights, whatever its number of micro-batches.
 
 ## Schedules

@@ -22,7 +22,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 #: The sections of the site and their pages. A test finds pages that no section names.
 SECTIONS: Final[dict[str, list[str]]] = {
     "Learn": ["docs/install.md", "docs/tutorial.md", "docs/pytorch.md", "docs/cookbook.md", "examples/README.md"],
-    "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/gpu.md", "docs/tuning.md"],
+    "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/sweep.md", "docs/gpu.md",
+               "docs/tuning.md"],
     "Reference": ["docs/ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md"],
     "Internals": [
         "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md", "benchmarks/README.md",
@@ -54,12 +55,15 @@ def stage(folder: Path) -> None:
     for section, names in SECTIONS.items():
         listed = ", ".join(f'"{name}"' for name in names if (ROOT / name).exists())
         lines.append(f'  {{ "{section}" = [{listed}] }},')
+    (folder / "pages/assets").mkdir()
+    shutil.copyfile(ROOT / "docs/site.css", folder / "pages/assets/site.css")
     (folder / "zensical.toml").write_text(_CONFIG.read_text().replace("# nav\n", "\n".join([*lines, "]", ""])))
 
 
 def _staged(path: Path, text: str) -> str:
     """A page as the site has it: links to the README lead to the index, links to files that are no pages lose their
-    target."""
+    target, and blocks keep only their language and title, because zensical reads no block with other words."""
+    text = re.sub(r'^(```\w+)(?:.*?( title="[^"]*"))?.*$', r"\1\2", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
         target, anchor = found[2], found[3] or ""
@@ -117,6 +121,13 @@ def broken_links(html: Path) -> Iterator[str]:
                 yield f"{path.relative_to(html)}: {link}"
 
 
+def broken_blocks(html: Path) -> Iterator[str]:
+    """The pages that show the fence of a block, because zensical did not read it as one."""
+    for path in sorted(html.rglob("*.html")):
+        if "```" in path.read_text():
+            yield str(path.relative_to(html))
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
@@ -125,6 +136,8 @@ def main() -> None:
     broken = list(broken_links(html))
     if broken:
         raise SystemExit("\n".join(["these links lead nowhere:", *broken]))
+    if shown := list(broken_blocks(html)):
+        raise SystemExit("\n".join(["these pages show the fences of a block:", *shown]))
     print(f"the site is in {html}/index.html")
 
 

@@ -45,8 +45,10 @@ class Child:
         env: Mapping[str, str],
         cwd: str | None = None,
         pass_fds: Sequence[int] = (),
+        quiet: bool = False,
     ) -> None:
-        """Start the process; one that was started before must have ended. OSError if none can be started."""
+        """Start the process; one that was started before must have ended. ``quiet``: its stderr is kept for the mourner
+        and not forwarded. OSError if none can be started."""
         self._unsent.clear()
         self._mourner = None
         # Ctrl-C reaches only this process, which closes stdin when it is done.
@@ -57,7 +59,7 @@ class Child:
         # one step, as dslc.base.turns explains
         self._started.extend(map(popen, (command,)))  # type: ignore[arg-type]  # partial takes the first overload
         os.set_blocking(self._stdin(), False)
-        self._mourner = Mourner(self.process)
+        self._mourner = Mourner(self.process, quiet)
         self._mourner.start()
 
     def fileno(self) -> int:

@@ -16,15 +16,16 @@ _PATIENCE: Final = 5.0  # seconds that a process has to end after it closed its 
 
 
 class Mourner:
-    """Reports how one child ended. Forwards the child's stderr (a pipe) to this process's stderr at once, and keeps the
-    last part of it, from ``start`` on."""
+    """Reports how one child ended. Forwards the child's stderr (a pipe) to this process's stderr at once, unless
+    ``quiet``, and keeps the last part of it, from ``start`` on."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], quiet: bool = False) -> None:
         assert process.stderr is not None
         self._pipe = process.stderr
         self._process = process
         self._kills = _kills_for_memory()
         self._said = b""
+        self._quiet = quiet
         self._reader = threading.Thread(target=self._pass_on, args=(self._pipe,), daemon=True)
 
     def start(self) -> None:
@@ -34,8 +35,15 @@ class Mourner:
         with pipe:
             while part := os.read(pipe.fileno(), 1 << 16):
                 self._said = (self._said + part)[-_KEPT:]
+                if self._quiet:
+                    continue
                 with suppress(OSError):  # this process has no reader either
                     os.write(2, part)
+
+    @property
+    def said(self) -> str:
+        """The last part of the child's stderr."""
+        return self._said.decode(errors="replace")
 
     def cause(self) -> str:
         """How the child ended. It must have closed its pipes or be dead: waits for it, and kills it if it does not
@@ -49,7 +57,7 @@ class Mourner:
         how = ended(code)
         if code == -signal.SIGKILL:  # sent by another process: the child's own message is unrelated
             return how + (_FOR_MEMORY if self.for_memory else "")
-        said = last_words(self._said.decode(errors="replace"))
+        said = last_words(self.said)
         return f"{how}: {said}" if said else how
 
     @property

@@ -73,6 +73,15 @@ def session_of(
     )  # fmt: skip
 
 
+def require_weights_of(session: Session, name: str) -> None:
+    """Raise WeightsMissing R304 before data is opened, which needs what the weights say of it."""
+    if not session.has_weights:
+        from dslc.base.errors import WeightsMissing
+
+        help = "train the model (`dslc train`), or name weights: --weights FILE"
+        raise WeightsMissing("R304", "no weights are published next to the artifact", place=name, help=help)
+
+
 def sizes_text(program: Program) -> str:
     return " ".join(f"{name}={value}" for name, value in program.sizes.items())
 

@@ -6,10 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-from dslc.base.visible import one_line
+from dslc.base.visible import fitting, one_line
 from dslc.cli.output import settings
+
+if TYPE_CHECKING:
+    from dslc.runtime.sweep.state import Entry
 
 _WIDTH: Final = 60
 _WIDE: Final = 79
@@ -87,3 +90,36 @@ def tune_progress(budget: float) -> Iterator[Callable[[str, int, int], None] | N
     finally:
         stream.write(f"\r{' ' * _WIDE}\r")
         stream.flush()
+
+
+class SweepProgress:
+    """What a sweep is doing, on stderr: a line for each trial that ends, and on a terminal a bar; silent with --json.
+
+    ``shown``: an ended trial in words."""
+
+    def __init__(self, shown: Callable[[Entry], str]) -> None:
+        self._stream, self._shown = sys.stderr, shown
+        self._silent = settings().json
+        self._terminal = not self._silent and self._stream.isatty()
+
+    def line(self, text: str) -> None:
+        if not self._silent:
+            self.clear()
+            self._stream.write(f"{fitting(one_line(text), self._stream)}\n")
+            self._stream.flush()
+
+    def ended(self, entry: Entry, done: int, total: int) -> None:
+        self.line(f"{done}/{total}  {self._shown(entry)}")
+
+    def progress(self, done: float, running: int, total: int) -> None:
+        if self._terminal:
+            percent = int(100 * done / max(1, total))
+            text = f"sweep {_bar(percent, 100)} {percent} %, {int(done)} of {total} trials done, {running} running"
+            self._stream.write(f"\r{text[:_WIDE].ljust(_WIDE)}")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Erase the bar. May be repeated."""
+        if self._terminal:
+            self._stream.write(f"\r{' ' * _WIDE}\r")
+            self._stream.flush()

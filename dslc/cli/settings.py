@@ -20,7 +20,7 @@ from dslc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dslc.runtime.config.config import Config
+    from dslc.runtime.config.config import Config, ConfigSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,7 +64,12 @@ def _with(f: F, training: bool) -> F:
     return f
 
 
-def read_config(
+def read_config(**given: Any) -> Config:
+    """The configuration of ``read_source``. Raises DataError R101 or R104, or a usage error."""
+    return read_source(**given)[0].config()
+
+
+def read_source(
     *,
     path: str | None = None,
     model: str | None = None,
@@ -79,12 +84,11 @@ def read_config(
     gpu: str | None = None,
     fields: tuple[str, ...] = (),
     start: Mapping[str, object] | None = None,
-) -> Config:
-    """The configuration with the flags applied; ``start`` are fields of that section.
-
-    Raises DataError R101 or R104, or a usage error.
-    """
-    from dslc.runtime.config.config import load_config
+    sweep: Mapping[str, object] | None = None,
+) -> tuple[ConfigSource, dict[str, object]]:
+    """The origins of the configuration with the flags applied, and the flags by field name; ``start`` and ``sweep`` are
+    fields of these sections. Raises DataError R101 or R104, or a usage error."""
+    from dslc.runtime.config.config import config_source
 
     flags: dict[str, object] = {
         "model": model,
@@ -97,13 +101,14 @@ def read_config(
         "build.gpu": gpu,
     }
     flags.update({f"start.{name}": value for name, value in (start or {}).items()})
+    flags.update({f"sweep.{name}": value for name, value in (sweep or {}).items()})
     flags.update({f"args.{name}": value for name, value in pairs(defines, "-D").items()})
     flags.update(_fields(fields))
-    config = load_config(path, flags, os.environ)
+    source = config_source(path, flags, os.environ)
     if size:
-        flags["build.sizes"] = merged_sizes(config.build.get("sizes"), sizes(size))
-        config = load_config(path, flags, os.environ)
-    return config
+        flags["build.sizes"] = merged_sizes(source.config().build.get("sizes"), sizes(size))
+        source = config_source(path, flags, os.environ)
+    return source, flags
 
 
 def default_config(instead: str, **flags: Any) -> Config:

@@ -21,8 +21,9 @@ from dslc.runtime.config.maps import joined
 from dslc.runtime.config.policies import BadPolicy, Best, EarlyStop, NanPolicy
 from dslc.runtime.config.readers import refuse
 from dslc.runtime.config.schedule import Duration, Schedule
+from dslc.runtime.config.space import Space
 from dslc.runtime.config.values import Entry, Values, from_file, from_outside
-from dslc.runtime.config.yaml import Plain, read_yaml
+from dslc.runtime.config.yaml import Plain, Value, parse_yaml, read_bytes
 from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.names import split
 from dslc.runtime.data.pictures import PictureOptions
@@ -94,6 +95,16 @@ class StartConfig:
 
 
 @dataclass(frozen=True)
+class SweepConfig:
+    """The trials of ``dslc sweep``. ``trials`` None: as many as the method takes by default."""
+
+    method: str
+    trials: int | None
+    seed: int
+    space: Space
+
+
+@dataclass(frozen=True)
 class Config:
     """A complete configuration. ``model`` is the source file, ``model_name`` the model in it (None: its only model)."""
 
@@ -106,6 +117,7 @@ class Config:
     train: TrainConfig
     save: SaveConfig
     start: StartConfig
+    sweep: SweepConfig
     entries: tuple[Entry, ...]
 
     def training_values(self) -> dict[str, Plain]:
@@ -130,22 +142,49 @@ def load_config(
     "args.classes": "10"}``), as texts or plain data. ``env`` is searched for the variables (``DSLC_TRAIN_EPOCHS``).
     Raises DataError R101 (no file) or R104 (its contents, with place and help).
     """
+    return config_source(path, flags, env).config()
+
+
+@dataclass(frozen=True)
+class ConfigSource:
+    """The origins of a configuration: the file as it was read, flags and variables.
+
+    A sweep makes the configurations of its trials from one of them: all see the same text, even if the file changes.
+    """
+
+    file: Path | None
+    root: Path
+    text: bytes
+    in_file: Mapping[str, Value]
+    given: Mapping[str, tuple[Value, str]]
+
+    def config(self, changed: Mapping[str, Value] | None = None) -> Config:
+        """The configuration; ``changed``: values by field name that replace those of the file.
+
+        Raises DataError R104 at the place of the value that is wrong."""
+        return _assemble(self.file, self.root, Values({**self.in_file, **(changed or {})}, self.given))
+
+
+def config_source(
+    path: Path | str | None = None,
+    flags: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    text: bytes | None = None,
+) -> ConfigSource:
+    """Read the origins of a configuration, as ``load_config``; ``text``: of the file, if it was read before."""
     given = from_outside(flags or {}, env or {})
-    file: Path | None = None
     if path is not None or Path(DEFAULT_FILE).exists():
         file = Path(path if path is not None else DEFAULT_FILE)
-        root = file.parent
-        in_file = from_file(read_yaml(file))
-    elif "model" in given:
-        root, in_file = Path(), {}
-    else:
-        raise DataError(
-            "R101",
-            "no configuration found here",
-            place=DEFAULT_FILE,
-            help="`dslc new NAME` makes a project; or name a file with --config",
-        )
-    return _assemble(file, root, Values(in_file, given))
+        text = read_bytes(file) if text is None else text
+        return ConfigSource(file, file.parent, text, from_file(parse_yaml(text, str(file))), given)
+    if "model" in given:
+        return ConfigSource(None, Path(), b"", {}, given)
+    raise DataError(
+        "R101",
+        "no configuration found here",
+        place=DEFAULT_FILE,
+        help="`dslc new NAME` makes a project; or name a file with --config",
+    )
 
 
 def _assemble(file: Path | None, root: Path, values: Values) -> Config:
@@ -210,7 +249,8 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         values.one("start.partial"),
         values.one("start.least"),
     )
-    return Config(file, model, model_name, args, build, data, train, save, start, tuple(values.entries))
+    sweep = SweepConfig(*(values.one(f"sweep.{name}") for name in ("method", "trials", "seed", "space")))
+    return Config(file, model, model_name, args, build, data, train, save, start, sweep, tuple(values.entries))
 
 
 def _base_lr(values: Values, base_lr: float | None, lr: Schedule) -> float | None:

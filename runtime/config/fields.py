@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.runtime.config.readers import Field
-from dslc.runtime.config.sections import data, model, save, start, train
+from dslc.runtime.config.sections import data, model, save, start, sweep, train
 
-FIELDS: Final[tuple[Field, ...]] = (*model.FIELDS, *data.FIELDS, *train.FIELDS, *save.FIELDS, *start.FIELDS)
+FIELDS: Final[tuple[Field, ...]] = (
+    *model.FIELDS,
+    *data.FIELDS,
+    *train.FIELDS,
+    *save.FIELDS,
+    *start.FIELDS,
+    *sweep.FIELDS,
+)

@@ -11,13 +11,14 @@ from dslc.base.errors import DataError
 from dslc.runtime.config.fields import FIELDS
 from dslc.runtime.config.readers import Field, identifier, mapping, refuse, unknown
 from dslc.runtime.config.schedule import Schedule
+from dslc.runtime.config.space import Space
 from dslc.runtime.config.yaml import Mark, Plain, Value, parse_yaml, plain
 from dslc.runtime.nearest import nearest
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _SECTIONS: Final = frozenset(field.name.rpartition(".")[0] for field in FIELDS) - {""}
 # An unknown variable with one of our prefixes is a typing error.
-_OURS: Final = ("DSLC_TRAIN_", "DSLC_DATA_", "DSLC_SAVE_", "DSLC_START_")
+_OURS: Final = ("DSLC_TRAIN_", "DSLC_DATA_", "DSLC_SAVE_", "DSLC_START_", "DSLC_SWEEP_")
 
 
 @dataclass(frozen=True)
@@ -90,34 +91,37 @@ def _field_of(name: str) -> str | None:
 
 
 def _outside(field: Field, value: object, origin: str) -> Value:
-    """A value of a flag or variable; its place is its origin."""
+    """A value of a flag or variable; its place is its origin, unless it brings its own."""
+    if isinstance(value, Value):
+        return value
     if isinstance(value, str) and not field.text:
         inner = parse_yaml(f"value: {value}".encode(errors="surrogatepass"), origin).data
         assert isinstance(inner, dict)
         if list(inner) != ["value"]:
             raise DataError("R104", f"`{value[:40]}` is more than one value", place=origin, help="give one value")
-        return _moved(inner["value"], origin)
-    return _moved(_wrapped(value, origin), origin)
+        return moved(inner["value"], origin)
+    return wrapped(value, origin)
 
 
-def _wrapped(value: object, origin: str) -> Value:
+def wrapped(value: object, origin: str) -> Value:
+    """Plain data as a value whose place, and that of each part, is ``origin``."""
     mark = Mark(origin, 0, 0)
     if isinstance(value, Mapping):
-        return Value({str(key): _wrapped(item, origin) for key, item in value.items()}, mark)
+        return Value({str(key): wrapped(item, origin) for key, item in value.items()}, mark)
     if isinstance(value, list | tuple):
-        return Value([_wrapped(item, origin) for item in value], mark)
+        return Value([wrapped(item, origin) for item in value], mark)
     if value is None or isinstance(value, bool | int | float | str):
         return Value(value, mark)
     raise AssertionError(f"a flag of type {type(value).__name__}")
 
 
-def _moved(value: Value, origin: str) -> Value:
+def moved(value: Value, origin: str) -> Value:
     """The value with the origin as every place: line and column in a flag's text have no meaning."""
     mark = Mark(origin, 0, 0)
     if isinstance(value.data, list):
-        return Value([_moved(item, origin) for item in value.data], mark)
+        return Value([moved(item, origin) for item in value.data], mark)
     if isinstance(value.data, dict):
-        return Value({key: _moved(item, origin) for key, item in value.data.items()}, mark)
+        return Value({key: moved(item, origin) for key, item in value.data.items()}, mark)
     return Value(value.data, mark)
 
 
@@ -177,4 +181,4 @@ def _as_plain(default: Any) -> Plain:
         return default.kind
     if default == ():
         return []
-    return {} if default == {} else str(default)
+    return {} if default in ({}, Space()) else str(default)

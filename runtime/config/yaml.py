@@ -71,6 +71,11 @@ def read_yaml(path: Path) -> Value:
 
     Raises DataError R101 if the file cannot be read, R104 with line and column if it is not plain YAML.
     """
+    return parse_yaml(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file, at most one byte more than MAX_BYTES. DataError R101 if it cannot be read."""
     help = "give its path with --config"
     with Opened() as scope, scope as files:
         try:
@@ -82,8 +87,7 @@ def read_yaml(path: Path) -> Value:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise DataError("R101", "this is not a regular file", place=str(path), help=help)
         with open(handle, "rb", closefd=False) as file:
-            data = file.read(MAX_BYTES + 1)
-    return parse_yaml(data, str(path))
+            return file.read(MAX_BYTES + 1)
 
 
 def parse_yaml(data: bytes, name: str) -> Value:

@@ -24,6 +24,10 @@ _CHUNK: Final = 64 << 20  # bytes checked at once
 # Largest magnitude up to which a float represents every integer exactly.
 EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
 
+_CLASSES: Final = (
+    "number the classes from 0 (for a column: `data.columns: {NAME: {categories: index}}`), or give the model more"
+)
+
 
 class Fit:
     """The conversion of one input's values, whose dtype in the file is ``dtype``."""
@@ -99,7 +103,8 @@ class Fit:
             self._range(chunk, low, high, f"{target.name} holds {low} to {high}", records)
         if tensor.range is not None and chunk.dtype.kind != "b":
             low, end = tensor.range
-            self._range(chunk, low, end - 1, f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}", records)
+            rule = f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}"
+            self._range(chunk, low, end - 1, rule, records, _CLASSES)
 
     def _floats(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
         if not (self.narrows or self._check_finite):
@@ -113,14 +118,22 @@ class Fit:
             if over.any():
                 self._value(chunk, over, records, f"is too large for {self.target.name}", "scale the data")
 
-    def _range(self, chunk: NDArray[Any], low: int, high: int, rule: str, records: int | NDArray[np.int64]) -> None:
+    def _range(
+        self,
+        chunk: NDArray[Any],
+        low: int,
+        high: int,
+        rule: str,
+        records: int | NDArray[np.int64],
+        help: str = "fix the data or the model",
+    ) -> None:
         if chunk.size == 0:
             return
         if int(chunk.min()) < low or int(chunk.max()) > high:
             # Python's bounds are clipped to the dtype's, so that the comparison is one of integers.
             least, most = bounds(chunk.dtype)
             bad = (chunk < max(low, least)) | (chunk > min(high, most))
-            self._value(chunk, bad, records, f"is out of range: {rule}", "fix the data or the model")
+            self._value(chunk, bad, records, f"is out of range: {rule}", help)
 
     def _value(
         self, chunk: NDArray[Any], bad: NDArray[np.bool_], records: int | NDArray[np.int64], why: str, help: str

@@ -46,9 +46,18 @@ class Format(ABC):
         if not key:
             raise ValueError("the name of the array inside the file is missing")
 
-    def prepared(self, source: Source, tools: Tools) -> Source:
+    def divided(self, text: str) -> tuple[str, str] | None:
+        """The path and the key of a user's text that the format divides in its own way; None: at the last colon. Raises
+        ValueError with the reason for a malformed text."""
+        return None
+
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
         """The source to read instead: a file that is made from the data once, before any row is read. Else itself."""
         return source
+
+    def contents(self, source: Source) -> list[str] | None:
+        """Texts that change with the data; None for data in files, which are compared themselves."""
+        return None
 
     def decodes(self, source: Source) -> bool:
         """True if every row is a file of its own, whose decoder runs in a worker process because it may crash."""

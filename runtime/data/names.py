@@ -18,6 +18,9 @@ HELP: Final = "write " + ", ".join(f"{each.usage}" for each in FORMATS[:-1]) + f
 
 def split(text: str) -> tuple[str, str | None]:
     """The path and the key in a source's text. ValueError with the reason if no format reads it."""
+    for each in FORMATS:
+        if (parts := each.divided(text)) is not None:
+            return parts
     path, colon, key = text.rpartition(":")
     whole = _matching(text)
     if not colon or (whole is not None and not whole.keyed and _matching(path) is None):

@@ -147,6 +147,19 @@ class Pictures:
             pixels = self._decoded(data, choose)
         except _FAULTS as error:
             raise BadSample(row, place, _why(error)) from error
+        return self._laid_out(pixels)
+
+    def of_image(self, image: Image.Image) -> NDArray[np.uint8]:
+        """An image of pillow as ``read`` gives it. ValueError if it cannot be decoded."""
+        try:
+            keep = self._options.mask and image.mode == "P" and self._channels == 1
+            plain = image if keep else image.convert(_MODES[self._channels])
+            return self._laid_out(np.asarray(self._placed(plain, None, 1), np.uint8))
+        except _FAULTS as error:
+            raise ValueError(_why(error)) from error
+
+    def _laid_out(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """u8[H, W] or u8[H, W, C] in the shape of a row."""
         if pixels.ndim == 2:
             return pixels.reshape(self._shape)
         return np.moveaxis(pixels, -1, 0) if self._first else pixels

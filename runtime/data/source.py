@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dslc.base.errors import DataError
 
+ENTRY: Final = "entry:"  # begins the name of a dataset of a Python package, which is no file
 _MOST_FILES: Final = 10_000
 _BRACES = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
@@ -57,7 +58,7 @@ def _expanded(text: str) -> list[str]:
 def files(source: Source, notice: Callable[[str], None], field: str) -> list[Source]:
     """One source per file: the files that match the pattern, sorted by name. R101 if none matches."""
     text = str(source.path)
-    if source.path.exists() or not (glob.has_magic(text) or _BRACES.search(text)):
+    if source.path.name.startswith(ENTRY) or source.path.exists() or not (glob.has_magic(text) or _BRACES.search(text)):
         return [source]
     patterns = _expanded(text)
     if len(patterns) == 1:

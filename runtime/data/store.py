@@ -24,7 +24,8 @@ from dslc.base.opened import Opened
 from dslc.base.publish import Sink, publish_bytes, sweep
 
 _FOLDER: Final = "data"
-_NAME = re.compile(r"[a-z]{1,16}-[0-9a-f]{64}\.(?:bin|npy)\Z")
+_NAME = re.compile(r"[a-z]{1,16}-[0-9a-f]{64}\.(?:bin|npy|rows)\Z")
+ROWS: Final = re.compile(r"entry-[0-9a-f]{64}\.rows\Z")  # names of stored rows of a Python dataset
 _USED: Final[dict[Path, Opened]] = {}  # the files that this process uses, each locked
 
 
@@ -73,9 +74,15 @@ class Store:
                 files.close_all()
         return path if path in _USED else None
 
-    def make(self, name: str, write: Callable[[Sink], object], size_hint: int = 0) -> Path:
-        """The file ``name``; ``write`` makes its content if it is missing. ResourceError R402 if there is no cache, or
-        it cannot be written."""
+    def make(
+        self,
+        name: str,
+        write: Callable[[Sink], object],
+        size_hint: int = 0,
+        verify: Callable[[Path], object] | None = None,
+    ) -> Path:
+        """The file ``name``; ``write`` makes its content if it is missing. ``verify`` reads it back before it gets its
+        name. ResourceError R402 if there is no cache, or it cannot be written."""
         assert _NAME.match(name), name
         found = self.find(name)
         if found is not None:
@@ -87,7 +94,9 @@ class Store:
             sweep(self.folder)
         except OSError as error:
             raise self._unusable(str(error)) from error
-        publish_bytes(self.folder / name, write, point="data", size_hint=size_hint, private=True, tidy=False)
+        publish_bytes(
+            self.folder / name, write, point="data", size_hint=size_hint, verify=verify, private=True, tidy=False
+        )
         found = self.find(name)
         if found is None:
             raise self._unusable("another process removed the file")

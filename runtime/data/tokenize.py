@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -64,6 +65,19 @@ class Tokenizer:
             if largest >= 2**31:
                 self._refuse(f"it has a {name} with the id {largest}, more than {2**31 - 1}")
 
+    @property
+    def note(self) -> dict[str, str]:
+        """The note of weights that were trained on this tokenizer's tokens."""
+        return {NOTE: self.digest}
+
+    def require_trained(self, notes: Mapping[str, str]) -> None:
+        """Raise DataError R104 if weights with these notes were trained with another tokenizer."""
+        trained = notes.get(NOTE, self.digest)
+        if trained != self.digest:
+            cause = f"the weights were trained with another tokenizer, whose SHA-256 begins with {trained[:12]!a}"
+            help = "name that tokenizer as `data.tokenizer`: to this one, the model's tokens mean other texts"
+            raise DataError("R104", cause, place=f"data.tokenizer: {self.path}", help=help)
+
     def encode(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Each text as one row of ids, i32[n, length], and the number of its tokens, i32[n].
 
@@ -113,6 +127,23 @@ class Tokenizer:
 
     def _refuse(self, why: str) -> None:
         raise DataError("R101", f"it is not a tokenizer: {why}", place=str(self.path), help=_HELP)
+
+
+def tokenizer_of(path: Path | None) -> Tokenizer:
+    """The tokenizer in a file, read once. DataError R104 if there is none, and the errors of ``Tokenizer``."""
+    if path is None:
+        help = "add `tokenizer: tokenizer.json` to `data`, or read plain bytes: `corpus.txt:bytes`, `x.csv:bytes(a)`"
+        raise DataError("R104", "text needs a tokenizer", place="data.tokenizer", help=help)
+    with open_file(path) as file:
+        status = os.fstat(file.fileno())
+    _library()
+    return _read_once(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read_once(path: Path, size: int, changed: int) -> Tokenizer:
+    """The tokenizer of a file that had this size and time of its last change."""
+    return Tokenizer(path)
 
 
 _HELP: Final = "save it again with `Tokenizer.save(FILE)` of Hugging Face's tokenizers"

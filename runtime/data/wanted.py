@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.artifact.interface import Tensor
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Wanted:
     """An input and its sources. ``shape`` is that of one row, as numbers. ``fitted``: the part of what was fitted that
-    this input needs; None if it needs nothing. Can be sent to a worker."""
+    this input needs; None if it needs nothing. ``tokenizer``: the file named by ``data.tokenizer``. Can be sent to a
+    worker."""
 
     field: str
     files: tuple[Source, ...]
@@ -31,6 +33,7 @@ class Wanted:
     pictures: PictureOptions = AS_STORED
     fitted: Fitted | None = None
     mix: Mix | None = None
+    tokenizer: Path | None = None
 
     @property
     def described(self) -> bool:
@@ -53,6 +56,7 @@ class Wanted:
             "steps": as_data(self.steps),
             "pictures": self.pictures.as_data(),
             "mix": None if self.mix is None else self.mix.as_data(),
+            "tokenizer": None if self.tokenizer is None else str(self.tokenizer),
             "fitted": None if self.fitted is None else self.fitted.as_data(),
         }
 
@@ -74,4 +78,5 @@ class Wanted:
             PictureOptions(**data["pictures"]),
             fitted,
             Mix.of_data(data["mix"]),
+            None if data["tokenizer"] is None else Path(data["tokenizer"]),
         )

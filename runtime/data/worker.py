@@ -14,11 +14,12 @@ from __future__ import annotations
 import faulthandler
 import json
 import mmap
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ IDLE = -1
 
 
 def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a dataset's package or a decoder prints must not mix with the answers
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if nobody waits for the answer any more, end silently
     faulthandler.enable()  # a crashing decoder prints its location
     lines = _lines()
@@ -47,7 +50,7 @@ def main() -> None:
     try:
         columns = [open_column(Wanted.of_data(data), lambda text: None) for data in task["columns"]]
     except DslcError as error:
-        _answer({"error": _error(error), "slot": IDLE})
+        _answer(answers, {"error": _error(error), "slot": IDLE})
         return
     for line in lines:
         asked = json.loads(line)
@@ -62,7 +65,7 @@ def main() -> None:
         except DslcError as error:
             answer["error"] = _error(error)
         head[SLOT] = IDLE
-        _answer(answer)
+        _answer(answers, answer)
 
 
 def _lines() -> Iterator[str]:
@@ -96,8 +99,8 @@ def _error(error: DslcError) -> list[str | None]:
     return [error.code, error.message, error.place, error.help]
 
 
-def _answer(data: dict[str, Any]) -> None:
-    print(json.dumps(data), flush=True)
+def _answer(to: TextIO, data: dict[str, Any]) -> None:
+    print(json.dumps(data), file=to, flush=True)
 
 
 if __name__ == "__main__":

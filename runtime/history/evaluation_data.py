@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from dslc.base.opened import Opened
 from dslc.runtime.config.config import Config
+from dslc.runtime.data.names import format_of
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.train.setup import Plan
 
@@ -43,7 +44,8 @@ def identity(config: Config, plan: Plan) -> str:
 
 def _described(source: Source) -> Iterator[list[Any]]:
     for file in files(source, lambda text: None, "data"):
-        yield [file.name, file.key, *_contents(file.path)]
+        said = format_of(file).contents(file)
+        yield [file.name, file.key, *(_contents(file.path) if said is None else said)]
 
 
 def _contents(path: Path) -> list[Any]:

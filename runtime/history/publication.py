@@ -20,7 +20,12 @@ from dslc.base.within import require_within
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.history.folders import StoredRun
 from dslc.runtime.history.score import Score, score_of
+from dslc.runtime.train.checkpoint import FOLDER as CHECKPOINTS
+from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
+from dslc.runtime.train.run_weights import weights_file
 from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.notes import RUN, to_metadata
+from dslc.runtime.weights.slots import slots
 
 WEIGHTS_NAME: Final = "weights.safetensors"
 _LOCK: Final = ".dslc-publish"
@@ -73,14 +78,18 @@ def offer(weights: Path, target: Path, warn: Callable[[str], None], *, always: b
 
 
 def publish_run(
-    run: StoredRun, target: Path, root: Path, warn: Callable[[str], None]
+    run: StoredRun, target: Path, root: Path, warn: Callable[[str], None], *, always: bool = True
 ) -> tuple[Score | None, Publication]:
-    """Publish the weights of a run as ``target``, a file below ``root``, whatever is there.
+    """Publish the weights of a run as ``target``, a file below ``root``, whatever is there; without ``always`` only if
+    ``offer`` does. Those of a run that did not end are those of a checkpoint; ``warn`` says of which.
 
     Raises WeightsMissing R304 if the run has no weights, ArtifactError R305 if they do not fit the artifact next to
-    ``target``, R306 if they are damaged, and the errors of ``offer``.
+    ``target``, R306 if they are damaged, R307 if no checkpoint can be used, and the errors of ``offer``.
     """
     weights = run.folder / WEIGHTS_NAME
+    if not weights.exists() and CheckpointStore(run.folder, 0).steps():
+        require_within(run.folder / CHECKPOINTS, run.folder, "remove the link")
+        weights = _from_checkpoint(run, warn)
     if not weights.exists():
         raise WeightsMissing(
             "R304",
@@ -103,7 +112,26 @@ def publish_run(
                 place=str(weights),
                 help=f"build the model of that run: its arguments are in {run.folder / 'config.json'}",
             )
-    return score_of(weights), offer(weights, target, warn, always=True)
+    return score_of(weights), offer(weights, target, warn, always=always)
+
+
+def _from_checkpoint(run: StoredRun, warn: Callable[[str], None]) -> Path:
+    """Write the weights of the run's best checkpoint, else of its newest one, as ``weights-STEP.safetensors`` of its
+    folder. Their score names no evaluation data, so it compares with no other score."""
+    found = read_checkpoint(weights_file(run.folder, warn))
+    there = found.position
+    entries = tensorfile.read_head(found.path)[0].entries
+    left_out = slots(found.tensors)
+    tensors = {name: array for name, array in found.tensors.items() if name not in left_out}
+    best = run.best
+    known = best is not None and there.best_value is not None and there.best_step == there.step
+    metric = best[0] if best is not None and known else "loss"
+    value = float.fromhex(there.best_value) if known and there.best_value is not None else None
+    score = Score(run.name, there.step, metric, metric != "loss", value, "")
+    metadata = to_metadata({**found.notes, RUN: score.encode()})
+    path = run.folder / f"weights-{there.step}.safetensors"
+    publish_bytes(path, tensorfile.encode(tensors, metadata, {name: entries[name].dtype for name in tensors}))
+    return path
 
 
 def _refused(score: Score | None, weights: Path, target: Path) -> str | None:

@@ -29,7 +29,7 @@ from dslc.runtime.train.setup import Plan, Trainable
 
 _PAST: Final = ("epoch", "step", "best", "metrics", "weights")
 #: Values that are paths; those of flags and variables are relative to the working folder.
-_PATHS: Final = ("model", "data.train.", "data.eval.", "start.weights")
+_PATHS: Final = ("model", "data.train.", "data.eval.", "data.tokenizer", "start.weights")
 
 
 class Record:

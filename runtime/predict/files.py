@@ -61,7 +61,9 @@ def write(
 
 
 def check_target(target: Path, interface: Interface) -> None:
-    """Raises InputError R105 for a file that cannot hold the results."""
+    """Raises InputError R105 for a file that cannot hold the results, or whose folder does not exist."""
+    if not target.parent.is_dir():
+        raise InputError("R105", f"there is no folder {str(target.parent)[:200]}", place="-o", help="make it first")
     if target.suffix == ".npy" and len(interface.results) != 1:
         names = ", ".join(tensor.name for tensor in interface.results)
         raise InputError("R105", f"the model has several results ({names})", place="-o", help="write an .npz")

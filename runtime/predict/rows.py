@@ -57,7 +57,7 @@ class Rows:
 
         ``workers`` processes read ahead. Raises DataError R101 and R103 for a row that cannot be read.
         """
-        session, step = self.session, self._step()
+        session, step = self.session, self.step()
         starts = range(0, self.count, step)
         tasks = ((self.data.index[start : start + step], 0) for start in starts)
         feed = self.data.feed(tasks, workers)
@@ -67,7 +67,7 @@ class Rows:
                 names = None if self.names is None else self.names[start : start + step]
                 yield Predicted(names, _by_name(session, found))
 
-    def _step(self) -> int:
+    def step(self) -> int:
         """The rows of one call: all of them if the model's rows depend on each other."""
         interface, artifact = self.session.interface, self.session.artifact
         sizes = [dict(p.sizes).get(interface.batch or "", 0) for p in artifact.programs("predict")]
@@ -104,6 +104,8 @@ def open_rows(
         tokenizer=None if config is None else config.tokenizer,
         fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
     )
+    if data.tokenizer is not None:
+        data.tokenizer.require_trained(session.weights.notes)
     return Rows(session, data, _names(sources, data) if names is None else _column(names, data))
 
 

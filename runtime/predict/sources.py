@@ -47,7 +47,8 @@ def sources(texts: Sequence[str], inputs: Sequence[str], known: Mapping[str, Sou
     missing = [name for name in inputs if name not in found]
     if missing:
         example = f"{missing[0]}=FILE.npz:KEY" if len(inputs) > 1 else "FILE.npz:KEY"
-        raise InputError("R105", f"there is no data for {', '.join(missing)}", place="predict", help=f"add {example}")
+        help = f"add {example}" if texts else f"name it: dslc predict {example}; `data.eval` of dslc.yaml has none"
+        raise InputError("R105", f"there is no data for {', '.join(missing)}", place="predict", help=help)
     return found
 
 

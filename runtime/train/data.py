@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ from dslc.runtime.data.windows import aligned
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.fitted_data import Described, fit_inputs, need
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.tokenize import Tokenizer
 
 _SPLIT_EPOCH: Final = 2**64 - 1
 
@@ -87,7 +90,7 @@ class Dataset:
     """``columns``: inputs whose axis 0 is the row; ``whole``: inputs that every step gets unchanged.
 
     ``index`` are the rows of the files that belong to this dataset, i64[rows]. Rows are always denoted by their numbers
-    in the files. ``fitted`` is what was fitted to the training rows.
+    in the files. ``fitted`` is what was fitted to the training rows. ``tokenizer``: the one that made tokens of texts.
     """
 
     section: str
@@ -100,6 +103,7 @@ class Dataset:
     fitted: Fitted
     mix: Mix | None = None
     share: str = "float32"
+    tokenizer: Tokenizer | None = None
 
     @property
     def rows(self) -> int:
@@ -109,6 +113,10 @@ class Dataset:
     def decoder_note(self) -> dict[str, str]:
         """The note of what decodes the pictures; empty if there are none."""
         return {NOTE: decoder()} if any(column.decodes for column in self.columns.values()) else {}
+
+    def tokenizer_note(self) -> dict[str, str]:
+        """The note of the tokenizer that made the tokens; empty if none did."""
+        return {} if self.tokenizer is None else self.tokenizer.note
 
     def batches(self, batch: int) -> int:
         """Batches per epoch. Without a batch dim the whole data is one batch."""
@@ -263,7 +271,6 @@ def open_dataset(
                 close = nearest(name, wanted)
                 help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
                 raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
-    tools = Tools(tokenizer, notice)
     opening: dict[str, Wanted] = {}
     wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
@@ -290,10 +297,14 @@ def open_dataset(
         if not training:
             steps = tuple(step for step in steps if step.always)
         pictures = replace(images, mask=mask)
-        found = tuple(format_of(each).prepared(each, tools) for each in files(sources[name], notice, field))
-        opening[name] = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps, pictures)
+        found = tuple(files(sources[name], notice, field))
+        row = shape[1:] if rows else shape
+        opening[name] = Wanted(field, found, tensor, row, check_finite, steps, pictures, tokenizer=tokenizer)
         if mix is not None and name == mix.image:
             opening[name] = replace(opening[name], mix=mix)
+    tools = Tools(tokenizer, notice, tuple(opening.values()))
+    for name, want in opening.items():
+        opening[name] = replace(want, files=tuple(format_of(s).prepared(s, want, tools) for s in want.files))
     for name, want in aligned(opening).items():
         if interface.rows_of(want.tensor):
             wants[name] = want
@@ -317,7 +328,7 @@ def open_dataset(
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
     share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
-    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share)
+    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
 
 
 def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -45,9 +45,34 @@ class TensorBoard:
         self._writer.close()
 
 
-def open_events(folder: Path, wanted: bool, done: int) -> Events:
-    """Opens the events of a run; those after step ``done`` of a resumed run are void. R205 if tensorboardX is
-    missing."""
+class Guarded:
+    """Events whose first failure is a warning and their end: training continues without them."""
+
+    def __init__(self, events: Events, warn: Callable[[str], None]) -> None:
+        self._events: Events | None = events
+        self._warn = warn
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        self._try(lambda events: events.write(kind, step, values))
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        self._try(lambda events: events.close())
+        self._events = None
+
+    def _try(self, action: Callable[[Events], None]) -> None:
+        if self._events is None:
+            return
+        try:
+            action(self._events)
+        except Exception as error:  # noqa: BLE001  # whatever the other package raises, training is worth more
+            self._events = None
+            self._warn(f"no more events are written for TensorBoard: {type(error).__name__}: {error}"[:300])
+
+
+def open_events(folder: Path, wanted: bool, done: int, warn: Callable[[str], None]) -> Events:
+    """Opens the events of a run; those after step ``done`` of a resumed run are void. A later failure is told to
+    ``warn`` once. R205 if tensorboardX is missing."""
     if not wanted:
         return NoEvents()
     try:
@@ -59,4 +84,9 @@ def open_events(folder: Path, wanted: bool, done: int) -> Events:
             place="save.tensorboard",
             help=install_extra("logs"),
         ) from error
-    return TensorBoard(SummaryWriter(str(folder / FOLDER), purge_step=done + 1 if done else None))
+    try:
+        writer = SummaryWriter(str(folder / FOLDER), purge_step=done + 1 if done else None)
+    except OSError as error:
+        warn(f"no events are written for TensorBoard: {error}"[:300])
+        return NoEvents()
+    return Guarded(TensorBoard(writer), warn)

@@ -95,6 +95,7 @@ def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult
         run.record.end("stopped")
         return TrainResult(now.exit_code, run.done, run.folder, run.saver.last)
     finally:
+        run.events.close()
         run.report.stop()
     if code != EXIT_OK:
         run.record.end("stopped")

@@ -19,6 +19,7 @@ Curves: TypeAlias = "Mapping[str, Mapping[str, Points]]"  # metric -> "train" or
 PLOT_NAME: Final = "plot.svg"
 _NOT_DRAWN: Final = ("kind", "step", "epoch", "rows", "seconds", "samples_per_s", "lr", "loss_scale", "skipped")
 _COLORS: Final = {"train": "#1f77b4", "eval": "#d62728"}
+_LEGEND: Final = 16  # pixels of a line
 _PANEL: Final = (360, 220)  # pixels
 _MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom
 _MOST_PANELS: Final = 12
@@ -51,15 +52,22 @@ def curves(log: Path) -> Curves:
     found: dict[str, dict[str, Points]] = {"loss": {}}
     try:
         for entry in read_log(log):
-            which = {"epoch": "train", "eval": "eval"}.get(entry.get("kind", ""))
+            which = {"epoch": "train", "eval": "eval"}.get(str(entry.get("kind")))
             if which is None:
                 continue
             for name, value in entry.items():
-                if name not in _NOT_DRAWN and isinstance(value, int | float) and math.isfinite(value):
+                if name not in _NOT_DRAWN and _drawable(value) and _drawable(entry["step"]):
                     found.setdefault(name, {}).setdefault(which, []).append((float(entry["step"]), float(value)))
     except OSError:
         return {}  # the log was never written, which was reported at that time
     return {name: {which: _thinned(points) for which, points in of.items()} for name, of in found.items() if of}
+
+
+def _drawable(value: object) -> bool:
+    """True for a finite f64; a log may be damaged."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 1 << 63
 
 
 def _thinned(points: Points) -> Points:
@@ -67,21 +75,27 @@ def _thinned(points: Points) -> Points:
     return points[:: every or 1] + ([] if (len(points) - 1) % (every or 1) == 0 else points[-1:])
 
 
-def svg(found: Curves) -> str:
-    """A picture with one panel per metric, two panels in a row."""
+def svg(found: Curves, colors: Mapping[str, str] | None = None) -> str:
+    """A picture with one panel per metric, two panels in a row. ``colors``: those of the curves by name, which a
+    legend above the panels then shows; None for "train" and "eval", which each panel names."""
     panels = list(found.items())[:_MOST_PANELS]
-    width, height = 2 * _PANEL[0], max(1, -(-len(panels) // 2)) * _PANEL[1]
+    above = 0 if colors is None else _LEGEND * len(colors) + 10
+    width, height = 2 * _PANEL[0], max(1, -(-len(panels) // 2)) * _PANEL[1] + above
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
         'font-size="11">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
+    for number, (name, color) in enumerate((colors or {}).items()):
+        y = _LEGEND * (number + 1)
+        lines.append(f'<path d="M10 {y - 4}H30" stroke="{color}" stroke-width="3"/>')
+        lines.append(f'<text x="36" y="{y}">{escape(one_line(name)[:80])}</text>')
     for number, (name, of) in enumerate(panels):
-        lines += _panel(name, of, number % 2 * _PANEL[0], number // 2 * _PANEL[1])
+        lines += _panel(name, of, number % 2 * _PANEL[0], above + number // 2 * _PANEL[1], colors)
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str]:
+def _panel(name: str, of: Mapping[str, Points], left: int, top: int, colors: Mapping[str, str] | None) -> list[str]:
     x0, x1 = left + _MARGIN[0], left + _PANEL[0] - _MARGIN[2]
     y0, y1 = top + _PANEL[1] - _MARGIN[3], top + _MARGIN[1]
     steps = [step for points in of.values() for step, _ in points]
@@ -108,13 +122,14 @@ def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str
     for number, (which, points) in enumerate(of.items()):
         placed = [at(*point) for point in points]
         text = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-        color = _COLORS[which]
+        color = (colors or _COLORS)[which]
         if len(placed) == 1:
             lines.append(f'<circle cx="{placed[0][0]:.1f}" cy="{placed[0][1]:.1f}" r="2.5" fill="{color}"/>')
         else:
             lines.append(f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="1.5"/>')
-        key = x1 - 40 * (len(of) - number)
-        lines.append(f'<text x="{key}" y="{top + 18}" fill="{color}">{which}</text>')
+        if colors is None:
+            key = x1 - 40 * (len(of) - number)
+            lines.append(f'<text x="{key}" y="{top + 18}" fill="{color}">{which}</text>')
     return lines
 
 

@@ -81,10 +81,11 @@ class Run:
             self.restore()
         else:
             weights = self.session.weights
-            weights.notes = {**weights.notes, **self.plan.train.fitted.notes(), **self.plan.train.decoder_note()}
+            data = self.plan.train
+            weights.notes = {**weights.notes, **data.fitted.notes(), **data.decoder_note(), **data.tokenizer_note()}
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
-        self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
+        self.events = open_events(self.folder, self.config.save.tensorboard, self.done, self.report.warn)
         self.record.begin(resume)
 
     def restore(self) -> None:
@@ -96,6 +97,8 @@ class Run:
     def _restore(self, found: Checkpoint) -> None:
         there = found.position
         self._compare(there.config)
+        if self.plan.train.tokenizer is not None:
+            self.plan.train.tokenizer.require_trained(found.notes)
         install(self.session, found)
         decoder, weights = self.plan.train.decoder_note(), self.session.weights
         for name, text in decoder.items():
@@ -311,7 +314,6 @@ class Run:
 
     def close(self) -> None:
         """Draw the curves a last time, also on the terminal."""
-        self.events.close()
         self.picture.draw()
         self.report.plot(self.picture.text())
 

@@ -1,4 +1,4 @@
-"""The weights of a run: its best checkpoint, else its newest one."""
+"""The weights in a folder: the best checkpoint of a run, else its newest one; or the file that Hugging Face wrote."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore, read_checkpoint
+from dslc.runtime.weights.shards import file_in
 from dslc.runtime.weights.slots import averaged, slots
 
 
 def weights_file(path: Path, notice: Callable[[str], None]) -> Path:
     """The file that a path names. In the folder of a run, this is the best checkpoint by the run's metric if it is
-    there, else the newest; damaged ones are passed over. Any other path is returned as it is.
+    there, else the newest; damaged ones are passed over. In a folder with ``model.safetensors``, or its index, it is
+    that one. Any other path is returned as it is.
 
     ``notice`` gets a line that says which checkpoint, and whether its weights are averages. Raises ArtifactError R307
     for a run without a usable checkpoint."""
     folder = path.parent if path.name == FOLDER else path
     if not (folder / FOLDER).is_dir():
-        return path
+        return file_in(path) or path
     store = CheckpointStore(folder, keep=0)
     why = "there is none"
     for step in store.steps():

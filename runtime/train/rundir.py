@@ -18,7 +18,7 @@ from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore
 from dslc.runtime.train.events import FOLDER as EVENTS
 
 LOCK_NAME: Final = ".dslc-run"
-SWEEP_NAME: Final = "sweep.jsonl"  # the journal of a sweep, in the folder that holds the folders of its trials
+SWEEP_NAME: Final = "sweep.json"  # the state of a sweep, in the folder that holds the folders of its trials
 
 
 def choose_run(base: Path, *, resume: bool | str, root: Path | None = None) -> Path:

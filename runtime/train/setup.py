@@ -200,15 +200,18 @@ def _datasets(
 
 def open_eval(config: Config, session: Declared, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
     """The evaluation data, encoded as the ``notes`` of the weights say. Raises DataError R101 to R103, R104 (none is
-    configured, or other columns than the weights') and R106."""
+    configured, or other columns or another tokenizer than the weights') and R106."""
     _train_section(session.interface)
     fitted = Fitted.of_notes(notes, "the weights") or Fitted()
     require_same(config.data.columns, fitted, "the weights")
     if config.data.split is not None:
         found = _datasets(config, session, _sizes(session, "eval_step"), notice, fitted)[1]
         assert found is not None
-        return found
-    return _eval(config, session, notice, fitted)
+    else:
+        found = _eval(config, session, notice, fitted)
+    if found.tokenizer is not None:
+        found.tokenizer.require_trained(notes)
+    return found
 
 
 def _eval(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted) -> Dataset:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.weights.safetensors_file import FileTensor
+from dslc.runtime.weights.tensor_bytes import FileTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

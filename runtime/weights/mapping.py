@@ -17,9 +17,10 @@ from dslc.runtime.session.inputs import as_numpy
 from dslc.runtime.session.state import State, StateTensor
 from dslc.runtime.weights import notes as notes_of_files
 from dslc.runtime.weights import safetensors_file as tensorfile
-from dslc.runtime.weights.safetensors_file import FileTensor, TensorFile
+from dslc.runtime.weights.safetensors_file import TensorFile
 from dslc.runtime.weights.safetensors_header import Entry, Head
 from dslc.runtime.weights.slots import slots_in
+from dslc.runtime.weights.tensor_bytes import FileTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +101,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         map: Given | Sequence[Given] | None = None,
         replace: Sequence[str] = (),
     ) -> None:
-        """Load all weights from a safetensors file, a checkpoint, or the folder of a run, or none.
+        """Load all weights from a safetensors file or an index, a checkpoint, or the folder of a run, or none.
 
         Names, shapes and dtypes must be those of the artifact (R305 lists missing, extra and misshaped tensors); with
         ``strict=False``, missing and extra tensors are ignored. ``map`` renames and rearranges the file's tensors:
@@ -125,7 +126,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             file, _, arrays = read_matched(path, self._expected(), terms, verify=self._verify)
             self._install(file, arrays, [], place)
             return
-        file = tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict))
+        file = tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict), only=self._known)
         self._install_all(file, place)
 
     def load_beside(self, folder: str, name: str) -> bool:
@@ -173,6 +174,11 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             require_fit(place, expected, have, accepted=accepted, strict=strict)
 
         return accept
+
+    def _known(self, head: Head) -> set[str]:
+        """The file's tensors that are read: the batch counters, too, whose names are told."""
+        expected = self._expected()
+        return {*_counters(head.entries, expected), *(name for name in expected if name in head.entries)}
 
     def _expected(self) -> dict[str, StateTensor]:
         return {name: self._state.tensors[name] for name in self._state.weights}

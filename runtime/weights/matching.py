@@ -83,15 +83,20 @@ def terms_of(map: Given | Sequence[Given], replace: Sequence[str], *, partial: b
 def read_matched(
     path: str | os.PathLike[str], expected: Mapping[str, StateTensor], terms: Terms, *, verify: bool = True
 ) -> tuple[TensorFile, Matching, dict[str, NDArray[Any]]]:
-    """Read a file and match it before its values are read: the file, what became of each tensor, and the values to set
-    by the model's names. Raises the errors of ``safetensors_file.read`` and ArtifactError R305."""
+    """Read a file and match it before its values are read: the file with the tensors that are taken, what became of
+    each tensor, and the values to set by the model's names. Raises the errors of ``safetensors_file.read`` and
+    ArtifactError R305."""
     place = os.fspath(path)
     matchings: list[Matching] = []
 
     def accept(head: Head) -> None:
         matchings.append(match(expected, head.entries, terms, place, slots_in(head.entries, head.metadata)))
 
-    file = tensorfile.read(path, verify=verify, accept=accept)
+    def needed(head: Head) -> set[str]:
+        [matching] = matchings
+        return {piece for row in matching.rows if row.action == "taken" for piece in row.files}
+
+    file = tensorfile.read(path, verify=verify, accept=accept, only=needed)
     [matching] = matchings
     arrays = {}
     for row in matching.rows:
@@ -109,7 +114,7 @@ def match(
     that are no weights. Raises ArtifactError R305."""
     left_out = frozenset(optimizer)
     have = {name: tensor for name, tensor in have.items() if name not in left_out}
-    naming = terms.map.naming(have, place)
+    naming = terms.map.naming(have, place, expected)
     replaced = selected(terms.replace, expected, place, "start.replace")
     rows = [_row(tensor, naming, have, name in replaced, place) for name, tensor in expected.items()]
     known = {name for name in naming.made if name in expected}
@@ -159,7 +164,9 @@ def _row(tensor: StateTensor, naming: Naming, have: Mapping[str, Shaped], replac
     dtype, shape = origin.described(have, place)
     fits = shape == tensor.shape and (dtype == tensor.dtype or tensor.dtype in WIDER.get(dtype, ()))
     action = "taken" if fits else "misshaped"
-    return Row(origin.pieces, tensor.name, _type((dtype, shape)), want, action, rule, origin.action, size)
+    cast = f"{dtype} to {tensor.dtype}" if action == "taken" and dtype != tensor.dtype else ""
+    change = ", ".join(part for part in (origin.action, cast) if part)
+    return Row(origin.pieces, tensor.name, _type((dtype, shape)), want, action, rule, change, size)
 
 
 def _type(found: tuple[str, tuple[int, ...]]) -> str:

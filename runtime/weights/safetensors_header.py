@@ -93,7 +93,7 @@ def header_length(start: bytes, size: int, place: str) -> int:
 def parse_head(text: bytes, body_bytes: int, place: str) -> Head:
     """The head from its JSON, for a file with ``body_bytes`` bytes after it. ArtifactError R306 names rule and
     tensor."""
-    header = _json_object(text, place)
+    header = json_object(text, place, "its header", values=_MOST_VALUES, depth=_DEPTH)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         damaged(place, "its metadata is not a table of text")
@@ -144,7 +144,10 @@ def _naturals(value: Any) -> bool:
     )
 
 
-def _json_object(text: bytes, place: str) -> dict[str, Any]:
+def json_object(text: bytes, place: str, said: str, *, values: int, depth: int) -> dict[str, Any]:
+    """The JSON object in a text. ArtifactError R306 if there is none, it has more values or is nested deeper than
+    given, or names a key twice; ``said`` is the text's name in the message."""
+
     def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(listed)
         if len(table) != len(listed):
@@ -154,14 +157,14 @@ def _json_object(text: bytes, place: str) -> dict[str, Any]:
     def constant(word: str) -> NoReturn:
         raise ValueError(f"{word} is not a JSON number")
 
-    rule = too_large(text, values=_MOST_VALUES, depth=_DEPTH)
+    rule = too_large(text, values=values, depth=depth)
     if rule is not None:
-        damaged(place, f"its header is not that of a tensor file: {rule}")
+        damaged(place, f"{said} is not that of a tensor file: {rule}")
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
-        damaged(place, f"its header is not JSON: {reason(error)}")
+        damaged(place, f"{said} is not JSON: {reason(error)}")
     if not isinstance(value, dict):
-        damaged(place, "its header is not a JSON object")
+        damaged(place, f"{said} is not a JSON object")
     table: dict[str, Any] = value
     return table

@@ -101,3 +101,22 @@ def test_a_new_head_from_a_run_of_other_classes(dslc: Callable, project: Path) -
     assert after["head.weight"].shape == (3, 8) and after["fc.weight"].tobytes() == before["fc.weight"].tobytes()
     ran = dslc("weights", "list", "runs/net", "--json")
     assert ran.code == 0 and "head.weight" in ran.json["tensors"]
+
+
+def test_a_proposed_map_starts_a_training(dslc: Callable, project: Path) -> None:
+    rng = np.random.default_rng(0)
+    theirs = {"body.0.weight": (8, 2), "body.0.bias": (8,), "out.weight": (2, 8), "out.bias": (2,)} | {
+        f"body.1.{leaf}": (8,) for leaf in ("weight", "bias", "running_mean", "running_var")
+    }
+    tensors = {name: rng.normal(0, 1, shape).astype("f4") for name, shape in theirs.items()}
+    (project / "theirs.safetensors").write_bytes(tensorfile.encode(tensors))
+    ran = dslc("weights", "map", "theirs.safetensors", "net.nn")
+    assert ran.code == 0 and "8 of 8 weights" in ran.err, ran.out
+    (project / "my.map").write_text(ran.out)
+    ran = dslc("train", "--weights", "theirs.safetensors", "--map", "my.map", "--lr", "0", "--json")
+    assert ran.code == 0, ran.err
+    rows = {row["name"]: row["files"] for row in ran.json["started"]["tensors"]}
+    assert rows["fc.weight"] == ["body.0.weight"] and rows["norm.running_var"] == ["body.1.running_var"]
+    ran = dslc("weights", "map", "theirs.safetensors", "net.nn", "-D", "classes=3", "--json")
+    assert ran.code == 1 and ran.json["missing"] == ["head.weight", "head.bias"]
+    assert dslc("weights", "list", "theirs.safetensors", "-D", "classes=3").code == 2

@@ -176,6 +176,8 @@ WRITERS = {
     "cli/commands/fmt.py": "`dslc fmt -` gives back the source itself",
     "cli/probes.py": "answers its parent process in JSON",
     "runtime/data/worker.py": "likewise",
+    "runtime/sweep/trial.py": "likewise",
+    "runtime/sweep/output.py": "writes a file, as bytes of the training's own lines",
     "dsl/tables.py": "makes a table of the grammar; no command runs it",
     "runtime/train/progress.py": "the lines and the bar of a run, which it makes visible",
 }

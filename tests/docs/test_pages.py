@@ -12,7 +12,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["tutorial.md", "pytorch.md", "cookbook.md"])
+@pytest.mark.parametrize("name", ["tutorial.md", "pytorch.md", "cookbook.md", "sweep.md"])
 def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
     assert run_page(DOCS / name, tmp_path) >= 4
 

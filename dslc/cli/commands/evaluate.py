@@ -11,7 +11,7 @@ import click
 from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.artifacts import session_of
+from dslc.cli.artifacts import require_weights_of, session_of
 from dslc.cli.options import trust_option
 from dslc.cli.output import emit, settings
 from dslc.cli.settings import eval_options, read_config
@@ -25,6 +25,8 @@ from dslc.cli.settings import eval_options, read_config
 def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None:
     """Compute loss and metrics over the evaluation data."""
     from dslc.cli.compile import artifact_of, check_config, foreseen, project_root
+    from dslc.runtime.data.columns.fitted import Fitted
+    from dslc.runtime.predict.units import units_of
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import evaluate
     from dslc.runtime.train.progress import numbers, reporter
@@ -48,9 +50,26 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
             data = open_eval(config, model, notes, reporter(console).line)
     artifact = artifact_of(config, trust=trust, checked=checked)
     with session_of(artifact, device=device, weights=weights, use="eval") as session:
+        require_weights_of(session, session.interface.name)
+        if data is None:
+            data = open_eval(config, session, session.weights.notes, reporter(console).line)
         found = evaluate(config, session, console, data)
+        units = units_of(session.interface, Fitted.of_notes(session.weights.notes, "the weights") or Fitted())
+    errors = {}
+    if units.names:
+        from dslc.runtime.predict.regression import errors_of
+
+        with session_of(artifact, device=device, weights=weights, use="predict") as session:
+            found_errors = errors_of(session, data, units, config.data.workers)
+        errors = {name: each.values() for name, each in found_errors.items()}
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
-    emit({"rows": found.rows, "values": values}, one_line(f"{numbers(values)}  ({found.rows} rows)"))
+    lines = [one_line(f"{numbers(values)}  ({found.rows} rows)"), *(_line(*each) for each in errors.items())]
+    emit({"rows": found.rows, "values": values, **({"units": errors} if errors else {})}, "\n".join(lines))
+
+
+def _line(name: str, values: dict[str, float | None]) -> str:
+    listed = "  ".join(f"{key} {value:.6g}" for key, value in values.items() if value is not None)
+    return one_line(f"{name}, in the units of the data: {listed}")
 
 
 def _quiet(text: str) -> None:

@@ -9,13 +9,18 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.artifacts import artifact_to_run, session_of
+from dslc.cli.artifacts import artifact_to_run, require_weights_of, session_of
 from dslc.cli.options import trust_option
 from dslc.cli.output import emit, say
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Interface
     from dslc.runtime.config.config import Config
+
+_UNCLEAR = (
+    "the target `{0}` is scaled, and it is not clear which result predicts it: results stay scaled. "
+    "Name the result `{0}`, or use session.data.decode"
+)
 
 
 @click.command(cls=Command)
@@ -46,13 +51,14 @@ def command(
     SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
     it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
     Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
-    and the results.
+    and the results. Predictions of a scaled target are in the units of the data; NAME.scaled are the results.
     """
     from dslc.runtime.data.columns.fitted import Fitted
     from dslc.runtime.predict.files import FORMATS, check_target, write
     from dslc.runtime.predict.layout import class_names, layout_of
     from dslc.runtime.predict.rows import open_rows
     from dslc.runtime.predict.sources import of_weights, one_source, sources
+    from dslc.runtime.predict.units import units_of
 
     target = Path(out)
     if target.suffix not in FORMATS:
@@ -61,6 +67,7 @@ def command(
     found = artifact_to_run(artifact, trust=trust)
     with session_of(found, device=device, weights=weights, use="predict") as session:
         face = session.interface
+        require_weights_of(session, face.name)
         check_target(target, face)
         fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
         known = of_weights(fitted) if config is None else {**config.data.train, **config.data.eval}
@@ -73,10 +80,14 @@ def command(
             None if config is None else config.data,
             None if names is None else one_source(names),
         )
-        classes = class_names(face, fitted)
-        shapes = write(target, rows.batches(workers), lambda: layout_of(face, classes), face)
+        units = units_of(face, fitted, single=target.suffix == ".npy")
+        for name in units.unclear:
+            say(one_line(_UNCLEAR.format(name)), err=True)
+        classes, face = class_names(face, fitted), units.interface
+        shapes = write(target, units.parts(rows.batches(workers)), lambda: layout_of(face, classes), face)
     dtypes = _dtypes(face)
-    text = ", ".join(f"{name} {dtypes[name]}{shape}" for name, shape in shapes.items())
+    told = dict.fromkeys(units.names, " (in the units of the data)")
+    text = ", ".join(f"{name} {dtypes[name]}{shape}{told.get(name, '')}" for name, shape in shapes.items())
     emit({"out": str(target), "rows": rows.count, "results": shapes}, one_line(f"wrote {target}: {text}"))
 
 

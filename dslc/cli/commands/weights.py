@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,32 +12,47 @@ from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.commands.train import name_map
+from dslc.cli.options import define_option, pairs
 from dslc.cli.output import emit, note, size_text, table
 
 if TYPE_CHECKING:
     from dslc.runtime.weights.safetensors_file import TensorFile
 
-_FILES = {"list": 1, "diff": 2, "convert": 2}
+_FILES = {"list": 1, "diff": 2, "convert": 2, "map": 2}
 
 
 @click.command(cls=Command)
-@click.argument("action", metavar="list|diff|convert", type=click.Choice(list(_FILES)))
-@click.argument("files", nargs=-1, required=True, metavar="FILE [FILE]")
+@click.argument("action", metavar="list|diff|convert|map", type=click.Choice(list(_FILES)))
+@click.argument("files", nargs=-1, required=True, metavar="FILE [FILE|MODEL]")
 @click.option("--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: rename tensors, or name a map.")
 @click.option("--dtype", type=click.Choice(["f16", "bf16", "f32", "f64"]), help="Convert: the dtype of float tensors.")
 @click.option(
     "--tolerance", type=click.FloatRange(0), default=0.0, metavar="X", help="Diff: tolerated difference of values."
 )
-def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype: str | None, tolerance: float) -> int:
-    """List, compare or convert files of weights.
+@define_option
+def command(
+    action: str,
+    files: tuple[str, ...],
+    renames: tuple[str, ...],
+    dtype: str | None,
+    tolerance: float,
+    defines: tuple[str, ...],
+) -> int:
+    """List, compare or convert files of weights, or propose a map.
 
     Files are safetensors: published weights, checkpoints, or those of another framework; or the folder of
-    a run. `diff A B` exits with 1 if they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor.
+    a run. `diff A B` exits with 1 if they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor. `map FILE
+    NET.nn[:MODEL]` prints a map of the file's names to the model's; exits with 1 if a weight of the model gets no
+    tensor.
     """
     if len(files) != _FILES[action]:
         raise click.UsageError(f"`dslc weights {action}` takes {_FILES[action]} file(s), {len(files)} are given")
     if action != "convert" and (renames or dtype):
         raise click.UsageError("--map and --dtype belong to `dslc weights convert`")
+    if action != "map" and defines:
+        raise click.UsageError("-D belongs to `dslc weights map`")
+    if action == "map":
+        return _map(files[0], files[1], pairs(defines, "-D"))
     if action == "list":
         return _list(files[0])
     if action == "diff":
@@ -91,6 +107,29 @@ def _diff(left: str, right: str, tolerance: float) -> int:
     last = f"{len(differ)} of {len(every)} tensors differ"
     emit(data, (table(("tensor", left, right, "largest"), rows, (3,)) + "\n" if rows else "") + last)
     return EXIT_DIFFERENCE if differ else EXIT_OK
+
+
+def _map(path: str, model: str, args: Mapping[str, str]) -> int:
+    from dslc.compiler.check.model import check_all
+    from dslc.runtime.weights.propose.proposal import Wanted, propose, text_of
+    from dslc.runtime.weights.safetensors_file import read_head
+    from dslc.runtime.weights.slots import slots_in
+
+    models = check_all(model, args)
+    if len(models) != 1:
+        names = ", ".join(found.name for found in models)
+        raise click.UsageError(f"{model} has several models; name one of {names}: {model}:{models[0].name}")
+    file = _file(path)
+    head, _ = read_head(file)
+    left_out = slots_in(head.entries, head.metadata)
+    have = {name: entry for name, entry in head.entries.items() if name not in left_out}
+    types = {name: info.input.value.type for name, info in models[0].params.items()}
+    want = {name: Wanted(type.dtype.value, type.ints) for name, type in types.items()}
+    proposal = propose(have, want, file)
+    title = one_line(f"{Path(file).name} for {models[0].name} in {Path(model.partition(':')[0]).name}")
+    emit(proposal.data(), text_of(proposal, title, have, want).rstrip("\n"))
+    note(one_line(f"{proposal.count} of {len(want)} weights of the model get a tensor of {file}"))
+    return EXIT_DIFFERENCE if proposal.missing else EXIT_OK
 
 
 def _convert(source: Path, target: Path, names: list[str | dict[str, str]], dtype: str | None) -> int:

@@ -86,9 +86,27 @@ class Encoder(ABC):
 
 def missing_error(name: str, typed: Typed, example: str) -> Typed:
     """The values with an error for each that is missing."""
-    why = f"`{name[:60]}` is missing; `data.columns: {{{name[:60]}: {{missing: {example}}}}}` would fill it"
     gaps = np.flatnonzero(typed.missing).tolist()
-    return Typed(typed.values, typed.missing, {**dict.fromkeys(gaps, why), **typed.errors})
+    return Typed(typed.values, typed.missing, {**dict.fromkeys(gaps, missing_why(name, example)), **typed.errors})
+
+
+def missing_why(name: str, example: str) -> str:
+    return f"`{name[:60]}` is missing; `data.columns: {{{name[:60]}: {{missing: {example}}}}}` would fill it"
+
+
+def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
+    """The values with a hint for each text or date in a column that dslc.yaml does not describe. ``categories``: how
+    they would be encoded."""
+    errors = {
+        row: undescribed_why(name, why, categories) if "is not a" in why else why for row, why in typed.errors.items()
+    }
+    return Typed(typed.values, typed.missing, errors)
+
+
+def undescribed_why(name: str, why: str, categories: str) -> str:
+    dates = why.startswith("a date ")
+    options, found = ("date: [year]", "dates") if dates else (f"categories: {categories}", "categories")
+    return f"{why}; `data.columns: {{{name[:60]}: {{{options}}}}}` would read {found}"
 
 
 _KINDS: Final[dict[str, type[Encoder]]] = {}

@@ -18,6 +18,7 @@ from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.tables.encoded import TableColumns
 from dslc.runtime.data.tables.table import Table, chosen
 from dslc.runtime.data.tables.table_format import TableFormat
+from dslc.runtime.data.texts import text_key
 from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.nearest import nearest
 
@@ -97,13 +98,14 @@ def reads_table(wanted: Wanted) -> bool:
 
 
 def columns_of(wanted: Wanted, kept_open: list[Table]) -> tuple[str, ...]:
-    """The columns that an input of tables reads; a table opened for this is added to ``kept_open``. Raises DataError
-    R101, R102."""
+    """The columns that an input of tables reads, or its key if it reads a text; a table opened for this is added to
+    ``kept_open``. Raises DataError R101, R102."""
     source = wanted.files[0]
     format = format_of(source)
     assert isinstance(format, TableFormat)
     names = format.names(source, kept_open)
-    return tuple(names[column] for column in chosen(source, names))
+    columns = chosen(source, names)
+    return tuple(names[column] for column in columns) if text_key(source.key or "") is None else (source.key or "",)
 
 
 def require_used(described: Iterable[str], inputs: Mapping[str, Sequence[str]]) -> None:

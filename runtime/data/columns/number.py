@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Schema
-from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, column_of, missing_error, register
+from dslc.runtime.data.columns.encoder import (
+    Encoded,
+    Encoder,
+    Fitter,
+    column_of,
+    missing_error,
+    register,
+    undescribed_error,
+)
 from dslc.runtime.data.columns.raw import Raw, Typed, integers, numbers
 from dslc.runtime.data.columns.scale import LOG, STEPS, ScaleFitter, logarithm, logarithm_errors, refuse_infinite
 from dslc.runtime.data.columns.sums import Counts, Moments
@@ -57,6 +65,8 @@ class Number(Encoder):
 
     def typed(self, raw: Raw) -> Typed:
         typed = numbers(raw, gaps=not self.is_plain)
+        if self.is_plain:
+            typed = undescribed_error(self.name, typed, "onehot")
         if LOG in self.options["scale"]:
             wrong = logarithm_errors(np.where(typed.missing, 0.0, typed.values), self.name)
             typed = Typed(typed.values, typed.missing, {**wrong, **typed.errors})
@@ -84,7 +94,7 @@ class Number(Encoder):
     def encode_integers(self, raw: Raw) -> Encoded:
         if not self.is_plain:
             raise TypeError("it is filled or scaled, which gives fractions")
-        typed = missing_error(self.name, integers(raw), "median")
+        typed = missing_error(self.name, undescribed_error(self.name, integers(raw), "index"), "median")
         return Encoded(column_of(typed.values), typed.errors)
 
     def decode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

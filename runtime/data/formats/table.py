@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
@@ -28,6 +29,7 @@ from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields,
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
 from dslc.runtime.data.tables.table import Table, chosen, place_of, refuse_table
 from dslc.runtime.data.tables.table_format import TableFormat
+from dslc.runtime.data.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
@@ -54,6 +56,7 @@ class TableRows:
         head = CsvHead(source, self._lines)
         self._delimiter = head.delimiter
         self._columns = chosen(source, head.names)
+        self._names = [head.names[column] for column in self._columns]
         self._width = len(head.names)
         # A record has at least a digit for each column, followed by a comma or the line's end.
         self._lines.index(2 * self._width, header=head.named)
@@ -110,10 +113,14 @@ class TableRows:
         if len(found) != self._width:
             self._bad(row, f"it has {len(found)} fields, not {self._width}")
         texts = [found[column] for column in self._columns]
-        kind, pattern = ("a number", FLOAT) if self.dtype.kind == "f" else ("an integer", _INTEGER)
-        for field in texts:
+        floats_wanted = self.dtype.kind == "f"
+        kind, pattern = ("a number", FLOAT) if floats_wanted else ("an integer", _INTEGER)
+        for name, field in zip(self._names, texts):
             if not pattern.match(field):
-                self._bad(row, f"{field[:40]!a} is not {kind}")
+                if not field.strip():
+                    self._bad(row, missing_why(name, "median"))
+                why = f"{field[:40]!a} is not {kind}"
+                self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
         if self.dtype.kind != "f":
             integers = [int(field) for field in texts]
             if not all(-(2**63) <= value < 2**63 for value in integers):
@@ -166,7 +173,7 @@ class Csv(TableFormat):
         return CsvHead(source, Lines(source.path, partial(refuse_table, source))).names
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
-        if wanted.described:
+        if wanted.described or text_key(source.key or "") is not None:
             return super().open(source, wanted)
         return TableRows(source, wanted.shape, numpy_dtype(wanted.tensor.dtype))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dslc.base.errors import DataError
@@ -38,14 +37,14 @@ class Tar(Format):
             raise DataError("R101", cause, place=str(source.path), help="unpack it to a plain .tar: gunzip FILE.tar.gz")
         super().require(source)
 
-    def prepared(self, source: Source, tools: Tools) -> Source:
-        from dslc.runtime.data.shards.values import needs_tokenizer, with_tokenizer
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
+        from dslc.runtime.data.shards.values import needs_tokenizer
 
         self.require(source)
         assert source.key is not None
-        if not needs_tokenizer(source.key):
-            return source
-        return replace(source, key=with_tokenizer(source.key, tools.tokenizer.path))
+        if needs_tokenizer(source.key):
+            _ = tools.tokenizer  # refuses at once what is no tokenizer
+        return source
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
         from dslc.runtime.data.shards.rows import ShardPictures, ShardRows

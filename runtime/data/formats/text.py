@@ -31,7 +31,7 @@ class Text(Format):
     def check_key(self, key: str) -> None:
         check_windows(key, ("tokens", "bytes"))
 
-    def prepared(self, source: Source, tools: Tools) -> Source:
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
         assert source.key is not None
         key = tokens(source.key)
         if key.dtype == "bytes":

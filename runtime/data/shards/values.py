@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.formats.arrays import array_of_bytes
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.json_table import record_of
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.texts import LONGEST, TextKey, encoder_for, text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
@@ -26,7 +25,6 @@ _PICTURES: Final = ("jpg", "jpeg", "png", "bmp", "webp")
 _INTEGERS: Final = ("cls", "cls2", "class", "count", "index", "inx", "id")
 _INTEGER = re.compile(rb"\s*([-+]?[0-9]{1,18})\s*\Z")
 _KEY = re.compile(r"((?:[^.:/]+\.)*?json)\.(.+)\Z", re.DOTALL)
-_TOKENIZER: Final = "\0"  # separates the suffix from the path of the tokenizer, in a prepared source
 
 
 class Reader(Protocol):
@@ -125,23 +123,19 @@ class _Json:
 
 
 class _Words:
-    """A text as tokens, padded to the length of a row."""
+    """A text as tokens, bytes or a mask, cut or filled to the length of a row."""
 
-    dtype = np.dtype(np.int32)
-    most = 1 << 20
+    most = LONGEST
 
-    def __init__(self, source: Source, wanted: Wanted, tokenizer: Path) -> None:
-        if len(wanted.shape) != 1 or wanted.shape[0] < 1:
-            _misfit(source, wanted, "a text fills a row of tokens: i32[B, T]")
-        self._length = wanted.shape[0]
-        self._tokenizer = Tokenizer(tokenizer)
+    def __init__(self, source: Source, wanted: Wanted, key: TextKey) -> None:
+        self._encoder = encoder_for(key, wanted, source)
+        self.dtype = self._encoder.dtype
 
     def read(self, data: bytes) -> NDArray[Any]:
         try:
-            rows, _ = self._tokenizer.encode([data.decode("utf-8")], self._length)
+            row: NDArray[Any] = self._encoder.encode([data.decode("utf-8")])[0]
         except DataError as error:
             raise ValueError(error.message) from error
-        row: NDArray[Any] = rows[0]
         return row
 
 
@@ -157,7 +151,9 @@ def member_of(key: str) -> str:
     if kind not in (*_PICTURES, *_INTEGERS, "npy", "json", "txt"):
         known = ", ".join((*_PICTURES, "cls", "npy", "txt"))
         raise ValueError(f"members .{kind[:40]} are not read; known are {known} and json.FIELD")
-    if kind == "json" and _KEY.match(key.partition(_TOKENIZER)[0]) is None:
+    if text_key(key) is not None and kind != "txt":
+        raise ValueError(f"texts are members .txt, not .{kind[:40]}: `tokens(txt)`")
+    if kind == "json" and _KEY.match(key) is None:
         raise ValueError("name a field of the JSON object: `json.label`")
     return suffix
 
@@ -166,13 +162,8 @@ def is_picture(key: str) -> bool:
     return _split(key)[1] in _PICTURES
 
 
-def with_tokenizer(key: str, tokenizer: Path) -> str:
-    """The key of a prepared source."""
-    return f"{key}{_TOKENIZER}{tokenizer}"
-
-
 def needs_tokenizer(key: str) -> bool:
-    return _split(key)[1] == "txt" and _TOKENIZER not in key
+    return _split(key)[1] == "txt" and (text_key(key) or TextKey("txt")).tokens
 
 
 def reader_of(source: Source, wanted: Wanted, first: Callable[[int], bytes | None]) -> Reader:
@@ -181,19 +172,21 @@ def reader_of(source: Source, wanted: Wanted, first: Callable[[int], bytes | Non
 
     Raises DataError R102 if such values never fit the input."""
     assert source.key is not None
-    _, kind, rest = _split(source.key)
+    key = source.key
+    _, kind, rest = _split(key)
     makers: dict[str, Callable[[], Reader]] = {
         "npy": lambda: _Array(source, wanted, first(1 << 30)),
         "json": lambda: _Json(rest, wanted),
-        "txt": lambda: _Words(source, wanted, Path(rest)),
+        "txt": lambda: _Words(source, wanted, text_key(key) or TextKey(key)),
     }
     return makers.get(kind, partial(_Integer, source, wanted))()
 
 
 def _split(key: str) -> tuple[str, str, str]:
-    """Suffix, kind, and what follows: the field of a JSON object, or the path of a tokenizer."""
-    plain, _, tokenizer = key.partition(_TOKENIZER)
-    match = _KEY.match(plain)
+    """Suffix, kind, and the field of a JSON object."""
+    text = text_key(key)
+    match = _KEY.match(key) if text is None else None
     if match is not None:
         return match[1].lower(), "json", match[2]
-    return plain.lower(), plain.lower().rpartition(".")[2], tokenizer
+    suffix = (key if text is None else text.column).lower()
+    return suffix, suffix.rpartition(".")[2], ""

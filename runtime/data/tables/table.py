@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from dslc.base.errors import DataError
+from dslc.runtime.data.texts import text_key
 from dslc.runtime.nearest import nearest
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def refuse_table(source: Source, why: str) -> NoReturn:
 
 
 def chosen(source: Source, names: Sequence[str]) -> list[int]:
-    """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``. DataError R101 for names
-    that occur twice, R102 for a column that is missing."""
+    """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``, ``tokens(a)``.
+    DataError R101 for names that occur twice, R102 for a column that is missing."""
     key = source.key
     assert key is not None
     if len(set(names)) < len(names):
@@ -67,14 +68,22 @@ def chosen(source: Source, names: Sequence[str]) -> list[int]:
         refuse_table(source, f"two columns are called `{double[:60]}`")
     at = {name: number for number, name in enumerate(names)}
     found: list[int] = []
+    if (text := text_key(key)) is not None:
+        _require(text.column, at, source)
+        return [at[text.column]]
     for part in [key] if key in at else key.split(","):
         low, dots, high = part.partition("..")
         if part in at or not dots:
             low = high = part
         for name in (low, high):
-            if name not in at:
-                close = nearest(name, names)
-                help = f"did you mean `{close}`?" if close else f"it has {', '.join(names[:8])[:200] or 'none'}"
-                raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)
+            _require(name, at, source)
         found.extend(range(at[low], at[high] + 1))
     return found
+
+
+def _require(name: str, names: Mapping[str, int], source: Source) -> None:
+    """Raise DataError R102 if the table has no such column."""
+    if name not in names:
+        close = nearest(name, names)
+        help = f"did you mean `{close}`?" if close else f"it has {', '.join([*names][:8])[:200] or 'none'}"
+        raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)

@@ -12,13 +12,15 @@ from dslc.runtime.data.format import Format
 from dslc.runtime.data.rows import AT_ONCE, Rows
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import Table, chosen, place_of
+from dslc.runtime.data.texts import text_key
 
 if TYPE_CHECKING:
+    from dslc.runtime.data.tools import Tools
     from dslc.runtime.data.wanted import Wanted
 
 
 class TableFormat(Format):
-    """The key names columns: ``a``, ``a,b``, ``first..last``."""
+    """The key names columns: ``a``, ``a,b``, ``first..last``; or a column of texts: ``tokens(a)``."""
 
     keyed = True
 
@@ -42,10 +44,21 @@ class TableFormat(Format):
         if source.path.stat().st_size <= AT_ONCE:
             chosen(source, self.names(source, []))
 
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
+        text = text_key(source.key or "")
+        if text is not None and text.tokens:
+            _ = tools.tokenizer  # refuses at once what is no tokenizer
+        return source
+
     def open(self, source: Source, wanted: Wanted) -> Rows:
         from dslc.runtime.data.tables.encoded import EncodedRows
+        from dslc.runtime.data.tables.text_rows import TextRows
 
         table = self.table(source)
+        assert source.key is not None
+        text = text_key(source.key)
+        if text is not None:
+            return TextRows(table, source, wanted, text)
         if not wanted.described:
             return EncodedRows(table, source, {}, wanted.shape, numpy_dtype(wanted.tensor.dtype))
         assert wanted.fitted is not None

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.nearest import nearest
+from dslc.runtime.weights.names.ordered import in_order
 from dslc.runtime.weights.names.origin import Origin
 from dslc.runtime.weights.names.pattern import STAR, BadRule, Match
 from dslc.runtime.weights.names.rule import Rule
 
 if TYPE_CHECKING:
-    from dslc.runtime.weights.safetensors_file import FileTensor
+    from dslc.runtime.weights.tensor_bytes import FileTensor
 
 _LONGEST_KEY: Final = 128  # characters
 _PLACES: Final = re.compile(r"\{[^}]*\}")
@@ -75,13 +76,17 @@ class NameMap:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
-    def naming(self, names: Collection[str], place: str) -> Naming:
-        """The new names. Raises ArtifactError R305 for a required rule that fits no name, two tensors that would get
-        one name, two rules that fit a name equally well, a join that lacks a tensor, and too large a task."""
+    def naming(self, names: Collection[str], place: str, models: Collection[str] | None = None) -> Naming:
+        """The new names; ``models`` are those of the model, which rules with ``in_order`` need.
+
+        Raises ArtifactError R305 for a required rule that fits no name, two tensors that would get one name, two rules
+        that fit a name equally well, a join that lacks a tensor, layers of another number, and too large a task.
+        """
         work = 0
         made: dict[str, Origin] = {}
         joins: dict[str, tuple[Rule, dict[int, str]]] = {}
         ignored, used = [], {}
+        ordered: dict[str, dict[str, str]] = {}
         for name in names:
             rule, found, cost = self._best(name, place)
             work += cost
@@ -94,6 +99,8 @@ class NameMap:
             used[name] = rule.pattern.text
             if rule.target is None:
                 ignored.append(name)
+            elif rule.in_order is not None:
+                ordered.setdefault(rule.pattern.text, {})[name] = found.rest
             elif rule.join is not None:
                 [new] = rule.names(found)
                 of, members = joins.setdefault(new, (rule, {}))
@@ -111,6 +118,9 @@ class NameMap:
                 )
                 raise ArtifactError("R305", cause, place=place, help=f"change the rule `{rule.pattern.text[:80]}`")
             _add(made, new, Origin(tuple(members[i] for i in range(len(members))), rule), place)
+        for text, rests in ordered.items():
+            for name, new in in_order(self.rules[text], rests, models, place).items():
+                _add(made, new, Origin((name,), self.rules[text]), place)
         self._require(set(used.values()), names, place)
         return Naming(made, tuple(ignored), used)
 

@@ -12,7 +12,7 @@ from dslc.base.errors import ArtifactError
 from dslc.runtime.weights.names.rule import Rule
 
 if TYPE_CHECKING:
-    from dslc.runtime.weights.safetensors_file import FileTensor
+    from dslc.runtime.weights.tensor_bytes import FileTensor
 
 
 class Shaped(Protocol):
@@ -65,7 +65,7 @@ class Origin:
 
     def tensor(self, tensors: Mapping[str, FileTensor], place: str) -> FileTensor:
         """The tensor; a copy unless it is only renamed. ArtifactError R305 as of ``described``."""
-        from dslc.runtime.weights.safetensors_file import FileTensor
+        from dslc.runtime.weights.tensor_bytes import FileTensor
 
         dtype, shape = self.described(tensors, place)
         rule = self.rule

@@ -208,7 +208,8 @@ def _test(part: Part, integers: frozenset[str], text: str) -> _Test:
             said.append(f"(?P<{piece.name}>.+)")
         else:
             after = part[index + 1] if index + 1 < len(part) else ""
-            if isinstance(after, Place) or after[:1].isdecimal():
+            begins = after if isinstance(after, str) else "".join(t[0] for t in after.texts or "0")
+            if any(c.isdecimal() for c in (begins[:1] if isinstance(after, str) else begins)):
                 cause = f"`{text[:60]}`: it is not clear where the integer `{{{piece.name}}}` ends"
                 raise BadRule(cause, "put a character that is no digit after it")
             said.append(f"(?P<{piece.name}>{_INTEGER})")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from dslc.runtime.weights.names.pattern import STAR, BadRule, Match, Part, Pattern, Place, parse, places
 from dslc.runtime.weights.names.rearrange import Rearrange
 
-OPTIONS: Final = ("to", "rearrange", "sizes", "axis", "parts")
+OPTIONS: Final = ("to", "rearrange", "sizes", "axis", "parts", "in_order")
 _MOST_AXES: Final = 16
 _MOST_SHARE: Final = 2**31
 
@@ -21,7 +21,8 @@ _MOST_SHARE: Final = 2**31
 @dataclass(frozen=True)
 class Rule:
     """``target`` None: the tensors are ignored. ``rearrange`` acts on each tensor of the file; then ``join`` or
-    ``split``, if any, along ``axis``; ``parts`` are the relative sizes of a split."""
+    ``split``, if any, along ``axis``; ``parts`` are the relative sizes of a split. ``in_order``: the pattern of the
+    model's layers that the file's layers become, in the order of their numbers."""
 
     pattern: Pattern
     target: tuple[Part, ...] | None
@@ -30,6 +31,7 @@ class Rule:
     rearrange: Rearrange | None = None
     axis: int = 0
     parts: tuple[int, ...] = ()
+    in_order: Pattern | None = None
 
     @classmethod
     def of(cls, old: str, new: object) -> Rule:
@@ -42,16 +44,27 @@ class Rule:
         target = options.get("to")
         if not isinstance(target, str):
             raise BadRule(f"the rule for `{old[:60]}` has no new name", "write `old: new`, or `old: {to: new}`")
+        if "in_order" in options:
+            return cls._ordered(old, target, options)
         parts = parse(target)
         moved = frozenset(place.name for place in places(parts) if place.add is not None)
         pattern = Pattern(old, moved)
         join, split = _roles(pattern, parts)
         return cls(pattern, parts, join, split, _rearrange(options), **_cut(options, join, split))
 
+    @classmethod
+    def _ordered(cls, old: str, new: str, options: Mapping[str, object]) -> Rule:
+        if options["in_order"] is not True or set(options) != {"to", "in_order"}:
+            raise BadRule("`in_order: true` has no other options than `to`", "leave it out to use others")
+        pattern, target = Pattern(old), Pattern(new)
+        if pattern.stars or target.stars:
+            raise BadRule("`*` cannot be used with `in_order`", "write `{i}` for each part")
+        return cls(pattern, target.parts, in_order=target)
+
     def taken(self, name: Sequence[str]) -> Match | None:
         """The match with the parts of a name; None also if a new name would have a negative number."""
         found = self.pattern.match(name)
-        if found is None or self.target is None:
+        if found is None or self.target is None or self.in_order is not None:
             return found
         negative = any(int(found.taken[p.name]) + p.add < 0 for p in places(self.target) if p.add is not None)
         return None if negative else found

@@ -182,6 +182,66 @@ def test_what_was_fitted_in_training_is_applied(
     assert ran.code == 3 and "one column names the rows" in ran.err
 
 
+PRICES = """nn 1
+dim B in 1..64 = 4
+
+model Net(x: [B, 1]) -> [B] {
+  return x |> linear(1) as head |> flatten(0)
+}
+
+train Net(target: [B]) {
+  loss      = mse(output, target)
+  optimizer = sgd(lr=0.2)
+}
+"""
+HOUSES = """  train: {x: "houses.csv:area", target: houses.csv:price}
+  split: 0.25
+  columns: {area: {scale: standard}, price: {scale: SCALE}}
+"""
+
+
+@pytest.mark.parametrize("scale", ["standard", "minmax", "robust", "log", "[log, standard]"])
+def test_a_scaled_target_is_predicted_and_evaluated_in_the_units_of_the_data(
+    scale: str, dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, PRICES, HOUSES.replace("SCALE", scale), monkeypatch)
+    rows = [(20 + i, 50_000 + 3_000 * i + (-1) ** i * 900) for i in range(24)]
+    head = "area,price\n"
+    Path("houses.csv").write_text(head + "".join(f"{area},{price}\n" for area, price in rows))
+    assert dslc("train", "--epochs", "30").code == 0
+    assert dslc("predict", "houses.csv", "-o", "all.jsonl", "--rows", "houses.csv:price").code == 0
+    found = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
+    assert list(found[0]) == ["row", "price", "output.scaled"]
+    assert all(5_000 < line["price"] < 200_000 and abs(line["output.scaled"]) < 20 for line in found)
+    assert "price" in json.loads(dslc("eval", "--json").out)["units"]  # the rows that were held back
+    config = Path("dslc.yaml").read_text()
+    held = config.replace("  split: 0.25\n", "  eval: {x: houses.csv:area, target: houses.csv:price}\n")
+    Path("dslc.yaml").write_text(held)
+    values = json.loads(dslc("eval", "--json").out)["units"]["price"]
+    wrong = np.array([line["price"] - float(line["row"]) for line in found])
+    true = np.array([price for _, price in rows], np.float64)
+    near = {"rel": 1e-4}  # the true values were rounded to f32 after the scaling
+    assert values["mae"] == pytest.approx(np.abs(wrong).mean(), **near)
+    assert values["rmse"] == pytest.approx(np.sqrt((wrong**2).mean()), **near)
+    assert values["r2"] == pytest.approx(1 - (wrong**2).sum() / ((true - true.mean()) ** 2).sum(), **near)
+    assert "price, in the units of the data: mae " in dslc("eval").out
+
+
+@pytest.mark.parametrize("command", [("predict", "houses.csv", "-o", "y.csv"), ("eval",)])
+def test_missing_weights_are_named_before_the_data(
+    command: tuple[str, ...], dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, PRICES, HOUSES.replace("SCALE", "standard"), monkeypatch)
+    Path("houses.csv").write_text("area,price\n" + "".join(f"{i},{i * i}\n" for i in range(24)))
+    ran = dslc(*command)
+    assert "R304" in ran.err and "dslc train" in ran.err and "--weights" in ran.err, ran.err
+
+
+def test_a_missing_folder_for_the_results_is_told_before_the_rows_are_read(dslc: Callable, points: np.ndarray) -> None:
+    ran = dslc("predict", "missing.csv", "-o", "nowhere/y.csv")
+    assert ran.code == 3 and "there is no folder nowhere" in ran.err
+
+
 WORDS = """nn 1
 dim B in 1..64 = 4
 dim T = 4

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables.texts import write_tokenizer
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
@@ -82,3 +83,19 @@ def refused() -> Callable[[Callable[[], object]], DataError]:
         return caught.value
 
     return call
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    """The file of a byte-level BPE with special tokens."""
+    pytest.importorskip("tokenizers")
+    return write_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the store in a cache of the test's own."""
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(folder))
+    return folder / "data"

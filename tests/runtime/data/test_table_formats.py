@@ -219,3 +219,31 @@ def test_a_missing_column_is_found_before_the_build(files: Any, refused: Any) ->
         error = refused(lambda source=source: format_of(source).require(source))
         assert error.code == "R102" and "no column `prise`" in error.message and "`price`" in str(error.help)
         format_of(source).require(Source(path, "area..price", source.name))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "hint"),
+    [
+        ("'spam'", "f32", "categories: onehot"),
+        ("'spam'", "i32", "categories: index"),
+        ("None", "f32", "missing: median"),
+        ("None", "i32", "missing: median"),
+    ],
+)
+def test_a_column_that_is_not_described_says_how_to_describe_it(
+    value: str, dtype: str, hint: str, tmp_path: Path, opened: Any
+) -> None:
+    bad = None if value == "None" else value.strip("'")
+    for path in write_all(tmp_path, {"area": ["1", bad, "2"], "b": ["1", "2", "3"]}):
+        with pytest.raises(DataError) as error:
+            opened(x=(f"{path}:area", dtype, ("B",)))
+        assert error.value.code == "R101" and f"`data.columns: {{area: {{{hint}}}}}` would" in error.value.message, path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npy"])
+def test_a_class_out_of_range_says_that_classes_count_from_zero(suffix: str, tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "t.csv").write_text("kind\n1\n2\n3\n")
+    np.save(tmp_path / "t.npy", np.array([1, 2, 3]))
+    with pytest.raises(DataError) as error:
+        opened(x=(f"{tmp_path}/t.{suffix}{':kind' if suffix == 'csv' else ''}", "i32", ("B",), (0, 3)))
+    assert error.value.code == "R103" and "number the classes from 0" in str(error.value.help)

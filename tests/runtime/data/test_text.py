@@ -13,39 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tables.texts import TEXT
 
 from dslc.base.errors import DataError, DslcError
 from dslc.runtime.data.store import Store
 
 tokenizers = pytest.importorskip("tokenizers")
-TEXT = "It was a dark night.\n\nThe rain fell in torrents, except when a wind checked it.\n" * 40
-
-
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> Path:
-    """A byte-level BPE trained on the text, with special tokens around each row."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=400,
-        show_progress=False,
-        special_tokens=["[CLS]", "[SEP]", "[PAD]"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-    )
-    made.train_from_iterator([TEXT], trainer)
-    made.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
-    )
-    made.save(str(tmp_path / "tokenizer.json"))
-    return tmp_path / "tokenizer.json"
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setenv("DSLC_CACHE_DIR", str(folder))
-    return folder / "data"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dslc.base.errors import DslcError
+from dslc.base.errors import DslcError, InputError
 from dslc.runtime.data.source import Source
 from dslc.runtime.predict.sources import sources
 
@@ -53,3 +53,9 @@ def test_a_wrong_text_is_told(texts: list[str], inputs: list[str], words: str) -
     with pytest.raises(DslcError, match=words) as caught:
         sources(texts, inputs, KNOWN)
     assert caught.value.code in ("R101", "R105") and caught.value.help
+
+
+def test_without_a_source_the_help_says_which_data_is_missing() -> None:
+    with pytest.raises(InputError) as error:
+        sources([], ["x"], {})
+    assert "`data.eval` of dslc.yaml has none" in str(error.value.help) and "dslc predict FILE" in str(error.value.help)

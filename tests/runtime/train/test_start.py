@@ -128,3 +128,12 @@ def test_batch_counters_of_pytorch_are_ignored(project: Path) -> None:
     _, said, found = start(project, theirs)
     assert [row["action"] for row in found["tensors"]] == ["taken", "taken", "ignored", "ignored"]
     assert any(line.endswith("ignored") for line in said)
+
+
+def test_a_conversion_is_told_and_a_lossy_one_refused(project: Path) -> None:
+    session, said, found = start(project, {"w": W.astype("f2"), "b": B})
+    assert np.array_equal(session.state["w"], W)
+    assert [row["change"] for row in found["tensors"]] == ["f16 to f32", ""]
+    assert any(line.endswith("f16 to f32") for line in said)
+    with pytest.raises(ArtifactError, match=r"w is f64\[4, 3\], not f32\[4, 3\]"):
+        start(project, {"w": W.astype("f8"), "b": B})

@@ -7,6 +7,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,57 @@ def test_events_for_tensorboard(project: Path) -> None:
     [file] = (project / "runs/toy/events").iterdir()
     data = file.read_bytes()
     assert all(tag in data for tag in (b"epoch/loss", b"eval/accuracy", b"epoch/samples_per_s"))
+
+
+class BrokenWriter:
+    """Fails from a given call on, as tensorboardX does when the disk is full."""
+
+    def __init__(self, folder: str, purge_step: int | None = None, *, after: int = 3) -> None:
+        self.left, self.closed = after, 0
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("no space left on device")
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.left < 0:
+            raise RuntimeError("the writer's thread is gone")
+
+
+def test_events_that_fail_are_told_once_and_change_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _, _ = run(project, save__dir=str(project / "runs/plain"))
+    module = SimpleNamespace(SummaryWriter=BrokenWriter)
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", module)
+    result, _, text = run(project, save__tensorboard=True)
+    assert result.exit_code == 0 and text.count("no more events are written") == 1
+    assert expected.weights is not None and result.weights is not None and result.metrics == expected.metrics
+
+    def refused(*args: object, **kwargs: object) -> None:
+        raise PermissionError("not here")
+
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", SimpleNamespace(SummaryWriter=refused))
+    result, _, text = run(project, save__tensorboard=True)
+    assert result.exit_code == 0 and text.count("no events are written") == 1
+
+
+def test_events_are_closed_when_a_run_fails(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[BrokenWriter] = []
+
+    def writer(folder: str, purge_step: int | None = None) -> BrokenWriter:
+        made.append(BrokenWriter(folder, after=10**6))
+        return made[-1]
+
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", SimpleNamespace(SummaryWriter=writer))
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise OSError("no such disk")
+
+    monkeypatch.setattr(FakeSession, "evaluate_rows", broken)
+    with pytest.raises(OSError, match="no such disk"):
+        run(project, save__tensorboard=True)
+    assert [each.closed for each in made] == [1]
 
 
 def test_events_without_the_package(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
 
 import pytest
-from places import EXAMPLES, ROOT
+from places import EXAMPLES
 from published.cases import PUBLISHED, SMALL, Case
+from published.recorded import Shape, Shaped, expected, recorded, wanted
 
-from dslc.compiler.check.model import check_file
+from dslc.base.errors import ArtifactError
 from dslc.runtime.config.maps import map_of, shipped
 from dslc.runtime.weights.names.name_map import Naming
 
-Shape = tuple[int, ...]
 _COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
-
-
-@dataclass(frozen=True)
-class Shaped:
-    shape: Shape
-    dtype: str = "f32"
-
-
-@cache
-def recorded(family: str) -> Mapping[str, Mapping[str, Shaped]]:
-    """The shapes of each recorded model's weights, by names of the model and of the weight."""
-    found: dict[str, dict[str, Shaped]] = {}
-    with (ROOT / f"tests/published/{family}.csv").open(encoding="utf-8", newline="") as file:
-        for model, weight, shape in csv.reader(file):
-            found.setdefault(model, {})[weight] = Shaped(tuple(int(n) for n in shape.split("x") if n))
-    return found
-
-
-@cache
-def expected(file: str, model: str, args: tuple[tuple[str, str], ...]) -> Mapping[str, Shape]:
-    """The shapes of a model's weights and running statistics by name."""
-    checked = check_file(EXAMPLES / file, model, dict(args))
-    return {name: info.input.value.type.ints for name, info in checked.params.items()}
-
-
-def wanted(case: Case) -> Mapping[str, Shape]:
-    file, _, model = case.model.partition(":")
-    return expected(f"models/{file}.nn", model, tuple(case.args.items()))
 
 
 def agree(have: Mapping[str, Shaped], naming: Naming, want: Mapping[str, Shape]) -> None:
@@ -60,7 +29,7 @@ def agree(have: Mapping[str, Shaped], naming: Naming, want: Mapping[str, Shape])
 @pytest.mark.parametrize("case", PUBLISHED, ids=lambda case: case.name)
 def test_every_weight_is_matched_and_none_is_left(case: Case) -> None:
     have = recorded(case.family)[case.name]
-    agree(have, map_of(case.map, "here").naming(have, "here"), wanted(case))
+    agree(have, map_of(case.map, "here").naming(have, "here", wanted(case)), wanted(case))
 
 
 _POOLER = {"weight": Shaped((768, 768)), "bias": Shaped((768,))}
@@ -97,20 +66,20 @@ OLD = [case for case in PUBLISHED if case.family in ("densenet", "vit", "bert", 
 def test_older_files_fit_too(case: Case) -> None:
     have = old(case)
     assert have.keys() != recorded(case.family)[case.name].keys()
-    agree(have, map_of(case.map, "here").naming(have, "here"), wanted(case))
+    agree(have, map_of(case.map, "here").naming(have, "here", wanted(case)), wanted(case))
 
 
-def files() -> Iterator[tuple[str, Mapping[str, Shaped]]]:
+def files() -> Iterator[tuple[Case, Mapping[str, Shaped]]]:
     for case in PUBLISHED:
-        yield case.map, recorded(case.family)[case.name]
-        yield case.map, old(case)
+        yield case, recorded(case.family)[case.name]
+        yield case, old(case)
 
 
 def test_every_rule_is_needed() -> None:
     """A rule that takes no tensor of any recorded file is a mistake, or lacks its file here."""
     used: dict[str, set[str]] = {name: set() for name in shipped()}
-    for name, have in files():
-        used[name] |= set(map_of(name, "here").naming(have, "here").used.values())
+    for case, have in files():
+        used[case.map] |= set(map_of(case.map, "here").naming(have, "here", wanted(case)).used.values())
     idle = {(name, rule) for name, taken in used.items() for rule in set(map_of(name, "here").rules) - taken}
     assert not idle
 
@@ -129,3 +98,12 @@ def test_every_model_of_the_examples_is_compared() -> None:
 def test_the_project_resnet_takes_the_same_map(name: str, model: str) -> None:
     have = recorded("resnet")[name]
     agree(have, map_of("torchvision/resnet", "here").naming(have, "here"), expected("resnet/resnet.nn", model, ()))
+
+
+def test_a_file_of_another_depth_is_refused_with_both_counts() -> None:
+    have, want = recorded("vgg")["vgg11"], expected("models/vgg.nn", "VGG", (("depth", "16"),))
+    rules = map_of("torchvision/vgg", "here")
+    with pytest.raises(ArtifactError, match=r"8 layers `features.\{i\}` with bias, weight, the model 13"):
+        rules.naming(have, "here", want)
+    with pytest.raises(ArtifactError, match="counts the layers of a model"):
+        rules.naming(have, "here")

@@ -11,7 +11,7 @@ from dslc.base.errors import ArtifactError
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.files import compared
 from dslc.runtime.weights.names.name_map import NameMap
-from dslc.runtime.weights.safetensors_file import FileTensor
+from dslc.runtime.weights.tensor_bytes import FileTensor
 
 TENSORS: dict[str, Any] = {
     name: FileTensor("f32", (0,), np.zeros(0, np.uint8)) for name in ("a.w", "a.b.w", "ab.w", "c")

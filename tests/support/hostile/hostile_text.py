@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +67,21 @@ def lay_out(folder: Path, artifact: Callable[[], Path]) -> None:
                                                    "name": ALL}))  # fmt: skip
     hostile(artifact(), folder / f"{FILE}.dslc")
     hostile(artifact(), folder / "odd.dslc")
+    for name in ("odd", FILE):
+        shutil.copytree(folder / "runs/net", folder / "runs" / name)
+        for record in ("run.json", "config.json"):
+            path = folder / "runs" / name / record
+            path.write_text(json.dumps(_nasty(json.loads(path.read_text()))))
     (folder / f"{FILE}-damaged.dslc").write_bytes(b"\x89DSLC" + NASTY.encode())
+
+
+def _nasty(found: Any, at: str = "") -> Any:
+    """A record of a run with hostile words in place of those that are free, and as the name of a metric."""
+    if isinstance(found, dict):
+        return {NASTY if at == "metrics" else key: _nasty(value, key) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_nasty(value, at) for value in found]
+    return NASTY if isinstance(found, str) and at not in ("state", "started", "ended") else found
 
 
 def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
@@ -122,6 +138,15 @@ CASES: dict[str, list[list[str]]] = {
               ["train", "--config", f"{FILE}.yaml"], ["train", "--config", "quoted.yaml"],
               ["train", "--config", "key.yaml"], ["train", "--set", f"{FILE}=1"], ["train", "--resume", "--set",
               f"save.dir={FILE}-none"], ["train", "--set", f"save.best={FILE}"]],
+    "runs": [["runs"], ["runs", "show", FILE], ["runs", "show", "odd"], ["runs", "compare", "odd", "net"],
+             ["runs", "compare", FILE, "net"], ["runs", "--sort", FILE],
+             ["runs", "--where", f"{FILE}=1"], ["runs", "show", f"../{FILE}"], ["runs", "--config", f"{FILE}.yaml"]],
+    "sweep": [["sweep", "--space", f"{FILE}=[1]"], ["sweep", "--space", f"train.base_lr=[{FILE}]"],
+              ["sweep", "--space", "train.base_lr=[0.1]", "--name", FILE], ["sweep", "--method", FILE],
+              ["sweep", "--space", f"{FILE}=1\nb: 2"],
+              ["sweep", "--space", "train.base_lr=[0.1]", "--set", f"{FILE}=1"],
+              ["sweep", "--space", "train.base_lr=[0.1]", "--set", f"data.train.x={FILE}-none.npz:x"],
+              ["sweep", "--config", f"{FILE}.yaml"]],
     "publish": [["publish", FILE], ["publish", f"../{FILE}"], ["publish", "net", "--set", f"save.dir={FILE}/net"]],
     "eval": [["eval", "--weights", "weights.safetensors"], ["eval", "--weights", f"{FILE}-half.safetensors"],
              ["eval", "--set", f"data.eval.x={FILE}-none.npy", "--weights", "sound.safetensors"],
@@ -143,6 +168,7 @@ CASES: dict[str, list[list[str]]] = {
                 ["weights", "diff", "weights.safetensors", f"{FILE}.safetensors"],
                 ["weights", "convert", f"{FILE}.safetensors", f"{FILE}-2.safetensors"],
                 ["weights", "convert", f"{FILE}.safetensors", "two.safetensors", "--map", f"a={FILE}"],
+                ["weights", "map", f"{FILE}.safetensors", "net.nn"],
                 ["weights", "list", f"{FILE}-half.safetensors"],
                 ["weights", "list", f"{FILE}-none"], ["weights", "list", f"{FILE}.csv"]],
     "cache": [["cache"], ["cache", "list"], ["cache", FILE]],

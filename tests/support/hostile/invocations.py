@@ -27,6 +27,8 @@ CALLS: Final[dict[str, tuple[str, ...]]] = {
     "tune": ("tune", "spam.nn", "--budget", "1s"),
     "lock": ("lock",),
     "train": ("train", "--epochs", "1"),
+    "runs": ("runs",),
+    "sweep": ("sweep", "--space", "train.lr=[0.1]", "--epochs", "1"),
     "publish": ("publish", "spam"),
     "eval": ("eval",),
     "predict": ("predict", "point.npy", "-o", "out.npz"),

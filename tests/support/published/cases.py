@@ -28,8 +28,8 @@ def _vision(family: str, model: str, **named: dict[str, str]) -> list[Case]:
 def _vgg(depth: int) -> list[Case]:
     args = {"depth": str(depth)}
     return [
-        Case(f"vgg{depth}", "vgg:VGG", f"torchvision/vgg{depth}", args),
-        Case(f"vgg{depth}_bn", "vgg:VGG", f"torchvision/vgg{depth}_bn", {**args, "bn": "true"}),
+        Case(f"vgg{depth}", "vgg:VGG", "torchvision/vgg", args),
+        Case(f"vgg{depth}_bn", "vgg:VGG", "torchvision/vgg", {**args, "bn": "true"}),
     ]
 
 
@@ -61,7 +61,7 @@ PUBLISHED: Final = (
 #: Models whose predictions are recorded in tests/published: small sizes of each family, or tiny configurations.
 SMALL: Final = (
     *_vision("resnet", "resnet:ResNet", **{f"resnet{n}": {"depth": str(n), **_CLASSES} for n in (18, 50)}),
-    Case("vgg11_bn", "vgg:VGG", "torchvision/vgg11_bn", {"depth": "11", "bn": "true", **_CLASSES}),
+    Case("vgg11_bn", "vgg:VGG", "torchvision/vgg", {"depth": "11", "bn": "true", **_CLASSES}),
     *_vision("mobilenet", "mobilenet:MobileNetV2", mobilenet_v2=_CLASSES),
     *_vision("mobilenet", "mobilenet:MobileNetV3", mobilenet_v3_small={"size": "small", **_CLASSES}),
     *_vision("efficientnet", "efficientnet:EfficientNet", efficientnet_b0=_CLASSES),

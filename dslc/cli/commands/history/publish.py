@@ -19,8 +19,9 @@ def command(run: str, **flags: Any) -> None:
     """Publish the weights of a run, whatever is published now.
 
     RUN is the name of a folder in `runs/`. The weights become build/NAME/NAME.safetensors; those published before
-    become NAME.previous.safetensors. `dslc train` publishes by itself only if nothing is published yet, or if its
-    weights are better by `save.best` (by the loss without it) on the same evaluation data.
+    become NAME.previous.safetensors. A run that did not end has the weights of its best checkpoint, else of its newest.
+    `dslc train` publishes by itself only if nothing is published yet, or if its weights are better by `save.best` (by
+    the loss without it) on the same evaluation data.
     """
     from dslc.cli.compile import artifact_path, project_root
     from dslc.runtime.history.folders import find_run

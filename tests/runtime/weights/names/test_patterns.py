@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError
 from dslc.runtime.weights.names.name_map import NameMap
 from dslc.runtime.weights.names.pattern import BadRule, Pattern
 from dslc.runtime.weights.names.rule import Rule
-from dslc.runtime.weights.safetensors_file import FileTensor
+from dslc.runtime.weights.tensor_bytes import FileTensor
 
 EMPTY = FileTensor("f32", (0,), np.zeros(0, np.uint8))
 
@@ -342,3 +342,45 @@ def test_values_that_do_not_fit_a_rule_are_refused(rules: dict[str, object], sai
     with pytest.raises(ArtifactError) as caught:
         NameMap.of(rules).renamed(file, "here")
     assert caught.value.code == "R305" and said in caught.value.message and caught.value.help
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"to": "b.{j}", "in_order": False},
+        {"to": "b.{j}", "in_order": 1},
+        {"to": "b.{j}", "in_order": True, "axis": 0},
+        {"to": "b.*", "in_order": True},
+        {"to": "b.{j-1}", "in_order": True},
+        {"in_order": True},
+    ],
+)
+def test_malformed_rules_in_order_are_refused(rule: object) -> None:
+    with pytest.raises(BadRule) as caught:
+        NameMap.of({"a.{i}": rule})
+    assert caught.value.help
+
+
+def test_layers_in_order_skip_numbers_and_keep_their_kinds() -> None:
+    rules = NameMap.of({"net.{i}": {"to": "stage.{s}.{m:conv|norm}", "in_order": True}, "fc": "head"})
+    norm = ("weight", "bias", "running_mean")
+    have = [f"net.{i}.weight" for i in (0, 3, 10)] + [f"net.{i}.{leaf}" for i in (1, 11) for leaf in norm]
+    have += ["net.1.num_batches_tracked", "fc.weight"]
+    models = [f"stage.{i}.conv.weight" for i in range(3)] + [f"stage.{i}.norm.{e}" for i in (0, 2) for e in norm]
+    made = {origin.pieces[0]: new for new, origin in rules.naming(have, "here", [*models, "head.weight"]).made.items()}
+    assert made["net.10.weight"] == "stage.2.conv.weight" and made["net.11.running_mean"] == "stage.2.norm.running_mean"
+    assert made["net.3.weight"] == "stage.1.conv.weight" and made["net.1.num_batches_tracked"].startswith(
+        "stage.0.norm"
+    )
+    assert set(models) < set(made.values()) and made["fc.weight"] == "head.weight"
+    for count in (models[1:], [*models, "stage.3.conv.weight"]):
+        with pytest.raises(ArtifactError, match="3 layers"):
+            rules.naming(have, "here", count)
+
+
+def test_an_integer_may_stand_before_listed_letters() -> None:
+    """GoogLeNet's `inception3a`."""
+    made = NameMap.of({"inception{s}{u:a|b}": "stage.{s-3}.{u:0|1}"}).naming(["inception4b.conv"], "here").made
+    assert list(made) == ["stage.1.1.conv"]
+    with pytest.raises(BadRule, match="not clear where the integer"):
+        NameMap.of({"a{s}{u:x|1y}": "b.{s}.{u:0|1}"})

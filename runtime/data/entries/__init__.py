@@ -1,0 +1,1 @@
+"""Datasets of installed Python packages, by entry points of the group ``dslc.data``."""

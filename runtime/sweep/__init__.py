@@ -1,0 +1,1 @@
+"""Sweeps: many trainings of one configuration with other values, concurrently and resumable."""
