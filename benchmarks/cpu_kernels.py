@@ -28,7 +28,7 @@ from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops import conv as ops
+from dslc.compiler.ops.spatial import conv as ops
 from dslc.runtime.cpu.levels import machine_level
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -132,7 +132,7 @@ def block_end(dtype: Any, batch: int, channels: int, side: int, phase: str) -> l
     of one phase of a graph of both."""
     from dslc.compiler.ir.graph import Phase
     from dslc.compiler.ir.types import DType
-    from dslc.compiler.ops.constant import constant
+    from dslc.compiler.ops.constants.constant import constant
 
     part, (shape, last) = _Part(), _image(dtype, batch, channels, side)
     x, r, dy = (part.input(dtype, shape) for _ in range(3))

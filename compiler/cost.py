@@ -23,7 +23,7 @@ from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
-from dslc.compiler.ops.fused import PLACES, cut_inputs, read_bytes
+from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, read_bytes
 
 #: Matrix products and convolutions, with their gradients and with fused epilogues.
 PRODUCTS: Final = frozenset(

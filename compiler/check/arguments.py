@@ -12,7 +12,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
-from dslc.compiler.ops.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.other_names import argument_hint, nearest_hint
 from dslc.dsl.span import Span

@@ -13,7 +13,7 @@ from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.other_names import function_hint
@@ -70,7 +70,7 @@ class CallSite:
         return tuple(found)
 
     def random(self, purpose: str, type_shape: Shape) -> tuple[tuple[Value, Value, Value], dict[str, Attr]]:
-        from dslc.compiler.ops.philox import key_of
+        from dslc.compiler.ops.random.philox import key_of
 
         batch = self.expander.batch
         rows: Attr = 0

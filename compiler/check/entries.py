@@ -129,7 +129,7 @@ _NUMBERS: Final = {
 
 def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """Fills every state tensor from its initialiser and the seed."""
-    from dslc.compiler.ops.philox import key_of
+    from dslc.compiler.ops.random.philox import key_of
 
     seed = Input("seed", Kind.SCALAR, TensorType(DType.I64, ()))
     inputs: list[Input] = []

@@ -12,7 +12,7 @@ from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
-from dslc.compiler.ops.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.other_names import WORDS, function_hint, nearest_hint

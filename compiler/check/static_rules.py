@@ -16,7 +16,7 @@ from dslc.compiler.check.calls import unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
-from dslc.compiler.ops.init import INITIALISERS
+from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 

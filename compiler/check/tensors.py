@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Poly, bounds
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.init import resolve
+from dslc.compiler.ops.random.init import resolve
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
 

@@ -16,7 +16,7 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.clip_norm import check_limit
+from dslc.compiler.ops.optimizer.clip_norm import check_limit
 from dslc.compiler.passes.plan.memory import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.base.folders import import_modules
+from dslc.base.folders import import_tree
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function, Optimizer
 from dslc.compiler.ir.op import OPS, Op
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def load_all() -> None:
-    """Imports every file of this folder, which registers its ops and functions. A second call costs nothing; numpy
-    is not imported."""
-    import_modules("dslc.compiler.ops")
+    """Imports every file of this folder and its families, which registers ops and functions. A second call costs
+    nothing; numpy is not imported."""
+    import_tree("dslc.compiler.ops")
 
 
 def ops() -> Mapping[str, Op]:

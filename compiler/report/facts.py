@@ -18,7 +18,7 @@ from dslc.compiler.cost import Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
-from dslc.compiler.ops.fused import steps
+from dslc.compiler.ops.compound.fused import steps
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore, timeline
 from dslc.dsl.span import Span

@@ -15,7 +15,7 @@ from typing import Final
 
 from dslc.base.visible import one_line, visible
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
-from dslc.compiler.ops.fused import steps
+from dslc.compiler.ops.compound.fused import steps
 
 MAX_BOXES: Final = 400
 _WIDTH: Final = 208

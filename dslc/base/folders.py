@@ -13,3 +13,12 @@ def import_modules(package: str) -> None:
     names = sorted(found.name for found in iter_modules(import_module(package).__path__) if not found.ispkg)
     for name in names:
         import_module(f"{package}.{name}")
+
+
+@cache
+def import_tree(package: str) -> None:
+    """Imports the modules of a package and of its sub-packages, in the order of their names; once."""
+    import_modules(package)
+    inner = sorted(found.name for found in iter_modules(import_module(package).__path__) if found.ispkg)
+    for name in inner:
+        import_tree(f"{package}.{name}")

@@ -79,7 +79,7 @@ def _indented(text: str) -> list[str]:
 def every_page() -> dict[str, Page]:
     """All pages by name, functions first, each group in alphabetical order."""
     from dslc.compiler.check.train import COMMON
-    from dslc.compiler.ops.init import INITIALISERS
+    from dslc.compiler.ops.random.init import INITIALISERS
     from dslc.compiler.ops.registry import functions, optimizers
 
     pages = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dslc.base.folders import import_modules
+from dslc.base.folders import import_modules, import_tree
 from dslc.compiler.ops import registry
 
 
@@ -25,6 +25,27 @@ def test_all_modules_of_a_folder_in_the_order_of_their_names(tmp_path: Path, mon
     assert order == ["a_folder_of_files", *(f"a_folder_of_files.{name}" for name in ("alpha", "mid", "zeta"))]
 
 
+def test_a_tree_with_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(sys, "seen", order, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    deep = tmp_path / "a_tree_of_files" / "later" / "deep"
+    deep.mkdir(parents=True)
+    for path in (
+        "zeta.py",
+        "__init__.py",
+        "later/alpha.py",
+        "later/__init__.py",
+        "later/deep/__init__.py",
+        "later/deep/x.py",
+    ):
+        (tmp_path / "a_tree_of_files" / path).write_text("import sys\nsys.seen.append(__name__)\n")
+    for _ in range(2):
+        import_tree("a_tree_of_files")
+    names = ("zeta", "later", "later.alpha", "later.deep", "later.deep.x")
+    assert order == ["a_tree_of_files", *(f"a_tree_of_files.{name}" for name in names)]
+
+
 def test_a_module_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "a_broken_folder").mkdir()
@@ -36,4 +57,6 @@ def test_a_module_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 def test_every_file_of_ops_is_loaded() -> None:
     registry.load_all()
     folder = Path(registry.__file__).parent
-    assert {f"dslc.compiler.ops.{p.stem}" for p in folder.glob("[a-z]*.py")} <= sys.modules.keys()
+    files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("[a-z]*.py")]
+    assert {f"dslc.compiler.ops.{'.'.join(file.parts)}" for file in files} <= sys.modules.keys()
+    assert len(files) > 60

@@ -18,7 +18,7 @@ from dslc.cli.app import app
 from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
 from dslc.compiler.check.train import COMMON
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
-from dslc.compiler.ops.init import INITIALISERS
+from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl.dtype_names import DTYPES
 from dslc.dsl.tables import load_tables

@@ -17,7 +17,7 @@ from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.fused import has_bits
+from dslc.compiler.ops.compound.fused import has_bits
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold

@@ -20,7 +20,7 @@ from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import Chooser, split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.fused_sums import FusedSums
+from dslc.compiler.ops.compound.fused_sums import FusedSums
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cuda")
 

@@ -106,8 +106,8 @@ class Scan:
 @described("Bits", "key row_elements seed step row place")
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """The next value: 16 random bits of the element, as i32, by Philox (``ops/philox.py``). ``seed``, ``step`` and
-    ``row`` are indices of i64 values that are the same for all elements. The element's index is the address that
+    """The next value: 16 random bits of the element, as i32, by Philox (``ops/random/philox.py``). ``seed``, ``step``
+    and ``row`` are indices of i64 values that are the same for all elements. The element's index is the address that
     ``place`` gives, plus ``row`` times ``row_elements``. For element stages and regions without inner axes, on GPUs."""
 
     key: int

@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-from dslc.compiler.ops.multi_update import member, parted
+from dslc.compiler.ops.optimizer.multi_update import member, parted
 
 
 class _Step:

@@ -15,8 +15,8 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
-from dslc.compiler.ops.stochastic import ALL, kept_share
+from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.random.stochastic import ALL, kept_share
 
 _MAX_LITERAL = 64  # most values written into the code
 

@@ -1,4 +1,4 @@
-"""Random ops by counter: every kernel computes the Philox numbers of ``ops/philox.py`` for its own elements."""
+"""Random ops by counter: every kernel computes the Philox numbers of ``ops/random/philox.py`` for its own elements."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
-from dslc.compiler.ops.quantile import STEPS, normal_probability
-from dslc.compiler.ops.stochastic import ALL, kept_share
+from dslc.compiler.ops.random.quantile import STEPS, normal_probability
+from dslc.compiler.ops.random.stochastic import ALL, kept_share
 
 
 @described("Draw", "kind dtype elements key stepped row_elements low high")

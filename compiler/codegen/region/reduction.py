@@ -14,8 +14,8 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import expanded, packed_inputs
-from dslc.compiler.ops.fused_sums import finish_of, full_shape, parted
+from dslc.compiler.ops.compound.fused import expanded, packed_inputs
+from dslc.compiler.ops.compound.fused_sums import finish_of, full_shape, parted
 
 #: The kind of an argument: "x" has the whole shape; "bits" as well, of b1 as bits; "row" lacks the inner axes; "along"
 #: has only the inner axes; "first" is like x, but each row sees only its first element; or explicit strides.

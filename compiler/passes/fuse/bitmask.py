@@ -22,9 +22,9 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.bits import BYTE
-from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of, steps
-from dslc.compiler.ops.fused_sums import full_shape
+from dslc.compiler.ops.compound.bits import BYTE
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused, results_of, steps
+from dslc.compiler.ops.compound.fused_sums import full_shape
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small
 
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})

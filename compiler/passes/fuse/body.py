@@ -7,7 +7,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.fused import results_of
+from dslc.compiler.ops.compound.fused import results_of
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
 _BODIES: Final = ("fused", "fused_sums")  # nodes with steps

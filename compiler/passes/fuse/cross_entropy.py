@@ -21,7 +21,7 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
+from dslc.compiler.ops.loss.cross_entropy import softmax_cross_entropy_both as both
 from dslc.compiler.passes.fuse.rebuild import needed_after
 
 _MAX_MOVED: Final = 64  # nodes after the loss that its gradient may depend on, which move before it

@@ -25,8 +25,8 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.contraction import PRODUCTS, joined
-from dslc.compiler.ops.fused import expanded, results_of
+from dslc.compiler.ops.compound.contraction import PRODUCTS, joined
+from dslc.compiler.ops.compound.fused import expanded, results_of
 from dslc.compiler.passes.fuse.body import Body, is_pointwise
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 from dslc.compiler.passes.fuse.tf32 import rounded

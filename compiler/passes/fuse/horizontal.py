@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
 
 MAX_RESULTS: Final = 16

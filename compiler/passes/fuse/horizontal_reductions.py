@@ -22,7 +22,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused_sums import finished_sums, fused_sums
+from dslc.compiler.ops.compound.fused_sums import finished_sums, fused_sums
 from dslc.compiler.passes.fuse.rebuild import chunks, reading
 from dslc.compiler.passes.fuse.reduction_outputs import summed_over
 

@@ -35,8 +35,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ops.fused import MAX_STEPS
-from dslc.compiler.ops.fused_sums import full_shape
+from dslc.compiler.ops.compound.fused import MAX_STEPS
+from dslc.compiler.ops.compound.fused_sums import full_shape
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small, names_of
 from dslc.compiler.passes.fuse.rebuild import inlined
 

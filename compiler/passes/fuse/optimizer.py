@@ -28,8 +28,8 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.multi_update import MAX_PARAMS, joined, member, parted
-from dslc.compiler.ops.optim import Update
+from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, joined, member, parted
+from dslc.compiler.ops.optimizer.optim import Update
 from dslc.compiler.passes.fuse.rebuild import chunks
 
 _HALF: Final = (DType.BF16, DType.F16)

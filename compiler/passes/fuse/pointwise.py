@@ -25,7 +25,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.body import Body
 from dslc.compiler.passes.fuse.optimizer import group_updates

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import fused
+from dslc.compiler.ops.compound.fused import fused
 from dslc.compiler.passes.fuse.body import Body
 
 _T = TypeVar("_T")

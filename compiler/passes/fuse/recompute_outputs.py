@@ -17,7 +17,7 @@ The activation then costs one write and no launch. Results keep their bits. GPU 
 from __future__ import annotations
 
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
-from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
 from dslc.compiler.passes.fuse.rebuild import reading
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS
-from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
+from dslc.compiler.ops.compound.fused import MAX_STEPS
+from dslc.compiler.ops.compound.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
 
 

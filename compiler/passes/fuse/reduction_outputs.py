@@ -23,8 +23,8 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS
-from dslc.compiler.ops.fused_sums import full_shape, fused_sums
+from dslc.compiler.ops.compound.fused import MAX_STEPS
+from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small
 from dslc.compiler.passes.fuse.rebuild import joined, needed_after
 

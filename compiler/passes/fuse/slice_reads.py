@@ -24,7 +24,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 from dslc.compiler.passes.plan.memory import alike

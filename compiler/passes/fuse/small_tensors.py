@@ -25,7 +25,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origins_of
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
-from dslc.compiler.ops.many import MAX_CASTS, casts, pick
+from dslc.compiler.ops.compound.many import MAX_CASTS, casts, pick
 from dslc.compiler.passes.fuse.rebuild import chunks
 
 MAX_CAST_BYTES: Final = 1 << 25  # of the result of a cast that is batched

@@ -36,7 +36,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value,
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
+from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
 from dslc.compiler.passes.lower.sum_gradients import total
 

@@ -30,7 +30,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
-from dslc.compiler.ops.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
 
 _CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
 RUN: Final = 8  # channels that tensor cores read at once

@@ -27,8 +27,8 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import float_attr
-from dslc.compiler.ops.constant import constant
-from dslc.compiler.ops.fused_sums import fused_sums
+from dslc.compiler.ops.compound.fused_sums import fused_sums
+from dslc.compiler.ops.constants.constant import constant
 
 _FORWARD: Final = ("batchnorm", "batchnorm_last")
 _BACKWARD: Final = ("batchnorm_grad", "batchnorm_grad_last")

@@ -14,8 +14,8 @@ from op_laws.recorder import compute
 
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.clip_norm import clip_by_global_norm
-from dslc.compiler.ops.init import initialiser, resolve
+from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm
+from dslc.compiler.ops.random.init import initialiser, resolve
 
 pytestmark = pytest.mark.slow
 

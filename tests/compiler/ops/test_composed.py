@@ -19,8 +19,8 @@ from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.einsum import parse
-from dslc.compiler.ops.quantile import normal_probability, normal_quantile
+from dslc.compiler.ops.products.einsum import parse
+from dslc.compiler.ops.random.quantile import normal_probability, normal_quantile
 from dslc.dsl.diagnostics import CompileError
 
 B = of_dim(Dim("B", 1, 64, 8))

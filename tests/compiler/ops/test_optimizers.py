@@ -17,9 +17,9 @@ from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.clip_norm import check_limit, clip_by_global_norm, clip_by_value
-from dslc.compiler.ops.init import INITIALISERS, RESOLVED, fan_in_uniform, fans, initialiser, resolve
-from dslc.compiler.ops.optim import Update
+from dslc.compiler.ops.optimizer.clip_norm import check_limit, clip_by_global_norm, clip_by_value
+from dslc.compiler.ops.optimizer.optim import Update
+from dslc.compiler.ops.random.init import INITIALISERS, RESOLVED, fan_in_uniform, fans, initialiser, resolve
 
 
 def test_a_gradient_whose_square_overflows_stops_its_element_alone() -> None:

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from dslc.compiler.ops import orthogonal, registry
-from dslc.compiler.ops.orthogonal import orthonormal
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.random import orthogonal
+from dslc.compiler.ops.random.orthogonal import orthonormal
 
 
 def drawn(shape: tuple[int, ...], seed: int = 1, gain: float = 1.0, dtype: str = "f32") -> np.ndarray:
@@ -63,7 +64,7 @@ def test_blocks_change_nothing_that_f32_would_see(monkeypatch: pytest.MonkeyPatc
 
 _HASH = """
 import hashlib, numpy as np
-from dslc.compiler.ops.orthogonal import orthonormal
+from dslc.compiler.ops.random.orthogonal import orthonormal
 print(hashlib.sha256(orthonormal(np.random.default_rng(1).normal(size=(200, 200))).tobytes()).hexdigest())
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dslc.compiler.ops import philox
+from dslc.compiler.ops.random import philox
 from dslc.compiler.ops.registry import meanings
 
 # Known answers for philox4x32 with ten rounds, published with the algorithm: counter, key, result.

@@ -12,7 +12,7 @@ import pytest
 from dslc.compiler.ir import op as op_module
 from dslc.compiler.ir.function import FUNCTIONS, Function, function
 from dslc.compiler.ir.op import OPS, Cost, Op, Pointwise, register
-from dslc.compiler.ops.elementwise import Elementwise
+from dslc.compiler.ops.elementwise.arithmetic import Elementwise
 from dslc.compiler.ops.registry import load_all, meanings, ops
 
 load_all()

@@ -17,7 +17,7 @@ from fake_gpu.library_model import batch, opened, small
 
 from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device

@@ -16,8 +16,8 @@ from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.fused import expanded, packed_inputs
-from dslc.compiler.ops.fused_sums import finish_of, parted
+from dslc.compiler.ops.compound.fused import expanded, packed_inputs
+from dslc.compiler.ops.compound.fused_sums import finish_of, parted
 
 OPS = registry.ops()
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13), "bf16": (2**-7, 1e-6), "f16": (2**-10, 1e-6)}

@@ -20,7 +20,7 @@ from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf, larger, lesser
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.philox import halves
+from dslc.compiler.ops.random.philox import halves
 from dslc.runtime.artifact.dtypes import name_of
 
 _NUMPY = {

@@ -14,7 +14,7 @@ from op_laws.evaluation import values_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 
 OPS = registry.ops()
 INF, NAN = math.inf, math.nan

@@ -10,7 +10,7 @@ from op_samples.conv import SAMPLES as CONV
 from op_samples.norm import SAMPLES as NORM
 from op_samples.sample import Sample, Spec
 
-from dslc.compiler.ops.channels_last import LAST, to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import LAST, to_first, to_last
 
 
 def _turned(x: Any) -> Any:

@@ -34,7 +34,7 @@ def node_of(op: str, shapes: Sequence[Sequence[int]], dtype: str, **attrs: Any) 
 
 def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **attrs: Any) -> Node:
     """``x`` and ``w`` with channels first; the node has them last where its dtype has 16 bits."""
-    from dslc.compiler.ops.channels_last import to_last
+    from dslc.compiler.ops.spatial.channels_last import to_last
 
     geometry = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1), "groups": 1, **attrs}
     y = node_of("conv", (x, w), dtype, **geometry).types[0].ints

@@ -21,7 +21,7 @@ from dslc.compiler.codegen.region import optimizer
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ops.multi_update import member, parted
+from dslc.compiler.ops.optimizer.multi_update import member, parted
 
 _TASK_ELEMENTS: Final = 8192  # most elements per task
 

@@ -1,4 +1,4 @@
-"""Random ops: each lane computes the counter of its own element, so the numbers are those of ``ops/philox.py`` for any
+"""Random ops: each lane computes the counter of its own element, so the numbers are those of ``ops/random/philox.py`` for any
 split.
 
 Uniform numbers and masks equal the reference's bit for bit. Normal numbers are computed in f64 from the same bits and
@@ -18,8 +18,8 @@ from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg, wide
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
-from dslc.compiler.ops.stochastic import ALL
+from dslc.compiler.ops.random.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
+from dslc.compiler.ops.random.stochastic import ALL
 
 _VECTOR_LANES: Final = 16
 _TASK_ELEMENTS: Final = 4096  # elements per task

@@ -17,8 +17,8 @@ from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
-from dslc.compiler.ops.channels_last import first_type
-from dslc.compiler.ops.contraction import apart
+from dslc.compiler.ops.compound.contraction import apart
+from dslc.compiler.ops.spatial.channels_last import first_type
 
 Argument: TypeAlias = Value | Scratch
 

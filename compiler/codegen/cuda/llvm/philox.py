@@ -1,4 +1,4 @@
-"""LLVM IR of a thread's random bits: the numbers of ``ops/philox.py``, eight elements per draw."""
+"""LLVM IR of a thread's random bits: the numbers of ``ops/random/philox.py``, eight elements per draw."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from dslc.compiler.codegen.cuda.llvm.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
+from dslc.compiler.ops.random.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 
 _DRAW_ELEMENTS: Final = 8  # elements per draw
 

@@ -26,7 +26,7 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import argument
-from dslc.compiler.ops.multi_update import member, parted
+from dslc.compiler.ops.optimizer.multi_update import member, parted
 
 Argument = Value | Scratch
 _BLOCK_THREADS: Final = 256

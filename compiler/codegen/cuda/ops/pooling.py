@@ -14,7 +14,7 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.channels_last import first_type
+from dslc.compiler.ops.spatial.channels_last import first_type
 
 Mode = Literal["max", "max_grad", "mean", "mean_grad"]
 _MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu

@@ -15,7 +15,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
-from dslc.compiler.ops.orthogonal import LEAST, TINY
+from dslc.compiler.ops.random.orthogonal import LEAST, TINY
 
 _BLOCK_THREADS: Final = 256
 _ORTHOGONAL_THREADS: Final = 1024  # 32 warps: as many partial sums as one warp combines

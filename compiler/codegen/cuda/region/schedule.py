@@ -25,7 +25,7 @@ from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, co
 from dslc.compiler.codegen.region.queries import has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
-from dslc.compiler.ops.bits import BYTE
+from dslc.compiler.ops.compound.bits import BYTE
 
 WARP: Final = 32
 TILE: Final = 64

@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.region.source import Call, Parameter, Source
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.bits import BYTE
+from dslc.compiler.ops.compound.bits import BYTE
 
 #: The expression of an index, or its value if known when the kernel is generated.
 Index: TypeAlias = "str | int"

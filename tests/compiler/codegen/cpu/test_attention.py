@@ -15,7 +15,7 @@ from thinning import thinned
 
 from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.ir.op import Builder
-from dslc.compiler.ops.attention import sdpa, sdpa_grad
+from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 
 TOLERANCE = {np.float32: (3e-5, 3e-6), np.float64: (1e-12, 1e-13)}
 Case = tuple[tuple[int, ...], int, int, bool, tuple[int, ...] | None]

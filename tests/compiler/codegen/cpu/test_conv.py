@@ -17,7 +17,7 @@ from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops import conv as ops
+from dslc.compiler.ops.spatial import conv as ops
 
 NUMPY = {DType.F32: np.float32, DType.F64: np.float64}
 Ints = tuple[int, ...]

@@ -12,11 +12,11 @@ from op_laws.evaluation import apply, values_of
 
 from dslc.compiler.ir.op import Builder, Op
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.clip_norm import global_norm
-from dslc.compiler.ops.cross_entropy import nll_grad
-from dslc.compiler.ops.embedding import gather_rows, one_hot, scatter_rows_add
-from dslc.compiler.ops.indexing import gather, scatter_add
-from dslc.compiler.ops.masks import tri
+from dslc.compiler.ops.constants.masks import tri
+from dslc.compiler.ops.index.embedding import gather_rows, one_hot, scatter_rows_add
+from dslc.compiler.ops.index.indexing import gather, scatter_add
+from dslc.compiler.ops.loss.cross_entropy import nll_grad
+from dslc.compiler.ops.optimizer.clip_norm import global_norm
 
 RNG = np.random.default_rng(4)
 

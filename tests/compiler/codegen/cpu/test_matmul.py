@@ -17,8 +17,8 @@ from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.activation import relu
-from dslc.compiler.ops.linear import matmul
+from dslc.compiler.ops.elementwise.activation import relu
+from dslc.compiler.ops.products.linear import matmul
 
 NUMPY = {DType.F32: np.float32, DType.F64: np.float64}
 Case = tuple[tuple[int, ...], tuple[int, ...], bool, bool]

@@ -36,7 +36,7 @@ from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.orthogonal import orthonormal
+from dslc.compiler.ops.random.orthogonal import orthonormal
 
 pytestmark = pytest.mark.slow
 

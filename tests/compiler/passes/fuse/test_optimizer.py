@@ -11,7 +11,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.ops.multi_update import MAX_PARAMS
+from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS
 from dslc.compiler.passes.fuse.optimizer import MAX_BYTES, MAX_BYTES_OF_ALL, group_updates
 
 F32 = DType.F32

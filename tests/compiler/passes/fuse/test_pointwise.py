@@ -17,7 +17,7 @@ from dslc.compiler.ir.op import OPS, Builder, NoGradient
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.ops.fused import MAX_STEPS, expanded, fused
+from dslc.compiler.ops.compound.fused import MAX_STEPS, expanded, fused
 from dslc.compiler.passes.fuse.pointwise import fuse, fuse_graph
 
 B = Builder(name="a")

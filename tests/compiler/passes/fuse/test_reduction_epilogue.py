@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.ops.fused_sums import fused_sums
+from dslc.compiler.ops.compound.fused_sums import fused_sums
 from dslc.compiler.options import Options
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.inline import inline

@@ -12,8 +12,8 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import VerifyError, verify_program
-from dslc.compiler.ops.elementwise import add
-from dslc.compiler.ops.linear import matmul
+from dslc.compiler.ops.elementwise.arithmetic import add
+from dslc.compiler.ops.products.linear import matmul
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select

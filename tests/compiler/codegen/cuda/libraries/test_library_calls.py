@@ -31,7 +31,7 @@ from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 from dslc.compiler.options import Options
 from dslc.compiler.report.contractions import census
 from dslc.runtime.artifact.header import FEATURES

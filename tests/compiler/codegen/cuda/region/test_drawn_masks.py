@@ -19,7 +19,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.philox import MULTIPLIERS
+from dslc.compiler.ops.random.philox import MULTIPLIERS
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs

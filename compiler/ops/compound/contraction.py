@@ -1,0 +1,82 @@
+"""``contraction``: a contraction with its pointwise epilogue as one node. A pass makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.compiler.ir.graph import Attr, Attrs, Node, Value, origins_of
+from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.compound.fused import fused
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+#: The ops that can be the product.
+PRODUCTS: Final = ("matmul", *(f"conv{of}{last}" for of in ("", "_dgrad", "_wgrad") for last in ("", "_last")))
+
+
+class Contraction(Op):
+    """contraction(a, b, x0, x1, ...): a contraction of ``a`` and ``b`` with a pointwise epilogue.
+
+    Attributes: ``product``, the name of an op of two operands, and ``each``, its attributes as ((name, value), ...);
+    ``body``, steps as in ``fused``, whose inputs are the product and the x. The result has the product's shape. The
+    product and every step are rounded to their dtypes as if they stood alone.
+    """
+
+    name = "contraction"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        op, each = product(attrs)
+        if len(types) < 2 or op.name not in PRODUCTS:
+            raise Mismatch(f"`contraction` of {len(types)} tensors by `{op.name}`", "two operands of a product")
+        [whole] = op.infer(types[:2], each)
+        [result] = fused.infer([whole, *types[2:]], {"body": attrs["body"]})
+        assert result.shape == whole.shape, "the steps change the product's shape"
+        return (result,)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        op, each = product(attrs)
+        [whole] = op.meaning(xs[:2], each)
+        return fused.meaning([whole, *xs[2:]], {"body": attrs["body"]})
+
+    def cost(self, node: Node) -> Cost:
+        first, last = apart(node)
+        moved = sum(t.bytes for t in (*node.input_types, *node.types))
+        return Cost(first.op.cost(first).flops + last.op.cost(last).flops, moved)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        first, last = apart(node)
+        found = first.op.rows(first, axes[:2])
+        return None if found is None else last.op.rows(last, [*found, *axes[2:]])
+
+
+contraction = register(Contraction())
+
+
+def product(attrs: Mapping[str, Any]) -> tuple[Op, dict[str, Any]]:
+    """The op of the product and its attributes; accepts the compiler's form and the JSON form."""
+    return OPS[attrs["product"]], {name: value for name, value in attrs["each"]}
+
+
+def apart(node: Node) -> tuple[Node, Node]:
+    """The product, and the ``fused`` node that reads it."""
+    op, each = product(node.attrs)
+    b = Builder(name=node.name, span=node.span, phase=node.phase)
+    first = b.node(op, *node.inputs[:2], **each)
+    return first, b.node(fused, first.out, *node.inputs[2:], body=node.attrs["body"])
+
+
+def joined(first: Node, last: Node, others: Sequence[Value], body: tuple[Attr, ...]) -> Node:
+    """The node that replaces a product and ``last``, the pointwise node that reads it. ``body``: its
+    steps, whose inputs are the product and ``others``."""
+    each: Attr = tuple(sorted(first.attrs.items()))
+    attrs: dict[str, Attr] = {"product": first.op.name, "each": each, "body": body}
+    return Node(
+        contraction, (*first.inputs, *others), last.types, attrs,
+        name=last.name, span=last.span, phase=last.phase, origins=origins_of((first, last)),
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""cast, and stop_gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.function import Call, Function, function
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Mismatch, register
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import dtype_attr
+from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, Unary, only
+from dslc.compiler.ops.lazy import np
+from dslc.dsl.dtype_names import integer_for, is_float_name
+from dslc.runtime.artifact.dtypes import numpy_dtype
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+# The dtypes that the language may name; `precision` selects the float dtype.
+_WRITTEN = (DType.FLOAT, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
+
+
+class Cast(Elementwise):
+    """cast(x): the same values in the dtype of the attribute ``dtype``.
+
+    Float to float rounds to nearest. Float to integer truncates towards zero and saturates at the limits of the dtype;
+    nan becomes 0. Integer to integer keeps the low bits. To b1: true unless 0; from b1: 0 or 1. The scalar tree is the
+    argument itself: the store converts.
+    """
+
+    name = "cast"
+    arity = 1
+    accepts = "any"
+
+    def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
+        return dtype_attr(attrs)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return xs[0]
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        x, dtype = xs[0], numpy_dtype(attrs["dtype"])
+        if x.dtype.kind != "f" or dtype.kind not in "iu":
+            return x.astype(dtype)
+        limits = np.iinfo(dtype.name)
+        inside = (x >= float(limits.min)) & (x < float(limits.max) + 1)
+        result = np.where(inside, x, x.dtype.type(0)).astype(dtype)
+        # no float equals the upper limit of i64, so values outside are set after the conversion
+        result[x < float(limits.min)] = limits.min
+        result[x >= float(limits.max) + 1] = limits.max
+        return result
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        source = node.inputs[0].type.dtype
+        if not source.is_float or not node.out.type.dtype.is_float:
+            return (None,)
+        return (b(cast, only(dys), dtype=source),)
+
+
+class StopGradient(Elementwise):
+    """stop_gradient(x): ``x``; no gradient flows through it.
+
+    given: x: [B, 8]
+    >>> x * stop_gradient(x)
+    """
+
+    name = "stop_gradient"
+    arity = 1
+    accepts = "any"
+    view = True
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return xs[0]
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return xs[0]
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (None,)
+
+
+cast = register(Cast())
+stop_gradient = register(StopGradient())
+
+
+class CastFunction(Function):
+    """cast(x, dtype): the same values in another dtype: "float", "i64", "i32", "i16", "i8", "u8" or "b1".
+
+    Float to integer truncates towards zero and saturates at the limits of the dtype; nan becomes 0. Integer to integer
+    keeps the low bits. To b1: true unless 0. Gradients flow only between floats.
+
+    given: t: i32[B]
+    >>> cast(t, "float") / 2
+    """
+
+    name = "cast"
+
+    def build(self, call: Call, x: Value, dtype: str) -> Value:
+        for known in _WRITTEN:
+            if known.value == dtype:
+                return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
+        near = integer_for(dtype)
+        help = f'write "{near}"' if near else "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
+        if is_float_name(dtype):
+            help = 'write "float"; `precision { compute = ... }` selects the float dtype'
+        raise Mismatch(f"`cast` has no dtype {dtype!r}", help, "E0209")
+
+
+function(CastFunction())
+function(Unary(stop_gradient))

@@ -1,0 +1,152 @@
+"""Products and running sums: prod, cumsum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple, ints_attr
+from dslc.compiler.ops.axes import from_zero
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
+from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, widened
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+def _summed_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else DType.I64
+
+
+class Prod(Reduction):
+    """prod(x): the product over the axes ``over``; an empty product is 1. Integers and b1 are multiplied in i64."""
+
+    name = "prod"
+    kind = "any"
+    of_nothing = True
+    needs = (frozenset({"x0"}),)
+
+    def result(self, dtype: DType) -> DType:
+        return _summed_dtype(dtype)
+
+    def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
+        return np.prod(x, axis=over, keepdims=keep, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (b(prod_grad, node.inputs[0], widened(b, node, only(dys)), over=node.attrs["over"]),)
+
+
+class ProdGrad(Op):
+    """prod_grad(x, dy): ``dy`` times the product of all other elements over the axes ``over``; zeros are allowed.
+
+    ``dy`` has the shape of x with the axes ``over`` of size 1. The product of the elements before and of the elements
+    after each element, in row-major order: there is no division.
+    """
+
+    name = "prod_grad"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        x, dy = types
+        assert x.dtype.is_float and dy == TensorType(x.dtype, kept_shape(x.shape, ints_attr(attrs, "over")))
+        return (x,)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("the gradient of `prod` has no gradient itself")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        x, dy = xs
+        over = int_tuple(attrs, "over")
+        last = tuple(range(x.ndim - len(over), x.ndim))
+        moved = np.moveaxis(x, over, last)
+        kept = moved.shape[: x.ndim - len(over)]
+        lines = moved.reshape(*kept, math.prod(moved.shape[len(kept) :]))
+        others = np.ones_like(lines)
+        with np.errstate(all="ignore"):
+            others[..., 1:] = np.cumprod(lines[..., :-1], axis=-1)
+            others[..., :-1] *= np.flip(np.cumprod(np.flip(lines[..., 1:], -1), axis=-1), -1)
+            return [np.moveaxis(others.reshape(moved.shape), last, over) * dy]
+
+    def cost(self, node: Node) -> Cost:
+        x = node.input_types[0]
+        return Cost(4 * (x.bytes // x.dtype.itemsize), sum(t.bytes for t in (*node.input_types, *node.types)))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return (axes[0],) if axes[0] == axes[1] and axes[0] not in ints_attr(node.attrs, "over") else None
+
+
+class CumSum(Op):
+    """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, all after it.
+
+    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64.
+    """
+
+    name = "cumsum"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        [x] = types
+        bool_attr(attrs, "reverse")
+        assert 0 <= int_attr(attrs, "axis") < x.rank
+        return (TensorType(_summed_dtype(x.dtype), x.shape),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (b(cumsum, only(dys), axis=node.attrs["axis"], reverse=not node.attrs["reverse"]),)
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        x, axis = xs[0], int(attrs["axis"])
+        dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+        with np.errstate(all="ignore"):
+            if attrs["reverse"]:
+                return [np.ascontiguousarray(np.flip(np.cumsum(np.flip(x, axis), axis=axis, dtype=dtype), axis))]
+            return [np.cumsum(x, axis=axis, dtype=dtype)]
+
+    def cost(self, node: Node) -> Cost:
+        x, y = node.input_types[0], node.types[0]
+        return Cost(x.bytes // x.dtype.itemsize, x.bytes + y.bytes)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return None if axes[0] == int_attr(node.attrs, "axis") else (axes[0],)
+
+
+prod = register(Prod())
+prod_grad = register(ProdGrad())
+cumsum = register(CumSum())
+
+
+class ProdFunction(Function):
+    """prod(x, over=none, keep=false): the product over an axis or a list of axes, by default over all axes.
+
+    Integers and b1 are multiplied in i64. ``keep`` leaves the axes with size 1.
+
+    given: x: [B, 8]
+    >>> prod(x, over=1)
+    """
+
+    name = "prod"
+
+    def build(self, call: Call, x: Value, over: Axes | None = None, keep: bool = False) -> Value:
+        return call.emit(prod, x, over=all_axes(x, over), keep=keep)
+
+
+class CumSumFunction(Function):
+    """cumsum(x, axis=-1, reverse=false): the sum of each element and all before it along an axis.
+
+    With ``reverse``, of each element and all after it. Integers and b1 are added in i64.
+
+    given: x: [B, 8]
+    >>> cumsum(x, axis=1)
+    """
+
+    name = "cumsum"
+
+    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False) -> Value:
+        return call.emit(cumsum, x, axis=from_zero(self.name, x.type, axis), reverse=reverse)
+
+
+function(ProdFunction())
+function(CumSumFunction())

@@ -1,0 +1,305 @@
+"""slice, pad and concat: parts of tensors and concatenation; the functions split, concat, stack,
+pad and flip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.function import Axes, Axis, Call, Function, Ints, function
+from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
+from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple, ints_attr, shape_attr
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
+from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.shape.broadcast import written
+from dslc.compiler.ops.shape.views import reshape
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+def _moved(node: Node) -> Cost:
+    return Cost(0, sum(t.bytes for t in (*node.input_types, *node.types)))
+
+
+class Slice(Op):
+    """slice(x): elements ``starts[i]``, ``starts[i] + steps[i]``, ... up to but excluding ``stops[i]``, of each axis.
+
+    Attributes ``starts``, ``stops`` (sizes) and ``steps`` (nonzero ints), one per axis. Forwards
+    0 <= start <= stop <= size; backwards, with a step below 0, size > start >= stop >= -1, where -1 is before the
+    first element. A view for kernels that read by strides.
+    """
+
+    name = "slice"
+    mirror = True
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        shape = types[0].shape
+        starts, stops, steps = shape_attr(attrs, "starts"), shape_attr(attrs, "stops"), ints_attr(attrs, "steps")
+        assert len(starts) == len(stops) == len(steps) == len(shape), (
+            "slice needs starts, stops and steps for each axis"
+        )
+        result: list[Size] = []
+        for axis, (start, stop, step, size) in enumerate(zip(starts, stops, steps, shape)):
+            if step == 0:
+                raise Mismatch("a step of 0", "a step is at least 1 or at most -1", "E0209")
+            low, span, room = (
+                (start, stop - start, size - stop) if step > 0 else (stop + 1, start - stop, size - 1 - start)
+            )
+            if min(bounds(low)[0], bounds(span)[0], bounds(room)[0]) < 0:
+                why = f"{start}:{stop} is not inside axis {axis} of {written(shape)} for every possible size"
+                raise Mismatch(why, "limit the range or the dim", "E0304")
+            result.append(floor_div(span + (abs(step) - 1), abs(step)))
+        return (TensorType(types[0].dtype, tuple(result)),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        before, after, dy = node.inputs[0].type.ints, node.out.type.ints, only(dys)
+        starts, steps = ints_attr(node.attrs, "starts"), ints_attr(node.attrs, "steps")
+        if min(steps, default=1) < 0:
+            dy = reversed_along(b, dy, tuple(axis for axis, step in enumerate(steps) if step < 0))
+        ends = tuple(start + (n - 1) * step for start, step, n in zip(starts, steps, after))
+        # if no element is taken, the whole axis is padding
+        low = tuple(min(s, e) if n else size for s, e, n, size in zip(starts, ends, after, before))
+        high = tuple(size - 1 - max(s, e) if n else 0 for s, e, n, size in zip(starts, ends, after, before))
+        return (b(pad, dy, low=low, high=high, interior=tuple(abs(s) - 1 for s in steps), value=0.0),)
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        return [xs[0][tuple(map(_part, attrs["starts"], attrs["stops"], attrs["steps"]))]]
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(0, 2 * node.types[0].bytes)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        axis = axes[0]
+        if axis is None:
+            return (None,)
+        starts, stops, steps = (shape_attr(node.attrs, name) for name in ("starts", "stops", "steps"))
+        whole = starts[axis] == 0 and stops[axis] == node.input_types[0].shape[axis] and steps[axis] == 1
+        return (axis,) if whole else None
+
+
+class Pad(Op):
+    """pad(x): axis ``i`` gets ``low[i]`` elements before, ``high[i]`` after, ``interior[i]`` between, all of ``value``.
+
+    Attributes ``low``, ``high``, ``interior`` (ints from 0, one for each axis) and ``value``, a number.
+    """
+
+    name = "pad"
+    mirror = True
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        low, high, interior = (ints_attr(attrs, name) for name in ("low", "high", "interior"))
+        shape = types[0].shape
+        assert len(low) == len(high) == len(interior) == len(shape), "pad needs low, high and interior for each axis"
+        if min((*low, *high, *interior), default=0) < 0:
+            raise Mismatch("padding cannot be negative", "use a slice, `x[a:b]`, instead", "E0209")
+        if types[0].dtype.is_int and not float_attr(attrs, "value").is_integer():
+            raise Mismatch(f"{attrs['value']} is no {types[0].dtype}", "pad with an integer", "E0204")
+        sizes: list[Size] = []
+        for size, a, z, gap in zip(shape, low, high, interior):
+            if gap and bounds(size)[0] == 0 and bounds(size)[1] > 0:
+                raise Mismatch(
+                    f"an axis of {size} may be empty, so its number of gaps is unknown", "let it start at 1", "E0308"
+                )
+            gaps = (size - 1) * gap if size != 0 else 0
+            sizes.append(size + gaps + a + z)
+        return (TensorType(types[0].dtype, tuple(sizes)),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        before, after = node.inputs[0].type.ints, node.out.type.ints
+        low, interior = ints_attr(node.attrs, "low"), ints_attr(node.attrs, "interior")
+        steps = tuple(gap + 1 for gap in interior)
+        starts = tuple(min(a, size) for a, size in zip(low, after))
+        stops = tuple(a + (n - 1) * step + 1 if n else a for a, n, step in zip(starts, before, steps))
+        return (b(slice_, only(dys), starts=starts, stops=stops, steps=steps),)
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        x = xs[0]
+        parts = list(zip(x.shape, int_tuple(attrs, "low"), int_tuple(attrs, "high"), int_tuple(attrs, "interior")))
+        shape = tuple(n + a + z + max(n - 1, 0) * gap for n, a, z, gap in parts)
+        y = np.full(shape, attrs["value"], x.dtype)
+        y[tuple(slice(a, a + n + max(n - 1, 0) * gap, gap + 1) for n, a, _, gap in parts)] = x
+        return [y]
+
+    def cost(self, node: Node) -> Cost:
+        return _moved(node)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        axis = axes[0]
+        if axis is None:
+            return (None,)
+        touched = any(ints_attr(node.attrs, name)[axis] for name in ("low", "high", "interior"))
+        return None if touched else (axis,)
+
+
+class Concat(Op):
+    """concat(xs): tensors of one dtype joined along the attribute ``axis``; other sizes agree."""
+
+    name = "concat"
+    mirror = True
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        axis, first = int_attr(attrs, "axis"), types[0]
+        assert 0 <= axis < first.rank
+        total: Size = 0
+        for t in types:
+            if t.dtype is not first.dtype:
+                raise Mismatch(f"{first.dtype} and {t.dtype} in one tensor", "convert one with `cast`", "E0204")
+            if t.rank != first.rank or any(a != b for i, (a, b) in enumerate(zip(t.shape, first.shape)) if i != axis):
+                why = f"{written(first.shape)} and {written(t.shape)} differ in more than axis {axis}"
+                raise Mismatch(why, "all other sizes must agree", "E0302")
+            total = total + t.shape[axis]
+        return (TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        axis, dy, at = int_attr(node.attrs, "axis"), only(dys), 0
+        shape = dy.type.ints
+        found: list[Value | None] = []
+        for t in node.input_types:
+            starts, stops = [0] * len(shape), list(shape)
+            starts[axis], stops[axis] = at, at + t.ints[axis]
+            at = stops[axis]
+            found.append(b(slice_, dy, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(shape)))
+        return found
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        return [np.concatenate(list(xs), axis=attrs["axis"])]
+
+    def cost(self, node: Node) -> Cost:
+        return _moved(node)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        found = set(axes)
+        return None if len(found) > 1 or int_attr(node.attrs, "axis") in found else (found.pop(),)
+
+
+def _part(start: int, stop: int, step: int) -> slice:
+    """The slice in numpy's form, where -1 is the last position. An empty axis is read backwards from -1."""
+    return slice(0, 0) if start < 0 else slice(start, None if stop < 0 else stop, step)
+
+
+def reversed_along(b: Builder, x: Value, over: Sequence[int]) -> Value:
+    """``x`` with its elements in reverse order along the axes ``over``."""
+    return b(slice_, x, **_reversal(x.type.shape, over))
+
+
+def _reversal(shape: Sequence[Size], over: Sequence[int]) -> dict[str, Attr]:
+    turned = [axis in over for axis in range(len(shape))]
+    return {
+        "starts": tuple(size - 1 if back else 0 for size, back in zip(shape, turned)),
+        "stops": tuple(-1 if back else size for size, back in zip(shape, turned)),
+        "steps": tuple(-1 if back else 1 for back in turned),
+    }
+
+
+slice_ = register(Slice())
+pad = register(Pad())
+concat = register(Concat())
+
+
+def piece(call: Call, x: Value, axis: int, start: Size, stop: Size) -> Value:
+    """``x`` from ``start`` to ``stop`` along one axis."""
+    rank = x.type.rank
+    starts: list[Size] = [0] * rank
+    stops: list[Size] = list(x.type.shape)
+    starts[axis], stops[axis] = start, stop
+    return call.emit(slice_, x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * rank)
+
+
+class Split(Function):
+    """split(x, n, axis=-1): ``n`` equal parts along an axis.
+
+    given: x: [B, 8]
+    >>> a, b = split(x, 2)
+    """
+
+    name = "split"
+
+    def build(self, call: Call, x: Value, n: int, axis: Axis = -1) -> tuple[Value, ...]:
+        axis %= max(1, x.type.rank)
+        if not x.type.rank or n < 1:
+            raise Mismatch(f"{x.type} in {n} parts", "split an axis in 1 or more parts", "E0209")
+        part = exact_div(x.type.shape[axis], n)
+        if part is None:
+            raise Mismatch(f"axis {axis} of {x.type} is not divisible by {n}", None, "E0303")
+        return tuple(piece(call, x, axis, part * i, part * (i + 1)) for i in range(n))
+
+
+class ConcatFunction(Function):
+    """concat(xs, axis=-1): tensors joined along an axis; the other sizes agree.
+
+    given: x: [B, 8], y: [B, 2]
+    >>> concat([x, y])
+    """
+
+    name = "concat"
+
+    def build(self, call: Call, xs: list[Value], axis: Axis = -1) -> Value:
+        if not xs:
+            raise Mismatch("`concat` of no tensors", "give at least one")
+        if not xs[0].type.rank:
+            raise Mismatch("a tensor without axes cannot be concatenated", "use `stack`", "E0306")
+        return xs[0] if len(xs) == 1 else call.emit(concat, *xs, axis=axis % xs[0].type.rank)
+
+
+class Stack(Function):
+    """stack(xs, axis=0): tensors of one shape along a new axis.
+
+    given: x: [B, 8], y: [B, 8]
+    >>> stack([x, y], axis=1)
+    """
+
+    name = "stack"
+
+    def build(self, call: Call, xs: list[Value], axis: Axis = 0) -> Value:
+        if not xs:
+            raise Mismatch("`stack` of no tensors", "give at least one")
+        axis %= xs[0].type.rank + 1
+        for x in xs:
+            if x.type.shape != xs[0].type.shape:
+                raise Mismatch(
+                    f"{xs[0].type} and {x.type} have two shapes", "`stack` needs tensors of one shape", "E0302"
+                )
+        widened = [call.emit(reshape, x, shape=(*x.type.shape[:axis], 1, *x.type.shape[axis:])) for x in xs]
+        return widened[0] if len(xs) == 1 else call.emit(concat, *widened, axis=axis)
+
+
+class PadFunction(Function):
+    """pad(x, before, after=none, value=0): ``x`` with elements of ``value`` added before and after each axis.
+
+    ``before`` and ``after`` hold one number for each axis; ``after`` defaults to ``before``.
+
+    given: x: [B, 8]
+    >>> pad(x, [0, 1])
+    """
+
+    name = "pad"
+
+    def build(self, call: Call, x: Value, before: Ints, after: Ints | None = None, value: float = 0.0) -> Value:
+        after = before if after is None else after
+        if len(before) != x.type.rank or len(after) != x.type.rank:
+            raise Mismatch(f"{x.type} has {x.type.rank} axes", "give one number for each axis", "E0306")
+        return call.emit(pad, x, low=before, high=after, interior=(0,) * len(before), value=value)
+
+
+class Flip(Function):
+    """flip(x, over): elements in reverse order along an axis or a list of axes, like ``x[:, ::-1]`` for axis 1.
+
+    given: x: [B, 8]
+    >>> flip(x, over=1)
+    """
+
+    name = "flip"
+
+    def build(self, call: Call, x: Value, over: Axes) -> Value:
+        return call.emit(slice_, x, **_reversal(x.type.shape, over)) if over else x
+
+
+function(Split())
+function(Flip())
+function(ConcatFunction())
+function(Stack())
+function(PadFunction())

@@ -1,0 +1,158 @@
+"""The functions ``conv`` and ``conv_transpose`` of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from dslc.compiler.ir.function import Call, Function, Init, Ints, function
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Size, bounds, exact_div
+from dslc.compiler.ops.elementwise.arithmetic import add
+from dslc.compiler.ops.random.init import fan_in_uniform
+from dslc.compiler.ops.shape.slicing import pad as pad_ends
+from dslc.compiler.ops.shape.views import reshape
+from dslc.compiler.ops.spatial.conv import conv, conv_dgrad
+from dslc.compiler.ops.spatial.windows import per_axis, spatial_axes
+
+
+def _divided(what: str, size: Size, groups: int) -> Size:
+    share = exact_div(size, groups) if groups >= 1 else None
+    if groups < 1:
+        raise Mismatch(f"`groups` is {groups}", "`groups=1` for a plain convolution", "E0209")
+    if share is None:
+        raise Mismatch(
+            f"{size} channels {what} are not divisible by {groups} groups", f"a multiple of {groups}", "E0303"
+        )
+    return share
+
+
+def _add_bias(call: Call, y: Value, fan_in: Size) -> Value:
+    channels = y.type.shape[1]
+    bias = call.param("bias", (channels,), fan_in_uniform(fan_in))
+    column = call.emit(reshape, bias, shape=(channels,) + (1,) * (y.type.rank - 2))
+    return call.emit(add, y, column)
+
+
+def _at_least_one(name: str, out: Size) -> None:
+    if isinstance(out, int) and out < 1:
+        raise Mismatch(f"`{name}` with {out} output channels", "`out` must be at least 1", "E0209")
+
+
+class ConvLayer(Function):
+    """conv(x, out, k, stride=1, pad=0, dilation=1, groups=1, bias=true, init): convolution of ``[B, C, *space]``.
+
+    ``weight`` is ``[out, C/groups, *k]`` as in PyTorch (cross-correlation: the kernel is not flipped), ``bias`` is
+    ``[out]``; both start uniform within +-1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are one
+    number for all spatial axes or one each; ``pad`` adds zeros on both sides.
+
+    given: x: [B, 3, 32, 32]
+    >>> y = conv(x, 8, 3, stride=2, pad=1)
+    """
+
+    name = "conv"
+
+    def build(
+        self,
+        call: Call,
+        x: Value,
+        out: Size,
+        k: Ints,
+        *,
+        stride: Ints = (1,),
+        pad: Ints = (0,),
+        dilation: Ints = (1,),
+        groups: int = 1,
+        bias: bool = True,
+        init: Init | None = None,
+    ) -> Value:
+        axes = spatial_axes("conv", x.type)
+        _at_least_one("conv", out)
+        kernel = per_axis("k", k, axes, 1)
+        share = _divided("in", x.type.shape[1], groups)
+        _divided("out", out, groups)
+        fan_in = share * prod(kernel)
+        weight = call.param("weight", (out, share, *kernel), init or fan_in_uniform(fan_in))
+        y = call.emit(
+            conv,
+            x,
+            weight,
+            stride=per_axis("stride", stride, axes, 1),
+            pad=per_axis("pad", pad, axes, 0),
+            dilation=per_axis("dilation", dilation, axes, 1),
+            groups=groups,
+        )
+        return _add_bias(call, y, fan_in) if bias else y
+
+
+class ConvTransposeLayer(Function):
+    """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias=true, init): upsampling.
+
+    The gradient of ``conv`` for its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
+    ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be less than ``stride`` or
+    ``dilation``. ``weight`` is ``[C, out/groups, *k]`` as in PyTorch, ``bias`` is ``[out]``; both start uniform within
+    +-1/sqrt(out/groups * k * k), as in PyTorch.
+
+    given: x: [B, 16, 8, 8]
+    >>> y = conv_transpose(x, 8, 2, stride=2)
+    """
+
+    name = "conv_transpose"
+
+    def build(
+        self,
+        call: Call,
+        x: Value,
+        out: Size,
+        k: Ints,
+        *,
+        stride: Ints = (1,),
+        pad: Ints = (0,),
+        output_pad: Ints = (0,),
+        dilation: Ints = (1,),
+        groups: int = 1,
+        bias: bool = True,
+        init: Init | None = None,
+    ) -> Value:
+        axes = spatial_axes("conv_transpose", x.type)
+        _at_least_one("conv_transpose", out)
+        _divided("in", x.type.shape[1], groups)
+        share = _divided("out", out, groups)
+        kernel, strides = per_axis("k", k, axes, 1), per_axis("stride", stride, axes, 1)
+        pads, dilations = per_axis("pad", pad, axes, 0), per_axis("dilation", dilation, axes, 1)
+        extra = per_axis("output_pad", output_pad, axes, 0)
+        if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations)):
+            raise Mismatch("`output_pad` must be smaller than `stride` or `dilation`", "`output_pad=0`", "E0209")
+        size: tuple[Size, ...] = tuple(
+            (n - 1) * s - 2 * p + d * (m - 1) + e + 1
+            for n, s, p, d, m, e in zip(x.type.shape[2:], strides, pads, dilations, kernel, extra)
+        )
+        if any(bounds(n)[0] < 1 for n in size):
+            shown = ", ".join(map(str, size))
+            raise Mismatch(f"`conv_transpose` has no output: its size is [{shown}]", "a smaller `pad`", "E0308")
+        fan_in = share * prod(kernel)
+        weight = call.param("weight", (x.type.shape[1], share, *kernel), init or fan_in_uniform(fan_in))
+        y = call.emit(
+            conv_dgrad,
+            self._as_far_as(call, x, [e // s for e, s in zip(extra, strides)]),
+            weight,
+            stride=strides,
+            pad=pads,
+            dilation=dilations,
+            groups=groups,
+            size=size,
+        )
+        return _add_bias(call, y, fan_in) if bias else y
+
+    def _as_far_as(self, call: Call, x: Value, more: Sequence[int]) -> Value:
+        """x with so many zeros at the end of each spatial axis: a result that ``output_pad`` makes longer by a stride
+        or more is that of a ``conv`` of more windows, and those add nothing."""
+        if not any(more):
+            return x
+        none = (0,) * x.type.rank
+        return call.emit(pad_ends, x, low=none, high=(0, 0, *more), interior=none, value=0.0)
+
+
+conv_layer = function(ConvLayer())
+conv_transpose_layer = function(ConvTransposeLayer())
