@@ -73,7 +73,7 @@ def init_normal(node: Node) -> list[Launch]:
 
 @lowers("init_trunc_normal")
 def init_trunc_normal(node: Node) -> list[Launch]:
-    """Draws uniform numbers, then applies the quantile function by the steps of ``ops/quantile.py``, in f64."""
+    """Draws uniform numbers, then applies the quantile function by the steps of ``ops/random/quantile.py``, in f64."""
     mean, std, a, b = (float_attr(node.attrs, name) for name in ("mean", "std", "a", "b"))
     type, elements = node.types[0], math.prod(node.types[0].ints)
     drawn = Scratch(0, max(1, elements) * DType.F32.itemsize)

@@ -1,5 +1,5 @@
-"""Random ops: each lane computes the counter of its own element, so the numbers are those of ``ops/random/philox.py`` for any
-split.
+"""Random ops: each lane computes the counter of its own element, so the numbers are those of ``ops/random/philox.py``
+for any split.
 
 Uniform numbers and masks equal the reference's bit for bit. Normal numbers are computed in f64 from the same bits and
 rounded once: sin and cos of pi*a from Taylor series on |a| <= 1/4, with an error below 1e-15.
