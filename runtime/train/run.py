@@ -251,9 +251,10 @@ class Run:
         before = f"the last checkpoint is {self.saver.last}" if self.saver.last else "no checkpoint was written yet"
         raise NumericError(
             "R501",
-            f"{what} is not finite in step {result.step}; {before}",
+            f"{what} is not finite in step {result.step}",
             place=result.nonfinite or "loss",
-            help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps",
+            help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps; "
+            + before,
         )
 
     def _evaluation(self) -> EvalResult:

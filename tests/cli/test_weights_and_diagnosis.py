@@ -79,7 +79,7 @@ def test_find_nan_names_the_node_and_the_line(dslc: Callable, project: Path) -> 
     (project / "dslc.yaml").write_text(CONFIG.replace("runs/net", "runs/other") + "  #\n")
     ran = dslc("train", "--set", "save.every=1 step", "--lr", "0.5")
     assert ran.code == 7 and "is not finite in step" in ran.err, ran.err
-    step = int(ran.err.split("is not finite in step ")[1].split(";")[0])
+    step = int(ran.err.split("is not finite in step ")[1].split()[0])
     assert step > 1
     ran = dslc("train", "--find-nan", "--lr", "0.5")
     assert ran.code == 7 and f"in step {step}, replayed from step {step}" in ran.err, ran.err

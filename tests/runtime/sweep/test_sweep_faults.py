@@ -108,6 +108,19 @@ def test_a_sweep_that_is_killed_takes_its_trials_along(
     assert outcome(folder) == outcome(whole)
 
 
+def test_the_error_of_a_trial_does_not_depend_on_an_earlier_kill(
+    whole: Path, tmp_path: Path, begun: Callable, sweep: Callable
+) -> None:
+    """The second trial saves when it is stopped before the step that fails; an undisturbed one has no checkpoint."""
+    folder = fresh(whole, tmp_path / "a")
+    with begun(folder, "--slow", "--jobs", "2") as process:
+        until(lambda: (folder / "runs/sweep/002/at-0").exists())
+        process.kill()
+        process.wait(PATIENCE)
+    assert sweep(folder).returncode == 0
+    assert outcome(folder) == outcome(whole)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_lets_each_trial_save(
     whole: Path, tmp_path: Path, begun: Callable, sweep: Callable, number: signal.Signals, code: int

@@ -324,7 +324,7 @@ def test_a_nan_stops_with_step_and_parameter(project: Path, what: str, says: str
         run(project, session=session)
     error = caught.value
     assert error.code == "R501" and error.exit_code == 7
-    assert f"{says} is not finite in step 9" in error.message and "step-0000000008" in error.message
+    assert f"{says} is not finite in step 9" in error.message and "step-0000000008" in error.help
     assert CheckpointStore(project / "runs" / "toy", 2).steps()[0] == 8
     entry = [e for e in read_log(project / "runs/toy/log.jsonl") if e["kind"] == "nonfinite"]
     assert len(entry) == 1 and entry[0]["of"] == what
