@@ -16,6 +16,9 @@ FUNCTIONS: Final[dict[str, int]] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "min": 2, "max": 2, "pow": 2, "floordiv": 2, "mod": 2,
     "neg": 1, "abs": 1, "sign": 1, "exp": 1, "log": 1, "log1p": 1, "expm1": 1, "sqrt": 1,
     "sin": 1, "cos": 1, "tanh": 1, "erf": 1, "floor": 1, "round": 1,
+    "tan": 1, "asin": 1, "acos": 1, "atan": 1, "atan2": 2, "sinh": 1, "cosh": 1, "asinh": 1, "acosh": 1, "atanh": 1,
+    "exp2": 1, "log2": 1, "log10": 1, "erfc": 1,
+    "bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2,
     "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2, "and": 2, "or": 2, "not": 1,
     "select": 3,
 }  # fmt: skip
@@ -112,10 +115,10 @@ def evaluate(expr: Expr, args: Sequence[Any]) -> Any:
             return values[0] / values[1]
         case "select":
             return np.where(*values)
-        case "erf":
-            from dslc.compiler.ir.special import erf
+        case "erf" | "erfc":
+            from dslc.compiler.ir import special
 
-            return erf(values[0])
+            return getattr(special, expr.function)(values[0])
         case "round":
             return np.rint(values[0])
         case "min" | "max":
@@ -127,5 +130,8 @@ def evaluate(expr: Expr, args: Sequence[Any]) -> Any:
     names = {
         "sub": "subtract", "mul": "multiply", "neg": "negative", "lt": "less", "le": "less_equal", "gt": "greater",
         "ge": "greater_equal", "eq": "equal", "ne": "not_equal", "pow": "power", "floordiv": "floor_divide",
+        "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
+        "acosh": "arccosh", "atanh": "arctanh", "bitand": "bitwise_and", "bitor": "bitwise_or",
+        "bitxor": "bitwise_xor", "shl": "left_shift", "shr": "right_shift",
     }  # fmt: skip
     return getattr(np, names.get(expr.function, expr.function))(*values)

@@ -6,6 +6,10 @@ the result rounds to 1. ``p`` and ``q`` interpolate at Chebyshev nodes; their co
 from the power series ``erf(x) = 2/sqrt(pi) * exp(-x^2) * sum of 2^n x^(2n+1) / (1*3*5*...*(2n+1))``. The error is below
 2e-16 in f64 and below 2e-7 in f32 (a test compares it with ``math.erf``). Only +, *, / and exp are used, so that other
 targets can follow the same steps.
+
+erfc: ``1 - erf(x)`` for |x| < 0.5, and above ``exp(-x^2) / x * r((x - 2.5) / (x + 2.5))``, always in f64. ``r``
+interpolates ``x * exp(x^2) * erfc(x)`` at Chebyshev nodes from 0.5 to 28, beyond which the result rounds to 0; its
+relative error is 1.3e-16.
 """
 
 from __future__ import annotations
@@ -78,6 +82,17 @@ _TAIL_64: Final = (
 ERF_TABLES: Final = {32: (_CENTRAL_32, _TAIL_32, 4.0), 64: (_CENTRAL_64, _TAIL_64, 6.0)}
 
 
+#: Coefficients of r by rising powers, and the end of its range.
+ERFC_TAIL: Final = (
+    0.527015910152859, 0.12468998543328474, -0.17536886639552146, 0.14133148570099285, -0.07144479755736954,
+    0.0183772972186236, 0.0017871293988421617, -0.0026289969235117625, 0.0001317426034171244, 0.00038050108669741313,
+    -2.714755120266406e-05, -6.607077372622124e-05, -6.483473216421703e-07, 1.2509516703224486e-05,
+    2.223206610409014e-06, -2.177506524875536e-06, -1.003137100118116e-06, 2.7699134678004504e-07,
+    3.048788591879618e-07, -2.710280674907725e-08, -5.6574825998627204e-08, 9.220370819565098e-09,
+)  # fmt: skip
+ERFC_END: Final = 28.0
+
+
 def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
     result = x * coefficients[-1]
     for c in coefficients[-2:0:-1]:
@@ -114,6 +129,20 @@ def _erf_of_block(x: Array) -> Array:
     far = 1 - np.exp(-outer * outer) / outer * _polynomial(tail, (outer - 2.5) / (outer + 2.5))
     # nan compares false with everything, so it takes the inner branch, which propagates it
     return choose(size >= 1, np.copysign(far, x), near)
+
+
+def erfc(x: Array) -> Array:
+    """``1 - erf(x)`` of a float array, in its dtype (f32 or f64), right to the last digits far out, too."""
+    import numpy as np
+
+    wide = np.asarray(x, np.float64)
+    size = np.clip(np.abs(wide), 0.5, ERFC_END)
+    short = np.rint(size * 32) / 32  # its square is exact, so that the square's error is not one of an exponent
+    decay = np.exp(-short * short) * np.exp(-(size - short) * (size + short)) / size
+    tail = decay * _polynomial(ERFC_TAIL, np.asarray((size - 2.5) / (size + 2.5)))
+    far = np.where(wide < 0, 2 - tail, tail)
+    # nan compares false, and 1 - erf propagates it
+    return np.asarray(np.where(np.abs(wide) >= 0.5, far, 1 - erf(wide)), np.asarray(x).dtype)
 
 
 def larger(x: Array, y: Array) -> Array:

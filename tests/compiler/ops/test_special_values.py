@@ -132,12 +132,14 @@ def _gradients(op: Op, sample: Sample, xs: list[np.ndarray], dtype: DType) -> li
 
 #: Pointwise ops that have no limit at an infinity, or whose formula has inf * 0 or inf - inf there, and why.
 NO_LIMIT = {
-    **dict.fromkeys(("sin", "cos"), "they swing for ever"),
-    **dict.fromkeys(("log", "log1p"), "1e150 is not far enough"),
+    **dict.fromkeys(("sin", "cos", "tan", "frac"), "they swing for ever"),
+    **dict.fromkeys(("log", "log1p", "log2", "log10", "asinh", "acosh"), "1e150 is not far enough"),
+    "atan2": "an angle of 45 degrees, but of two numbers that differ",
+    "nan_to_num": "it replaces infinities alone",
     "clip_gradient": "what is not finite stays",
-    **dict.fromkeys(("silu", "gelu", "hardswish"), "x * 0 at -inf, nan as in PyTorch"),
+    **dict.fromkeys(("silu", "gelu", "hardswish", "mish"), "x * 0 at -inf, nan as in PyTorch"),
     **dict.fromkeys(
-        ("gelu_grad", "mul", "sub", "add", "div", "pow", "mod", "floordiv"), "inf - inf, inf * 0, inf / inf"
+        ("gelu_grad", "mul", "sub", "add", "div", "pow", "mod", "floordiv", "fmod"), "inf - inf, inf * 0, inf / inf"
     ),
 }
 

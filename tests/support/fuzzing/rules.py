@@ -1,7 +1,7 @@
 """How to call each function with fitting arguments, one rule a function: pointwise, integers, reductions, losses.
 
 ``RULES`` maps what a rule is for to the rule: a function's name, or ``structure: NAME`` for what is no function
-(``rules_shape.py`` adds those of shapes, layers and structure).
+(``rules_shape.py`` adds those of shapes, layers and structure, ``rules_formulas.py`` more pointwise ones).
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ def rule(*names: str) -> Callable[[Callable[[Writer], object]], Callable[[Writer
     return add
 
 
-def _pointwise(name: str, expression: str, limit: float, bound: float | None, diff: bool = True) -> None:
+def pointwise(name: str, expression: str, limit: float, bound: float | None, diff: bool = True) -> None:
     """``expression`` of {x}, which is at most ``limit``; the result is at most ``bound``, None: as its input."""
 
     def write(w: Writer) -> None:
         x = w.tame(w.pick(ranks=(0, 1, 2, 3, 4)), limit)
         text = expression.format(x=x.name, f=name)
-        w.write(name, text, [x], x.shape, bound=bound, diff=diff, also=("abs",) if "abs(" in text else ())
+        w.write(
+            name, text, [x], x.shape, bound=bound, diff=diff, also=tuple(n for n in ("abs", "clip") if f"{n}(" in text)
+        )
 
     RULES[name] = write
 
 
 for _name in ("neg", "relu", "softplus", "gelu", "silu", "hardswish", "elu", "leaky_relu", "abs"):
-    _pointwise(_name, "{f}({x})", 50, None)
+    pointwise(_name, "{f}({x})", 50, None)
 for _name in ("sigmoid", "tanh", "sin", "cos", "erf"):
-    _pointwise(_name, "{f}({x})", 50, 2)
+    pointwise(_name, "{f}({x})", 50, 2)
 for _name in ("sign", "floor", "round"):
-    _pointwise(_name, "{f}({x})", 50, None, diff=False)
-_pointwise("stop_gradient", "stop_gradient({x})", 50, None, diff=False)
-_pointwise("exp", "exp({x})", 3, 25)
-_pointwise("expm1", "expm1({x})", 3, 25)
-_pointwise("log", "log(abs({x}) + 0.2)", 50, 5)
-_pointwise("log1p", "log1p(abs({x}))", 50, 5)
-_pointwise("sqrt", "sqrt(abs({x}) + 0.1)", 50, 8)
-_pointwise("rsqrt", "rsqrt(abs({x}) + 0.1)", 50, 4)
+    pointwise(_name, "{f}({x})", 50, None, diff=False)
+pointwise("stop_gradient", "stop_gradient({x})", 50, None, diff=False)
+pointwise("exp", "exp({x})", 3, 25)
+pointwise("expm1", "expm1({x})", 3, 25)
+pointwise("log", "log(abs({x}) + 0.2)", 50, 5)
+pointwise("log1p", "log1p(abs({x}))", 50, 5)
+pointwise("sqrt", "sqrt(abs({x}) + 0.1)", 50, 8)
+pointwise("rsqrt", "rsqrt(abs({x}) + 0.1)", 50, 4)
 
 
 @rule("clip")

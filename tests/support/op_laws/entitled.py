@@ -138,6 +138,8 @@ KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
 GRADIENT: Final[dict[str, tuple[Excuse, ...]]] = {
     "sigmoid": (Excuse(("",), "y * (1 - y) from the result alone, as in PyTorch", 1e-6),),
     "tanh": (Excuse(("",), "1 - y * y from the result alone, as in PyTorch", 1e-6),),
+    "mish": (Excuse(("",), "x * (1 - tanh(softplus(x))^2), as in PyTorch", 5e-6),),
+    **dict.fromkeys(("atan", "atanh"), (Excuse(("",), "1 / x^2, whose square overflows beyond 1.8e19", 1e-38),)),
     "silu": (Excuse(("",), "through 1 - sigmoid(x), as in PyTorch", 1e-6),),
     "gelu": (Excuse(("",), "1 + erf or tanh far below 0, and x^2 beyond 1.8e19, as in PyTorch"),),
     "bce_with_logits": (Excuse(("",), "sigmoid(x) - t, a difference", 1e-6),),

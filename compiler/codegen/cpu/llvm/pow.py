@@ -26,7 +26,7 @@ def power(f: Functions, x: Any, y: Any) -> Any:
     """``x`` to the power ``y``, f64 lanes."""
     b = f.b
     size, one, zero = f.unary("fabs", x), f.const(1.0), f.const(0.0)
-    high, low = _log(f, size)
+    high, low = log_as_sum(f, size)
     product = b.fmul(y, high)
     lost = f.fma(y, low, f.fma(y, high, b.fneg(product)))
     inside = b.fcmp_ordered("<", f.unary("fabs", product), f.const(_LIMIT))
@@ -43,7 +43,7 @@ def power(f: Functions, x: Any, y: Any) -> Any:
     return b.select(b.or_(b.fcmp_ordered("==", x, one), b.fcmp_ordered("==", y, zero)), one, found)
 
 
-def _log(f: Functions, x: Any) -> tuple[Any, Any]:
+def log_as_sum(f: Functions, x: Any) -> tuple[Any, Any]:
     """log(x) as a sum of two numbers; (-inf, 0) for 0 and (inf, 0) for inf."""
     b = f.b
     exponent, m = f.split(x)

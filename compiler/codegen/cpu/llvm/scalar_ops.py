@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm import division
-from dslc.compiler.codegen.cpu.llvm.math import Functions
+from dslc.compiler.codegen.cpu.llvm.math import COSTLY, Functions
 from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED, Code, Reg
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.llvm.values import Values
 
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_FLOAT_ONLY: Final = frozenset(
-    {"div", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "sqrt", "floor", "round"}
-)
+_FLOAT_ONLY: Final = frozenset({"div", "sqrt", "floor", "round", "atan2", *COSTLY} - {"pow"})
+_INTEGER_ONLY: Final = frozenset({"bitand", "bitor", "bitxor", "shl", "shr"})
 _ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign", "pow", "floordiv", "mod"})
 _LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
 
@@ -33,8 +32,8 @@ def can_emit(expr: Expr, dtypes: list[DType]) -> bool:
         )
     if function in _COMPARISONS or function in _ANY_NUMBER:
         return all(can_emit(a, dtypes) for a in expr.args)
-    floats = all(d.is_float for d in dtypes)
-    return function in _FLOAT_ONLY and floats and all(can_emit(a, dtypes) for a in expr.args)
+    fitting = _FLOAT_ONLY if all(d.is_float for d in dtypes) else _INTEGER_ONLY
+    return function in fitting and all(can_emit(a, dtypes) for a in expr.args)
 
 
 def apply(values: Values, function: str, regs: list[Reg]) -> Reg:
@@ -61,8 +60,8 @@ def _float(code: Code, function: str, xs: list[Any]) -> Any:
     if function in simple:
         return simple[function](*xs)
     functions = Functions(code, xs[0].type)
-    if function == "pow":
-        return functions.pow(*xs)
+    if function in ("pow", "atan2"):
+        return getattr(functions, function)(*xs)
     if function in ("floordiv", "mod"):
         return division.floats(functions, xs[0], xs[1], function == "mod")
     if function in ("min", "max"):
@@ -98,9 +97,11 @@ def _decides_zeros(y: Any, least: bool) -> bool:
 
 def _integer(values: Values, function: str, regs: list[Reg]) -> Any:
     b, xs, dtype = values.b, [r.value for r in regs], regs[0].dtype
-    simple = {"add": b.add, "sub": b.sub, "mul": b.mul}
+    simple = {"add": b.add, "sub": b.sub, "mul": b.mul, "bitand": b.and_, "bitor": b.or_, "bitxor": b.xor}
     if function in simple:
         return simple[function](*xs)
+    if function in ("shl", "shr"):
+        return _shifted(values, function == "shr", *regs)
     if function in ("min", "max"):
         return b.select(values.compare("<" if function == "min" else ">", *regs), *xs)
     if function == "pow":
@@ -120,6 +121,19 @@ def _integer(values: Values, function: str, regs: list[Reg]) -> Any:
         ir.Constant(zero.value.type, [-1] * values.lanes if values.lanes > 1 else -1),
     )
     return b.select(positive, one, b.select(negative, minus, zero.value))
+
+
+def _shifted(values: Values, right: bool, x: Reg, y: Reg) -> Any:
+    """x shifted by y bits; all bits are shifted out by a y that is negative or not less than the width, as in numpy."""
+    b, bits = values.b, 8 * x.dtype.itemsize
+    zero, last = values.const(0, x.dtype).value, values.const(bits - 1, x.dtype).value
+    inside = b.icmp_unsigned("<=", y.value, last)
+    by = b.select(inside, y.value, zero)
+    if not right:
+        return b.select(inside, b.shl(x.value, by), zero)
+    if values.unsigned(x.dtype):
+        return b.select(inside, b.lshr(x.value, by), zero)
+    return b.ashr(x.value, b.select(inside, by, last))
 
 
 def _integer_power(values: Values, x: Reg, y: Reg) -> Any:

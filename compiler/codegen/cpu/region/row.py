@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import ir
 
+from dslc.compiler.codegen.cpu.llvm.math import COSTLY
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I8, VECTOR_BYTES, Code, Reg, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import Accumulator, Running
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _PARTIAL_RESULTS: Final = 4  # partial results of a cheap reduction
 _MAX_CHEAP_VALUES: Final = 6  # most values of a stage for which that pays
 #: Functions that cost more than a store and a load.
-_COSTLY: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow"})
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _key_of(expr: Expr, own: dict[int, object]) -> object:
 
 
 def _costly(let: Let | Fetch | Scan) -> bool:
-    return isinstance(let, Let) and any(e.function in _COSTLY for e in nodes_of(let.expr))
+    return isinstance(let, Let) and any(e.function in COSTLY for e in nodes_of(let.expr))
 
 
 class Row:

@@ -18,7 +18,9 @@ from dslc.compiler.ir.types import DType
 
 _LIBDEVICE: Final = {
     "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "tanh": "tanh",
-    "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
+    "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs", "pow": "pow",
+    **{name: name for name in ("tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh")},
+    **{name: name for name in ("exp2", "log2", "log10", "erfc")},
 }  # fmt: skip
 _EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
 #: PTX instructions on f32 for 16-bit results (``fast_math.py``), with their relative errors.
@@ -118,6 +120,19 @@ def _absolute(builder: Any, dtype: DType, x: Any) -> Any:
     return builder.select(builder.icmp_signed("<", x, x.type(0)), builder.sub(x.type(0), x), x)
 
 
+def _shifted_left(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
+    """All bits are shifted out by a y that is negative or not less than the width, as in numpy."""
+    inside = builder.icmp_unsigned("<", y, y.type(y.type.width))
+    return builder.select(inside, builder.shl(x, builder.select(inside, y, y.type(0))), x.type(0))
+
+
+def _shifted_right(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
+    inside = builder.icmp_unsigned("<", y, y.type(y.type.width))
+    if dtype in _UNSIGNED:
+        return builder.select(inside, builder.lshr(x, builder.select(inside, y, y.type(0))), x.type(0))
+    return builder.ashr(x, builder.select(inside, y, y.type(y.type.width - 1)))
+
+
 def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
     """The floored quotient and the remainder, which has y's sign, as in numpy. Integers divided by zero give 0."""
     zero = x.type(0)
@@ -172,15 +187,17 @@ def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
         return builder.xor(xs[0], xs[0].type(1))
     if function in ("min", "max"):
         return combine(builder, function, dtype, *xs)
-    special: dict[str, Callable[..., Any]] = {"sub": _subtract, "neg": _negative, "abs": _absolute, "sign": _sign}
+    special: dict[str, Callable[..., Any]] = {
+        "sub": _subtract, "neg": _negative, "abs": _absolute, "sign": _sign,
+        "shl": _shifted_left, "shr": _shifted_right,
+    }  # fmt: skip
     if function in special:
         return special[function](builder, dtype, *xs)
     if function in ("floordiv", "mod"):
         return _divided(builder, dtype, *xs)[function == "mod"]
     if not dtype.is_float:
-        return {"add": builder.add, "mul": builder.mul}[function](*xs)
-    if function == "pow":
-        return libdevice(builder, "pow", *xs)
+        simple = {"add": "add", "mul": "mul", "bitand": "and_", "bitor": "or_", "bitxor": "xor"}
+        return getattr(builder, simple[function])(*xs)
     return libdevice(builder, _EXACT.get(function) or _LIBDEVICE[function], *xs)
 
 

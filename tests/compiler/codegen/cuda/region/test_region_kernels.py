@@ -46,8 +46,24 @@ pytestmark = pytest.mark.slow
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: Their accurate forms contract, widen or keep a table by themselves.
-_CONTRACTED = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow", "mod", "floordiv"}
-_REDUCED = {"sin", "cos"}  # large arguments, by a table in local memory and a product in f64
+_CONTRACTED = {
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "pow",
+    "mod",
+    "floordiv",
+    "tan",
+    "asin",
+    "acos",
+}
+_CONTRACTED |= {"atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "log2", "log10", "erfc"}
+_REDUCED = {"sin", "cos", "tan"}  # large arguments, by a table in local memory and a product in f64
 
 
 def assert_clean(where: str, launch: Launch, ptx: str) -> None:
