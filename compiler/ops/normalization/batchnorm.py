@@ -21,6 +21,7 @@ from dslc.compiler.ops.normalization.moments import (
     check_eps,
     moments,
     require_vectors,
+    scale_and_shift,
     statistics_dtype,
     through_moments,
 )
@@ -152,11 +153,12 @@ batchnorm_grad = register(BatchNormGrad())
 
 
 class BatchNormFunction(Function):
-    """batchnorm(x, eps=1e-5, momentum=0.1): normalises each channel (axis 1) over all other axes.
+    """batchnorm(x, eps=1e-5, momentum=0.1, affine=true): normalises each channel (axis 1) over all other axes.
 
     Training uses the batch's mean and biased variance, and updates the buffers ``running_mean`` and ``running_var`` by
-    ``momentum`` (the latter with the unbiased variance); evaluation uses the buffers. ``weight`` starts at 1, ``bias``
-    at 0; all are ``[C]``, as in PyTorch. A shared layer updates its buffers once per call, in order.
+    ``momentum`` (the latter with the unbiased variance); evaluation uses the buffers. With ``affine`` it scales and
+    shifts: ``weight`` starts at 1, ``bias`` at 0. All are ``[C]``, as in PyTorch. A shared layer updates its buffers
+    once per call, in order.
 
     given: x: [B, 8, 14, 14]
     >>> y = batchnorm(x)
@@ -164,14 +166,14 @@ class BatchNormFunction(Function):
 
     name = "batchnorm"
 
-    def build(self, call: Call, x: Value, eps: float = 1e-5, momentum: float = 0.1) -> Value:
+    def build(self, call: Call, x: Value, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> Value:
         if x.type.rank < 2:
             raise Mismatch(f"`batchnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("batchnorm", eps, above_zero=True)
         if not 0 <= momentum <= 1:
             raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", "between 0 and 1, such as 0.1", "E0209")
         shape = (x.type.shape[1],)
-        weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
+        weight, bias = scale_and_shift(call, x, shape, affine)
         mean = call.buffer("running_mean", shape, constant(0))
         var = call.buffer("running_var", shape, constant(1))
         y, new_mean, new_var, _, _ = call.emit_all(

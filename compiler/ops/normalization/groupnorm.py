@@ -17,10 +17,10 @@ from dslc.compiler.ops.normalization.moments import (
     check_eps,
     moments,
     require_vectors,
+    scale_and_shift,
     statistics_dtype,
     through_moments,
 )
-from dslc.compiler.ops.random.init import constant
 from dslc.compiler.ops.spatial.windows import spatial_axes
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ groupnorm_grad = register(GroupNormGrad())
 
 
 class GroupNormFunction(Function):
-    """groupnorm(x, groups, eps=1e-5): normalises ``[B, C, *space]`` over groups of channels, per row.
+    """groupnorm(x, groups, eps=1e-5, affine=true): normalises ``[B, C, *space]`` over groups of channels, per row.
 
-    ``weight`` starts at 1, ``bias`` at 0; both are ``[C]``.
+    With ``affine`` it then scales and shifts: ``weight`` [C] starts at 1, ``bias`` [C] at 0.
 
     given: x: [B, 32, 14, 14]
     >>> y = groupnorm(x, 8)
@@ -137,12 +137,11 @@ class GroupNormFunction(Function):
 
     name = "groupnorm"
 
-    def build(self, call: Call, x: Value, groups: int, eps: float = 1e-5) -> Value:
+    def build(self, call: Call, x: Value, groups: int, eps: float = 1e-5, affine: bool = True) -> Value:
         if x.type.rank < 2:
             raise Mismatch(f"`groupnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("groupnorm", eps)
-        shape = (x.type.shape[1],)
-        weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
+        weight, bias = scale_and_shift(call, x, (x.type.shape[1],), affine)
         return call.emit_all(groupnorm, x, weight, bias, groups=groups, eps=float(eps))[0]
 
 
@@ -164,11 +163,7 @@ class InstanceNormFunction(Function):
         if not isinstance(channels, int):
             raise Mismatch(f"`instancenorm` of {x.type}: the channels are a dim", "give axis 1 a fixed size", "E0307")
         check_eps("instancenorm", eps)
-        shape = (channels,)
-        if affine:
-            weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
-        else:
-            weight, bias = (call.full(value, x.type.dtype, shape) for value in (1.0, 0.0))
+        weight, bias = scale_and_shift(call, x, (channels,), affine)
         return call.emit_all(groupnorm, x, weight, bias, groups=channels, eps=float(eps))[0]
 
 

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Axis, Call, Function, function
+from dslc.compiler.ir.function import Axes, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.sizes import product
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.axes import from_zero
+from dslc.compiler.ops.axes import adjacent
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.moments import (
     check_eps,
     moments,
     require_vectors,
+    scale_and_shift,
     statistics_dtype,
     through_moments,
 )
-from dslc.compiler.ops.random.init import constant
+from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -207,10 +209,24 @@ rmsnorm = register(RmsNorm())
 rmsnorm_grad = register(RmsNormGrad())
 
 
-class LayerNormFunction(Function):
-    """layernorm(x, axis=-1, eps=1e-5): normalises along an axis to mean 0 and variance 1, then scales and shifts.
+def _over(call: Call, op: Op, x: Value, axes: Axes, eps: float, affine: bool, bias: bool) -> Value:
+    """A norm of x over adjacent axes, which the op sees as one."""
+    start, stop = adjacent(op.name, x.type, axes)
+    check_eps(op.name, eps)
+    shape = x.type.shape
+    vectors = scale_and_shift(call, x, shape[start:stop], affine, bias)[: 1 if op is rmsnorm else 2]
+    if stop - start == 1:
+        return call.emit_all(op, x, *vectors, axis=start, eps=float(eps))[0]
+    flat = call.emit(reshape, x, shape=(*shape[:start], product(shape[start:stop]), *shape[stop:]))
+    y = call.emit_all(op, flat, *vectors, axis=start, eps=float(eps))[0]
+    return call.emit(reshape, y, shape=shape)
 
-    ``weight`` starts at 1, ``bias`` at 0; both have the size of the axis.
+
+class LayerNormFunction(Function):
+    """layernorm(x, axis=-1, eps=1e-5, affine=true, bias=true): normalises to mean 0, variance 1, then scales, shifts.
+
+    ``axis`` may be a list of neighbouring axes, over all of which it normalises together. With ``affine`` there is a
+    ``weight``, which starts at 1, and with ``bias`` a ``bias``, which starts at 0; both have the sizes of the axes.
 
     given: x: [B, 16, 64]
     >>> y = layernorm(x)
@@ -218,18 +234,16 @@ class LayerNormFunction(Function):
 
     name = "layernorm"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1, eps: float = 1e-5) -> Value:
-        axis = from_zero(self.name, x.type, axis)
-        check_eps("layernorm", eps)
-        shape = (x.type.shape[axis],)
-        weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
-        return call.emit_all(layernorm, x, weight, bias, axis=axis, eps=float(eps))[0]
+    def build(
+        self, call: Call, x: Value, axis: Axes = (-1,), eps: float = 1e-5, affine: bool = True, bias: bool = True
+    ) -> Value:
+        return _over(call, layernorm, x, axis, eps, affine, bias)
 
 
 class RmsNormFunction(Function):
-    """rmsnorm(x, axis=-1, eps=1e-6): divides by the root mean square along an axis, then scales.
+    """rmsnorm(x, axis=-1, eps=1e-6, affine=true): divides by the root mean square along an axis, then scales.
 
-    ``weight`` starts at 1 and has the size of the axis.
+    ``axis`` may be a list of neighbouring axes. ``weight``, with ``affine``, starts at 1 and has the sizes of the axes.
 
     given: x: [B, 16, 64]
     >>> y = rmsnorm(x)
@@ -237,11 +251,8 @@ class RmsNormFunction(Function):
 
     name = "rmsnorm"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1, eps: float = 1e-6) -> Value:
-        axis = from_zero(self.name, x.type, axis)
-        check_eps("rmsnorm", eps)
-        weight = call.param("weight", (x.type.shape[axis],), constant(1))
-        return call.emit_all(rmsnorm, x, weight, axis=axis, eps=float(eps))[0]
+    def build(self, call: Call, x: Value, axis: Axes = (-1,), eps: float = 1e-6, affine: bool = True) -> Value:
+        return _over(call, rmsnorm, x, axis, eps, affine, False)
 
 
 function(LayerNormFunction())

@@ -6,10 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dslc.compiler.ir.function import Call, Shape
+from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ir.sizes import Size, product
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.random.init import constant
+from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -34,6 +38,19 @@ def require_vectors(op: str, size: Size, vectors: Sequence[TensorType]) -> None:
     for t in vectors:
         if t.shape != (size,):
             raise Mismatch(f"`{op}` needs weights of [{size}], got {t}", None, "E0302")
+
+
+def scale_and_shift(call: Call, x: Value, shape: Shape, affine: bool = True, bias: bool = True) -> tuple[Value, Value]:
+    """``weight``, learnt from 1 on if ``affine``, and ``bias``, learnt from 0 on if both are set: else these constants.
+    Vectors; the parameters have the ``shape``."""
+    found = []
+    for name, start, learnt in (("weight", 1.0, affine), ("bias", 0.0, affine and bias)):
+        if learnt:
+            value = call.param(name, shape, constant(start))
+            found.append(value if len(shape) == 1 else call.emit(reshape, value, shape=(product(shape),)))
+        else:
+            found.append(call.full(start, x.type.dtype, (product(shape),)))
+    return found[0], found[1]
 
 
 def check_eps(op: str, eps: float, *, above_zero: bool = False) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from op_laws.evaluation import apply, run, values_of
 from op_laws.optimizer_steps import trained
-from op_laws.recorder import compute
+from op_laws.recorder import Recorder, compute
 
 from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm
 from dslc.compiler.ops.random.init import initialiser, resolve
@@ -144,6 +145,13 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
      lambda x, t: F.nll_loss(x, t, torch.tensor([0.5, 2.0, 0.1, 1.0], dtype=torch.float64))),
     ("cosine_similarity", [draw(6, 4), draw(6, 4, seed=1)], {"axis": 1}, lambda x, y: F.cosine_similarity(x, y)),
     ("instancenorm", [draw(2, 3, 4, 5)], {}, F.instance_norm),
+    ("layernorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False}, lambda x: F.layer_norm(x, (3, 5))),
+    ("rmsnorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False, "eps": 1e-3},
+     lambda x: F.rms_norm(x, (3, 5), eps=1e-3)),
+    ("groupnorm", [draw(4, 6, 5)], {"groups": 2, "affine": False}, lambda x: F.group_norm(x, 2)),
+    *[("local_response_norm", [draw(2, 7, *space)], {"size": size, "alpha": 0.3, "beta": 0.6, "k": 1.5},
+       lambda x, size=size: F.local_response_norm(x, size, 0.3, 0.6, 1.5))
+      for size, space in ((5, (3, 4)), (4, (3,)), (1, (2, 2)), (9, (2, 3, 2)))],
     ("selu", [draw(4, 6)], {}, F.selu),
     ("hardsigmoid", [3 * draw(4, 6)], {}, F.hardsigmoid),  # its slope is the f32 nearest to 1/6 there
     ("relu6", [5 * draw(4, 6)], {}, F.relu6),
@@ -197,6 +205,22 @@ def test_batchnorm_in_training_and_eval(shape: tuple[int, ...]) -> None:
     gradients = run([g for g in found if g is not None], feeds | dict(zip(node.outputs, got)) | {weight_value: dy})
     for ours, expected in zip(gradients, (tensor.grad, theirs.weight.grad, theirs.bias.grad), strict=True):
         np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_spectral_norm_follows_the_greatest_singular_value() -> None:
+    """One step of power iteration from the same u, and the gradient with fixed singular vectors."""
+    w = torch.tensor(draw(5, 3, 2), requires_grad=True)
+    u = torch.tensor(draw(5))
+    v = F.normalize(w.detach().reshape(5, 6).T @ u, dim=0, eps=1e-12)
+    u_new = F.normalize(w.detach().reshape(5, 6) @ v, dim=0, eps=1e-12)
+    theirs = w / (u_new @ (w.reshape(5, 6) @ v))
+    ours = compute("spectral_norm", [w.detach().numpy()], {"u": u.numpy()})
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-12)
+    call, [value] = Recorder(DType.F64), values_of([draw(5, 3, 2)])
+    y = call.build("spectral_norm", value)
+    assert list(call.inits) == ["u"] and call.updates.keys() == {call.leaves["u"]}
+    found = run([call.updates[call.leaves["u"]], y], {value: w.detach().numpy(), call.leaves["u"]: u.numpy()})
+    np.testing.assert_allclose(found[0], u_new.numpy(), rtol=1e-12)
 
 
 STEPPERS: list[tuple[str, dict[str, Any], str]] = [

@@ -268,7 +268,21 @@ def _norm(w: Writer) -> None:
     name = w.rng.choice(["layernorm", "rmsnorm"])
     x = w.tame(w.pick(_numbers), 20)
     a = axis_of(w, x, number=True)
-    w.write(name, f"{name}({x.name}, axis={a}, eps=0.01)", [x], x.shape, bound=5, layer=True)
+    axis = f"[{a}, {a + 1}]" if a + 1 < x.rank and isinstance(x.shape[a + 1], int) and w.rng.random() < 0.5 else a
+    more = w.rng.choice(["", ", affine=false"])
+    w.write(name, f"{name}({x.name}, axis={axis}, eps=0.01{more})", [x], x.shape, bound=5, layer=not more)
+
+
+@rule("local_response_norm")
+def _local_response_norm(w: Writer) -> None:
+    x = w.tame(_image(w), 5)
+    w.write("local_response_norm", f"local_response_norm({x.name}, 3, alpha=0.1)", [x], x.shape)
+
+
+@rule("spectral_norm")
+def _spectral_norm(w: Writer) -> None:
+    x = w.tame(w.pick(_numbers, (2, 3)), 5)
+    w.write("spectral_norm", f"spectral_norm({x.name} + 0.3)", [x], x.shape, bound=10, also=("add",), layer=True)
 
 
 @rule("groupnorm", "instancenorm")
@@ -277,7 +291,9 @@ def _groupnorm(w: Writer) -> None:
     channels = int(x.shape[1])
     if w.rng.random() < 0.5:
         groups = w.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
-        w.write("groupnorm", f"groupnorm({x.name}, {groups}, eps=0.01)", [x], x.shape, bound=5, layer=True)
+        more = w.rng.choice(["", ", affine=false"])
+        text = f"groupnorm({x.name}, {groups}, eps=0.01{more})"
+        w.write("groupnorm", text, [x], x.shape, bound=5, layer=not more)
     else:
         affine = w.rng.random() < 0.5
         more = ", affine=true" if affine else ""
