@@ -12,14 +12,15 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
+from dslc.compiler.ops.constants.constant import full
 from dslc.compiler.ops.constants.literal import literal
-from dslc.compiler.ops.elementwise.arithmetic import add, div, mul
+from dslc.compiler.ops.elementwise.arithmetic import add, div, mul, neg
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.elementwise.logic import logical_and, ne
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.index.embedding import gather_rows
 from dslc.compiler.ops.loss.cross_entropy import in_top_k, nll, softmax_cross_entropy
-from dslc.compiler.ops.loss.losses import reduced
+from dslc.compiler.ops.loss.losses import pair, reduced
 from dslc.compiler.ops.reduction.reduce import sum_
 from dslc.compiler.ops.reduction.softmax import log_softmax
 from dslc.compiler.ops.shape.views import reshape
@@ -42,19 +43,33 @@ def _class_weights(
     call: Call, name: str, x: Value, target: Value, axis: int, ignore_index: int | None, weight: Floats
 ) -> tuple[Value, Value]:
     """The weights [classes] as a tensor, and the weight of each target, 0 if it is ignored. Raises Mismatch."""
-    classes = x.type.shape[axis]
-    if len(weight) != classes:
-        why = f"`weight` of `{name}` has {len(weight)} numbers, there are {classes} classes"
-        raise Mismatch(why, "one number for each class", "E0302")
-    if not all(0 <= w < float("inf") for w in weight):
-        raise Mismatch(f"`weight` of `{name}` holds {min(weight):g}", "finite numbers, at least 0", "E0209")
-    table = call.emit(literal, values=weight, shape=(classes,), dtype=DType.FLOAT)
+    table = _table(call, name, x, axis, weight)
     if ignore_index is None:
         return table, call.emit(gather_rows, table, target)
     counted = _counted(call, target, ignore_index)
     safe = call.emit(where, counted, target, call.full(0, target.type.dtype))
     found = call.emit(gather_rows, table, safe)
     return table, call.emit(where, counted, found, call.full(0.0, found.type.dtype))
+
+
+def _along(call: Call, table: Value, x: Value, axis: int) -> Value:
+    """The weights of classes, to be multiplied with x."""
+    return call.emit(reshape, table, shape=(*table.type.shape, *(1,) * (x.type.rank - 1 - axis)))
+
+
+def _check_smoothing(smoothing: float) -> None:
+    if not 0 <= smoothing <= 1:
+        raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, such as 0.1", "E0209")
+
+
+def _table(call: Call, name: str, x: Value, axis: int, weight: Floats) -> Value:
+    classes = x.type.shape[axis]
+    if len(weight) != classes:
+        why = f"`weight` of `{name}` has {len(weight)} numbers, there are {classes} classes"
+        raise Mismatch(why, "one number for each class", "E0302")
+    if not all(0 <= w < float("inf") for w in weight):
+        raise Mismatch(f"`weight` of `{name}` holds {min(weight):g}", "finite numbers, at least 0", "E0209")
+    return call.emit(literal, values=weight, shape=(classes,), dtype=DType.FLOAT)
 
 
 def _counted(call: Call, target: Value, ignore_index: int) -> Value:
@@ -70,9 +85,10 @@ class CrossEntropy(Function):
     """cross_entropy(logits, target, axis=-1, smoothing=0, ignore_index=none, weight=none, reduce="mean"): for classes.
 
     ``-log(softmax(logits)[target])`` with the classes of ``logits`` along ``axis`` (1 for images [B, C, H, W]) and an
-    integer target without that axis. With ``smoothing`` s the target has probability 1 - s, and s is shared by all
-    classes. Targets equal to ``ignore_index`` give 0 and do not count in the mean. ``weight``, a list, holds a factor
-    for each class; the mean is divided by the factors of the targets, as in PyTorch. ``reduce``: "mean", "sum", "none".
+    integer target without that axis, or a probability for each class, shaped as ``logits``. With ``smoothing`` s the
+    target has probability 1 - s, and s is shared by all classes. Targets equal to ``ignore_index`` give 0 and do not
+    count in the mean. ``weight``, a list, holds a factor for each class; the mean is divided by the factors of integer
+    targets, as in PyTorch. ``reduce``: "mean", "sum", "none".
 
     given: logits: [B, 10], target: i32[B]
     >>> loss = cross_entropy(logits, target)
@@ -93,23 +109,50 @@ class CrossEntropy(Function):
     ) -> Value:
         attrs = _class_attrs("cross_entropy", logits, axis, ignore_index)
         at = attrs["axis"]
+        if target.type.dtype.is_float and target.type.rank == logits.type.rank:
+            return self._of_shares(call, logits, target, at, smoothing, ignore_index, weight, reduce)
         # with weights the smoothing is computed here, because its classes have weights, too
         inside = float(smoothing) if weight is None else 0.0
-        if not 0 <= smoothing <= 1:
-            raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, such as 0.1", "E0209")
+        _check_smoothing(smoothing)
         loss = call.emit_all(softmax_cross_entropy, logits, target, smoothing=inside, **attrs)[0]
         if weight is None:
             return _over_counted(call, loss, target, ignore_index, reduce)
         table, each = _class_weights(call, self.name, logits, target, at, ignore_index, weight)
         loss = call.emit(mul, loss, each)
         if smoothing:
-            lines = call.emit(reshape, table, shape=(len(weight), *(1,) * (logits.type.rank - 1 - at)))
-            spread = call.emit(mul, call.emit(log_softmax, logits, axis=at), lines)
+            spread = call.emit(mul, call.emit(log_softmax, logits, axis=at), _along(call, table, logits, at))
             even = call.emit(mul, call.emit(sum_, spread, over=(at,), keep=False), call.full(-smoothing / len(weight)))
             if ignore_index is not None:
                 even = call.emit(where, _counted(call, target, ignore_index), even, call.full(0.0, even.type.dtype))
             loss = call.emit(add, call.emit(mul, loss, call.full(1 - smoothing)), even)
         return _over_counted(call, loss, target, ignore_index, reduce, each)
+
+    def _of_shares(
+        self,
+        call: Call,
+        logits: Value,
+        target: Value,
+        axis: int,
+        smoothing: float,
+        ignore_index: int | None,
+        weight: Floats | None,
+        reduce: str,
+    ) -> Value:
+        """Of a target that holds a probability for each class."""
+        logits, target = pair(call, self.name, logits, target)
+        if ignore_index is not None:
+            raise Mismatch("`ignore_index` needs class numbers, not probabilities", "leave it out", "E0209")
+        _check_smoothing(smoothing)
+        classes = logits.type.shape[axis]
+        if smoothing:
+            count = call.emit(full, value=classes, dtype=target.type.dtype, shape=())
+            even = call.emit(div, *call.operands(smoothing, count))
+            target = call.emit(add, call.emit(mul, target, call.full(1 - smoothing)), even)
+        if weight is not None:
+            table = _table(call, self.name, logits, axis, weight)
+            target = call.emit(mul, target, _along(call, table, logits, axis))
+        each = call.emit(mul, target, call.emit(log_softmax, logits, axis=axis))
+        return reduced(call, call.emit(neg, call.emit(sum_, each, over=(axis,), keep=False)), reduce)
 
 
 class NllFunction(Function):

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir import scalar as tree
-from dslc.compiler.ir.function import Call, Function, Operand, function
+from dslc.compiler.ir.function import Call, Floats, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ops.elementwise.activation import sigmoid
-from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, abs_, mul, neg, only, sub
-from dslc.compiler.ops.elementwise.logic import gt, le
+from dslc.compiler.ops.constants.literal import literal
+from dslc.compiler.ops.elementwise.activation import sigmoid, softplus
+from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, abs_, add, mul, neg, only, sub
+from dslc.compiler.ops.elementwise.logic import eq, gt, le
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.elementwise.transcendental import log
 from dslc.compiler.ops.lazy import np
@@ -65,7 +66,7 @@ def reduced(call: Call, losses: Value, reduce: str) -> Value:
     return call.emit(OPS[reduce], losses, over=tuple(range(losses.type.rank)), keep=False)
 
 
-def _pair(call: Call, name: str, x: Operand, t: Operand) -> tuple[Value, Value]:
+def pair(call: Call, name: str, x: Operand, t: Operand) -> tuple[Value, Value]:
     """Two tensors of one shape, or a tensor and a number: losses do not broadcast, because that would hide mistakes."""
     a, b = call.operands(x, t)
     if isinstance(x, Value) and isinstance(t, Value) and a.type.shape != b.type.shape:
@@ -74,9 +75,10 @@ def _pair(call: Call, name: str, x: Operand, t: Operand) -> tuple[Value, Value]:
 
 
 class BceWithLogitsFunction(Function):
-    """bce_with_logits(x, t, reduce="mean"): binary cross entropy of logits x and targets t in 0..1 of the same shape.
+    """bce_with_logits(x, t, pos_weight=none, reduce="mean"): binary cross entropy of logits x and targets t in 0..1.
 
-    ``reduce``: "mean", "sum" over all elements, or "none".
+    x and t have the same shape. ``pos_weight``, a number or one for each index of the last axis, multiplies the loss
+    of t = 1: above 1, fewer ones are missed. ``reduce``: "mean", "sum" over all elements, or "none".
 
     given: x: [B, 8], t: [B, 8]
     >>> loss = sum(bce_with_logits(x, t, reduce="none"), over=1)
@@ -84,8 +86,30 @@ class BceWithLogitsFunction(Function):
 
     name = "bce_with_logits"
 
-    def build(self, call: Call, x: Operand, t: Operand, reduce: str = "mean") -> Value:
-        return reduced(call, call.emit(bce_with_logits, *_pair(call, self.name, x, t)), reduce)
+    def build(
+        self, call: Call, x: Operand, t: Operand, pos_weight: Floats | None = None, reduce: str = "mean"
+    ) -> Value:
+        x, t = pair(call, self.name, x, t)
+        if pos_weight is None:
+            return reduced(call, call.emit(bce_with_logits, x, t), reduce)
+        # t * w * softplus(-x) + (1 - t) * softplus(x), each 0 where its factor is: neither cancels nor is inf * 0
+        weight = self._weight(call, x, pos_weight)
+        zero, one = call.operands(t, 0.0)[1], call.operands(t, 1.0)[1]
+        other = call.emit(sub, one, t)
+        missed = call.emit(mul, call.emit(mul, t, weight), call.emit(softplus, call.emit(neg, x)))
+        false = call.emit(mul, other, call.emit(softplus, x))
+        parts = (call.emit(where, call.emit(eq, of, zero), zero, part) for of, part in ((t, missed), (other, false)))
+        return reduced(call, call.emit(add, *parts), reduce)
+
+    def _weight(self, call: Call, x: Value, numbers: Floats) -> Value:
+        if not all(0 <= w < float("inf") for w in numbers):
+            raise Mismatch(f"`pos_weight` of `{self.name}` holds {min(numbers):g}", "finite, at least 0", "E0209")
+        if len(numbers) == 1:
+            return call.operands(x, numbers[0])[1]
+        if not x.type.rank or x.type.shape[-1] != len(numbers):
+            why = f"`pos_weight` of `{self.name}` has {len(numbers)} numbers, the logits are {x.type}"
+            raise Mismatch(why, "one number, or one for each index of the last axis", "E0302")
+        return call.emit(literal, values=numbers, shape=(len(numbers),), dtype=x.type.dtype)
 
 
 class Mse(Function):
@@ -98,7 +122,7 @@ class Mse(Function):
     name = "mse"
 
     def build(self, call: Call, x: Operand, t: Operand, reduce: str = "mean") -> Value:
-        error = call.emit(sub, *_pair(call, self.name, x, t))
+        error = call.emit(sub, *pair(call, self.name, x, t))
         return reduced(call, call.emit(mul, error, error), reduce)
 
 
@@ -112,7 +136,7 @@ class L1(Function):
     name = "l1"
 
     def build(self, call: Call, x: Operand, t: Operand, reduce: str = "mean") -> Value:
-        return reduced(call, call.emit(abs_, call.emit(sub, *_pair(call, self.name, x, t))), reduce)
+        return reduced(call, call.emit(abs_, call.emit(sub, *pair(call, self.name, x, t))), reduce)
 
 
 class Huber(Function):
@@ -129,7 +153,7 @@ class Huber(Function):
     def build(self, call: Call, x: Operand, t: Operand, delta: float = 1.0, reduce: str = "mean") -> Value:
         if not 0 < delta < float("inf"):
             raise Mismatch(f"`delta` of `huber` is {delta:g}", "a number above 0", "E0209")
-        error = call.emit(sub, *_pair(call, self.name, x, t))
+        error = call.emit(sub, *pair(call, self.name, x, t))
         size = call.emit(abs_, error)
         bound, half = call.operands(error, delta)[1], call.operands(error, 0.5)[1]
         square = call.emit(mul, call.emit(mul, error, error), half)
@@ -149,7 +173,7 @@ class KlDiv(Function):
     name = "kl_div"
 
     def build(self, call: Call, log_q: Operand, p: Operand, reduce: str = "mean") -> Value:
-        q, p = _pair(call, self.name, log_q, p)
+        q, p = pair(call, self.name, log_q, p)
         zero, one = call.operands(p, 0.0)[1], call.operands(p, 1.0)[1]
         positive = call.emit(gt, p, zero)
         safe = call.emit(where, positive, p, one)

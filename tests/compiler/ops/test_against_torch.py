@@ -33,6 +33,16 @@ def classes(*shape: int, most: int) -> np.ndarray:
     return np.random.default_rng([9, *shape]).integers(0, most, shape)
 
 
+def shares(*shape: int) -> np.ndarray:
+    """Probabilities along axis 1."""
+    found = np.exp(draw(*shape, seed=3))
+    return np.asarray(found / found.sum(1, keepdims=True))
+
+
+def signs(*shape: int) -> np.ndarray:
+    return np.asarray(2 * classes(*shape, most=2) - 1)
+
+
 def geometry(axes: int, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1) -> dict[str, Any]:
     return {"stride": (stride,) * axes, "pad": (pad,) * axes, "dilation": (dilation,) * axes, "groups": groups}
 
@@ -145,6 +155,37 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
      lambda x, t: F.nll_loss(x, t, torch.tensor([0.5, 2.0, 0.1, 1.0], dtype=torch.float64))),
     ("cosine_similarity", [draw(6, 4), draw(6, 4, seed=1)], {"axis": 1}, lambda x, y: F.cosine_similarity(x, y)),
     ("instancenorm", [draw(2, 3, 4, 5)], {}, F.instance_norm),
+    *[
+        ("cross_entropy", [draw(6, 4, 5), shares(6, 4, 5)],
+         {"axis": 1, "smoothing": smoothing} | ({"weight": (0.5, 2.0, 0.0, 1.0)} if weighted else {}),
+         lambda x, t, smoothing=smoothing, weighted=weighted: F.cross_entropy(
+             x, t, torch.tensor([0.5, 2.0, 0.0, 1.0], dtype=torch.float64) if weighted else None,
+             label_smoothing=smoothing))
+        for smoothing in (0.0, 0.2) for weighted in (False, True)
+    ],
+    ("bce_with_logits", [9 * draw(4, 3), (draw(4, 3, seed=1) + 2) / 4], {"pos_weight": (0.5, 3.0, 1.0)},
+     lambda x, t: F.binary_cross_entropy_with_logits(x, t, pos_weight=torch.tensor([0.5, 3.0, 1.0]))),
+    ("smooth_l1", [draw(4, 6), draw(4, 6, seed=1)], {"beta": 0.7}, lambda x, t: F.smooth_l1_loss(x, t, beta=0.7)),
+    ("gaussian_nll", [draw(4, 6), draw(4, 6, seed=1), np.abs(draw(4, 6, seed=2))], {"full": True},
+     lambda x, t, v: F.gaussian_nll_loss(x, t, v, full=True)),
+    ("poisson_nll", [draw(4, 6), np.abs(3 * draw(4, 6, seed=1))], {"full": True},
+     lambda x, t: F.poisson_nll_loss(x, t, full=True)),
+    ("poisson_nll", [np.abs(draw(4, 6)), np.abs(3 * draw(4, 6, seed=1))], {"log_input": False},
+     lambda x, t: F.poisson_nll_loss(x, t, log_input=False)),
+    ("hinge_embedding", [np.abs(draw(4, 6)), signs(4, 6)], {"margin": 1.5},
+     lambda x, t: F.hinge_embedding_loss(x, t, margin=1.5)),
+    ("margin_ranking", [draw(9), draw(9, seed=1), signs(9)], {"margin": 0.4},
+     lambda x, y, t: F.margin_ranking_loss(x, y, t, margin=0.4)),
+    ("triplet_margin", [draw(4, 6), draw(4, 6, seed=1), draw(4, 6, seed=2)], {"margin": 0.8, "p": 3.0},
+     lambda a, p, n: F.triplet_margin_loss(a, p, n, margin=0.8, p=3.0)),
+    ("cosine_embedding", [draw(9, 6), draw(9, 6, seed=1), signs(9)], {"margin": 0.1},
+     lambda x, y, t: F.cosine_embedding_loss(x, y, t, margin=0.1)),
+    ("hinge", [draw(4, 6), signs(4, 6)], {}, lambda x, t: (1 - t * x).clamp(min=0).mean()),
+    ("dice", [shares(4, 6), shares(4, 6)], {}, lambda p, t: (
+        1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).mean()),
+    ("focal", [3 * draw(4, 6), (draw(4, 6, seed=1) > 0) * 1.0], {"gamma": 1.5, "alpha": 0.3}, lambda x, t: (
+        F.binary_cross_entropy_with_logits(x, t, reduction="none")
+        * (1 - torch.where(t > 0, torch.sigmoid(x), torch.sigmoid(-x))) ** 1.5 * (0.7 - 0.4 * t)).mean()),
     ("layernorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False}, lambda x: F.layer_norm(x, (3, 5))),
     ("rmsnorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False, "eps": 1e-3},
      lambda x: F.rms_norm(x, (3, 5), eps=1e-3)),

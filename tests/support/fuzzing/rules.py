@@ -274,7 +274,11 @@ def _classes(w: Writer) -> None:
     logits = f"log_softmax({x.name})" if name == "nll" else x.name
     reduce = w.rng.choice(["mean", "sum", "none"])
     extra = w.rng.choice(["", ", ignore_index=0", ", smoothing=0.2" if name == "cross_entropy" else ""])
-    text = f'{name}({logits}, {t.name}{extra}, reduce="{reduce}")'
+    target = t.name
+    if name == "cross_entropy" and "ignore" not in extra and w.rng.random() < 0.3:
+        t = w.like(x.shape)
+        target = f"softmax({t.name})"
+    text = f'{name}({logits}, {target}{extra}, reduce="{reduce}")'
     w.write(name, text, [x, t], x.shape[:-1] if reduce == "none" else (), bound=500)
 
 

@@ -1,0 +1,51 @@
+"""How to call the losses with a margin, of distributions and of masks, as ``rules.py``."""
+
+from __future__ import annotations
+
+from fuzzing.programs import Writer
+from fuzzing.rules import rule
+
+SIGNS = '(2 * cast({t}, "float") - 1)'
+
+
+def _reduce(w: Writer) -> str:
+    return w.rng.choice(["mean", "sum", "none"])
+
+
+@rule("smooth_l1", "gaussian_nll", "poisson_nll", "focal")
+def _of_targets(w: Writer) -> None:
+    name, form = w.rng.choice([
+        ("smooth_l1", "{x}, {t}, beta=0.5"), ("gaussian_nll", "{x}, {t}, exp(0.2 * {x}), full=true"),
+        ("poisson_nll", "0.3 * {x}, abs({t}), full=true"), ("focal", "{x}, sigmoid({t})"),
+    ])  # fmt: skip
+    x = w.tame(w.pick(), 5)
+    t, reduce = w.like(x.shape), _reduce(w)
+    text = f'{name}({form.format(x=x.name, t=t.name)}, reduce="{reduce}")'
+    also = tuple(n for n in ("exp", "abs", "sigmoid") if f"{n}(" in text)
+    shape, bound = (x.shape, 100.0) if reduce == "none" else ((), 100.0 * w.count(x.shape))
+    w.write(name, text, [x, t], shape, bound=bound, also=also)
+
+
+@rule("hinge", "hinge_embedding", "margin_ranking", "triplet_margin", "cosine_embedding")
+def _with_margin(w: Writer) -> None:
+    name = w.rng.choice(["hinge", "hinge_embedding", "margin_ranking", "triplet_margin", "cosine_embedding"])
+    x = w.tame(w.pick(ranks=(2, 3)), 5)
+    y, rows = w.like(x.shape), name in ("triplet_margin", "cosine_embedding")
+    shape, reduce = (x.shape[:-1] if rows else x.shape), _reduce(w)
+    signs = w.like_bool(shape)
+    given = {
+        "triplet_margin": f"{x.name}, {y.name}, 0.3 * {x.name}", "cosine_embedding": f"{x.name}, {y.name}, ",
+        "margin_ranking": f"{x.name}, {y.name}, ", "hinge": f"{x.name}, ", "hinge_embedding": f"{x.name}, ",
+    }[name]  # fmt: skip
+    uses = [v for v in (x, y, signs) if f"{v.name}, " in given or (v is signs and name != "triplet_margin")]
+    target = "" if name == "triplet_margin" else SIGNS.format(t=signs.name)
+    text = f'{name}({given}{target}, margin=0.4, reduce="{reduce}")'
+    bound = 50.0 if reduce == "none" else 50.0 * w.count(shape)
+    w.write(name, text, uses, shape if reduce == "none" else (), bound=bound, also=("cast",) if target else ())
+
+
+@rule("dice")
+def _dice(w: Writer) -> None:
+    x = w.pick(ranks=(2, 3))
+    t = w.like(x.shape)
+    w.write("dice", f"dice(sigmoid({x.name}), sigmoid({t.name}))", [x, t], (), bound=1, also=("sigmoid",))
