@@ -1,12 +1,12 @@
-"""slice, pad and concat: parts of tensors and concatenation; the functions split, concat, stack,
-pad and flip."""
+"""slice, pad and concat: parts of tensors and concatenation; the functions split, concat, stack
+and flip."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Axes, Axis, Call, Function, Ints, function
+from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
@@ -267,24 +267,6 @@ class Stack(Function):
         return widened[0] if len(xs) == 1 else call.emit(concat, *widened, axis=axis)
 
 
-class PadFunction(Function):
-    """pad(x, before, after=none, value=0): ``x`` with elements of ``value`` added before and after each axis.
-
-    ``before`` and ``after`` hold one number for each axis; ``after`` defaults to ``before``.
-
-    given: x: [B, 8]
-    >>> pad(x, [0, 1])
-    """
-
-    name = "pad"
-
-    def build(self, call: Call, x: Value, before: Ints, after: Ints | None = None, value: float = 0.0) -> Value:
-        after = before if after is None else after
-        if len(before) != x.type.rank or len(after) != x.type.rank:
-            raise Mismatch(f"{x.type} has {x.type.rank} axes", "give one number for each axis", "E0306")
-        return call.emit(pad, x, low=before, high=after, interior=(0,) * len(before), value=value)
-
-
 class Flip(Function):
     """flip(x, over): elements in reverse order along an axis or a list of axes, like ``x[:, ::-1]`` for axis 1.
 
@@ -302,4 +284,3 @@ function(Split())
 function(Flip())
 function(ConcatFunction())
 function(Stack())
-function(PadFunction())

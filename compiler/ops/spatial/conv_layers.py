@@ -9,6 +9,7 @@ from dslc.compiler.ir.function import Call, Function, Init, Ints, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Size, bounds, exact_div
+from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.elementwise.arithmetic import add
 from dslc.compiler.ops.random.init import fan_in_uniform
 from dslc.compiler.ops.shape.slicing import pad as pad_ends
@@ -28,6 +29,32 @@ def _divided(what: str, size: Size, groups: int) -> Size:
     return share
 
 
+def _sized(name: str, out: Size | None, k: Ints | None) -> tuple[Size, Ints]:
+    """``out`` and ``k`` of a layer that makes its weight; raises Mismatch if one is missing."""
+    if out is None or k is None:
+        listed = " and ".join(f"`{n}`" for n, given in (("out", out), ("k", k)) if given is None)
+        raise Mismatch(f"`{name}` needs {listed}", f"`{name}(x, 16, 3)`, or a tensor: `weight=w`", "E0201")
+    _at_least_one(name, out)
+    return out, k
+
+
+def _given(name: str, x: Value, weight: Value, out: Size | None, k: Ints | None, init: Init | None) -> Ints:
+    """The kernel's sizes of a given weight; raises Mismatch for another rank, and for arguments that it replaces."""
+    twice = [n for n, value in (("out", out), ("k", k), ("init", init)) if value is not None]
+    if twice:
+        why = f"`weight` is given, and `{twice[0]}`, too"
+        raise Mismatch(why, f"leave `{twice[0]}` out: the weight's shape says it", "E0209")
+    if weight.type.rank != x.type.rank:
+        raise Mismatch(
+            f"the weight {weight.type} of `{name}` has rank {weight.type.rank}, the input {x.type} has rank "
+            f"{x.type.rank}",
+            "give both the same number of spatial axes",
+        )
+    if not all(isinstance(n, int) for n in weight.type.shape[2:]):
+        raise Mismatch(f"the kernel of the weight {weight.type} has no fixed size", "use numbers for it", "E0303")
+    return TensorType(weight.type.dtype, weight.type.shape[2:]).ints
+
+
 def _add_bias(call: Call, y: Value, fan_in: Size) -> Value:
     channels = y.type.shape[1]
     bias = call.param("bias", (channels,), fan_in_uniform(fan_in))
@@ -41,14 +68,16 @@ def _at_least_one(name: str, out: Size) -> None:
 
 
 class ConvLayer(Function):
-    """conv(x, out, k, stride=1, pad=0, dilation=1, groups=1, bias=true, init): convolution of ``[B, C, *space]``.
+    """conv(x, out, k, stride=1, pad=0, dilation=1, groups=1, bias, init, weight): convolution of ``[B, C, *space]``.
 
     ``weight`` is ``[out, C/groups, *k]`` as in PyTorch (cross-correlation: the kernel is not flipped), ``bias`` is
     ``[out]``; both start uniform within +-1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are one
-    number for all spatial axes or one each; ``pad`` adds zeros on both sides.
+    number for all spatial axes or one each; ``pad`` adds zeros on both sides. A tensor given as ``weight=`` takes the
+    place of ``out``, ``k`` and the parameter; then ``bias`` is false by default, else true.
 
-    given: x: [B, 3, 32, 32]
+    given: x: [B, 3, 32, 32], w: [8, 3, 5, 5]
     >>> y = conv(x, 8, 3, stride=2, pad=1)
+    >>> z = conv(x, weight=w, pad=2)
     """
 
     name = "conv"
@@ -57,23 +86,27 @@ class ConvLayer(Function):
         self,
         call: Call,
         x: Value,
-        out: Size,
-        k: Ints,
+        out: Size | None = None,
+        k: Ints | None = None,
         *,
         stride: Ints = (1,),
         pad: Ints = (0,),
         dilation: Ints = (1,),
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = None,
         init: Init | None = None,
+        weight: Value | None = None,
     ) -> Value:
         axes = spatial_axes("conv", x.type)
-        _at_least_one("conv", out)
-        kernel = per_axis("k", k, axes, 1)
         share = _divided("in", x.type.shape[1], groups)
-        _divided("out", out, groups)
-        fan_in = share * prod(kernel)
-        weight = call.param("weight", (out, share, *kernel), init or fan_in_uniform(fan_in))
+        bias = weight is None if bias is None else bias
+        if weight is None:
+            out, k = _sized("conv", out, k)
+            _divided("out", out, groups)
+            kernel = per_axis("k", k, axes, 1)
+            weight = call.param("weight", (out, share, *kernel), init or fan_in_uniform(share * prod(kernel)))
+        else:
+            kernel = _given("conv", x, weight, out, k, init)
         y = call.emit(
             conv,
             x,
@@ -83,19 +116,21 @@ class ConvLayer(Function):
             dilation=per_axis("dilation", dilation, axes, 1),
             groups=groups,
         )
-        return _add_bias(call, y, fan_in) if bias else y
+        return _add_bias(call, y, share * prod(kernel)) if bias else y
 
 
 class ConvTransposeLayer(Function):
-    """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias=true, init): upsampling.
+    """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias, init, weight): upsampling.
 
     The gradient of ``conv`` for its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
     ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be less than ``stride`` or
     ``dilation``. ``weight`` is ``[C, out/groups, *k]`` as in PyTorch, ``bias`` is ``[out]``; both start uniform within
-    +-1/sqrt(out/groups * k * k), as in PyTorch.
+    +-1/sqrt(out/groups * k * k), as in PyTorch. A tensor given as ``weight=`` takes the place of ``out``, ``k`` and the
+    parameter; then ``bias`` is false by default, else true.
 
-    given: x: [B, 16, 8, 8]
+    given: x: [B, 16, 8, 8], w: [16, 8, 2, 2]
     >>> y = conv_transpose(x, 8, 2, stride=2)
+    >>> z = conv_transpose(x, weight=w, stride=2)
     """
 
     name = "conv_transpose"
@@ -104,22 +139,28 @@ class ConvTransposeLayer(Function):
         self,
         call: Call,
         x: Value,
-        out: Size,
-        k: Ints,
+        out: Size | None = None,
+        k: Ints | None = None,
         *,
         stride: Ints = (1,),
         pad: Ints = (0,),
         output_pad: Ints = (0,),
         dilation: Ints = (1,),
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = None,
         init: Init | None = None,
+        weight: Value | None = None,
     ) -> Value:
         axes = spatial_axes("conv_transpose", x.type)
-        _at_least_one("conv_transpose", out)
         _divided("in", x.type.shape[1], groups)
-        share = _divided("out", out, groups)
-        kernel, strides = per_axis("k", k, axes, 1), per_axis("stride", stride, axes, 1)
+        bias = weight is None if bias is None else bias
+        if weight is None:
+            out, k = _sized("conv_transpose", out, k)
+            share, kernel = _divided("out", out, groups), per_axis("k", k, axes, 1)
+        else:
+            kernel = _given("conv_transpose", x, weight, out, k, init)
+            share = weight.type.shape[1]
+        strides = per_axis("stride", stride, axes, 1)
         pads, dilations = per_axis("pad", pad, axes, 0), per_axis("dilation", dilation, axes, 1)
         extra = per_axis("output_pad", output_pad, axes, 0)
         if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations)):
@@ -132,7 +173,8 @@ class ConvTransposeLayer(Function):
             shown = ", ".join(map(str, size))
             raise Mismatch(f"`conv_transpose` has no output: its size is [{shown}]", "a smaller `pad`", "E0308")
         fan_in = share * prod(kernel)
-        weight = call.param("weight", (x.type.shape[1], share, *kernel), init or fan_in_uniform(fan_in))
+        if weight is None:
+            weight = call.param("weight", (x.type.shape[1], share, *kernel), init or fan_in_uniform(fan_in))
         y = call.emit(
             conv_dgrad,
             self._as_far_as(call, x, [e // s for e, s in zip(extra, strides)]),

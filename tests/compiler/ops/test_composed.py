@@ -30,7 +30,14 @@ Q = RNG.uniform(-2, 2, (4, 3, 8))
 M = RNG.uniform(-2, 2, (4, 5, 5))
 T = np.array([[0, 2], [1, 1], [7, 0], [3, 3]], "i4")
 IMAGE = RNG.uniform(-2, 2, (4, 2, 6, 6))
+WEIGHT = RNG.uniform(-2, 2, (2, 1, 3, 2))
 XS, QS, MS, TS, IS = "x: [B, 8]", "q: [B, 3, 8]", "m: [B, 5, 5]", "t: i32[B, 2]", "i: [B, 2, 6, 6]"
+
+
+def slid(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The windows of each channel times its kernel of w [channels, 1, h, w], summed up."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return np.einsum("bchwij,cij->bchw", windows, w[:, 0])
 
 
 def added(x: np.ndarray) -> np.ndarray:
@@ -64,6 +71,22 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
     (TS, "tril(t)", "i32[B, 2]", {"t": T}, lambda: np.tril(T)),
     (XS, 'cast(triu(x > 0), "i32")', "i32[B, 8]", {"x": X}, lambda: np.triu(X > 0)),
     (QS, "flip(q, over=[0, -1])", "[B, 3, 8]", {"q": Q}, lambda: Q[::-1, :, ::-1]),
+    (XS, "pad(x, [0, 2], [0, 1], value=3)", "[B, 11]", {"x": X},
+     lambda: np.pad(X, ((0, 0), (2, 1)), constant_values=3)),
+    (QS, 'pad(q, [0, 2, 7], [0, 1, 0], mode="reflect")', "[B, 6, 15]", {"q": Q},
+     lambda: np.pad(Q, ((0, 0), (2, 1), (7, 0)), mode="reflect")),
+    (QS, 'pad(q, [0, 5, 1], [2, 0, 3], mode="replicate")', "[B + 2, 8, 12]", {"q": Q},
+     lambda: np.pad(Q, ((0, 2), (5, 0), (1, 3)), mode="edge")),
+    (QS, 'pad(q, [0, 3, 1], [0, 1, 8], mode="circular")', "[B, 7, 17]", {"q": Q},
+     lambda: np.pad(Q, ((0, 0), (3, 1), (1, 8)), mode="wrap")),
+    (TS, 'pad(t, [0, 0], [0, 1], mode="reflect")', "i32[B, 3]", {"t": T}, lambda: T[:, [0, 1, 0]]),
+    (f"{IS}, w: [2, 1, 3, 2]", "conv(i, weight=w, groups=2)", "[B, 2, 4, 5]", {"i": IMAGE, "w": WEIGHT},
+     lambda: slid(IMAGE, WEIGHT)),
+    (f"{IS}, w: [2, 1, 3, 2]", "conv(i, weight=w, groups=2, bias=true) as c", "[B, 2, 4, 5]",
+     {"i": IMAGE, "w": WEIGHT, "c.bias": np.array([1.0, 2])},
+     lambda: slid(IMAGE, WEIGHT) + np.array([[[1]], [[2]]])),
+    (f"{IS}, w: [2, 1, 3, 2]", "conv_transpose(i, weight=w, groups=2)", "[B, 2, 8, 7]", {"i": IMAGE, "w": WEIGHT},
+     lambda: slid(np.pad(IMAGE, ((0, 0), (0, 0), (2, 2), (1, 1))), WEIGHT[:, :, ::-1, ::-1])),
     (IS, "interpolate(i, scale=2)", "[B, 2, 12, 12]", {"i": IMAGE}, lambda: IMAGE.repeat(2, 2).repeat(2, 3)),
     (IS, "interpolate(i, size=[3, 2])", "[B, 2, 3, 2]", {"i": IMAGE}, lambda: IMAGE[:, :, ::2, ::3]),
     (IS, 'interpolate(i, size=[3, 6], mode="bilinear")', "[B, 2, 3, 6]", {"i": IMAGE},
@@ -214,6 +237,20 @@ REFUSED = [
     (XS, "tril(x[0])", "E0306", "takes a matrix"),
     (XS, "where(tri(-1), x, 0)", "E0209", "size -1"),
     (XS, "interpolate(x, scale=2)", "E0203", "slides over"),
+    (XS, 'pad(x, [0, 8], mode="reflect")', "E0308", "at least 9"),
+    (XS, 'pad(x, [1, 0], mode="reflect")', "E0308", "at least 2"),
+    (XS, 'pad(x, [0, 9], [0, 0], mode="circular")', "E0308", "at least 9"),
+    (XS, 'pad(x, [0, 1], mode="edge")', "E0209", '"replicate"'),
+    (XS, 'pad(x, [0, 1], mode="reflect", value=1)', "E0209", "no meaning"),
+    (XS, 'pad(x, [0, -1], mode="reflect")', "E0209", "negative"),
+    (IS, "conv(i, pad=1)", "E0201", "`out` and `k`"),
+    (IS, "conv_transpose(i, 3)", "E0201", "`k`"),
+    (f"{IS}, w: [2, 2, 3, 2]", "conv(i, 2, weight=w)", "E0209", "`out`"),
+    (f"{IS}, w: [2, 2, 3, 2]", "conv(i, weight=w, init=zeros)", "E0209", "`init`"),
+    (f"{IS}, w: [2, 2, 3]", "conv(i, weight=w)", "E0203", "rank 3"),
+    (f"{IS}, w: [2, 2, B, 2]", "conv(i, weight=w)", "E0303", "no fixed size"),
+    (f"{IS}, w: [2, 1, 3, 2]", "conv(i, weight=w)", "E0302", "channels per group"),
+    (f"{IS}, w: [3, 2, 3, 2]", "conv_transpose(i, weight=w)", "E0302", "the weight takes"),
     (IS, "interpolate(i)", "E0201", "`size` or `scale`"),
     (IS, "interpolate(i, size=[3, 3], scale=2)", "E0201", "`size` or `scale`"),
     (IS, 'interpolate(i, scale=2, mode="cubic")', "E0209", "cubic"),

@@ -107,7 +107,12 @@ def _pad(w: Writer) -> None:
     before = [w.rng.randint(0, 2) if isinstance(s, int) else 0 for s in x.shape]
     after = [w.rng.randint(0, 2) if isinstance(s, int) else 0 for s in x.shape]
     shape = tuple(s if isinstance(s, str) else s + b + a for s, b, a in zip(x.shape, before, after))
-    w.write("pad", f"pad({x.name}, {before}, {after}, value={w.rng.choice([0.0, 1.5])})", [x], shape)
+    mode = w.rng.choice(["constant", "reflect", "replicate", "circular"])
+    room = {"constant": 0, "reflect": 1 + max(*before, *after), "replicate": 1, "circular": max(*before, *after)}[mode]
+    if any(isinstance(s, int) and s < room for s in x.shape):
+        mode = "constant"
+    option = f"value={w.rng.choice([0.0, 1.5])}" if mode == "constant" else f'mode="{mode}"'
+    w.write("pad", f"pad({x.name}, {before}, {after}, {option})", [x], shape)
 
 
 @rule("broadcast_to")
@@ -205,8 +210,23 @@ def _windows(n: int, k: int, stride: int, pad: int, dilation: int = 1) -> int:
     return (n + 2 * pad - dilation * (k - 1) - 1) // stride + 1
 
 
+def _given_weight(w: Writer, name: str) -> None:
+    """A convolution whose kernel is another tensor of the program."""
+    x, channels = _image(w), w.size(1, 2)
+    k = [w.size(1, 2) for _ in x.shape[2:]]
+    turned = name == "conv_transpose"
+    first, second = int(x.shape[1]), channels
+    kernel = w.tame(w.like((first, second, *k) if turned else (second, first, *k)), 20)
+    space = [int(n) + (m - 1) * (1 if turned else -1) for n, m in zip(x.shape[2:], k)]
+    bound = x.bound * kernel.bound * first * math.prod(k)
+    w.write(name, f"{name}({x.name}, weight={kernel.name})", [x, kernel], (x.shape[0], channels, *space), bound=bound)
+
+
 @rule("conv")
 def _conv(w: Writer) -> None:
+    if w.rng.random() < 0.3:
+        _given_weight(w, "conv")
+        return
     x = _image(w)
     channels, space = int(x.shape[1]), [int(s) for s in x.shape[2:]]
     k, stride, pad, dilation = w.size(1, 2), w.size(1, 2), w.size(0, 1), w.size(1, 2)
@@ -221,6 +241,9 @@ def _conv(w: Writer) -> None:
 
 @rule("conv_transpose")
 def _conv_transpose(w: Writer) -> None:
+    if w.rng.random() < 0.3:
+        _given_weight(w, "conv_transpose")
+        return
     x = _image(w, 1)
     out, k, stride = w.size(1, 3), w.size(1, 3), w.size(1, 2)
     shape = (x.shape[0], out, *((int(n) - 1) * stride + k for n in x.shape[2:]))
