@@ -15,6 +15,7 @@ from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, widened
+from dslc.compiler.ops.shape.slicing import pad, piece
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -134,9 +135,10 @@ class ProdFunction(Function):
 
 
 class CumSumFunction(Function):
-    """cumsum(x, axis=-1, reverse=false): the sum of each element and all before it along an axis.
+    """cumsum(x, axis=-1, reverse=false, exclusive=false): the sum of each element and all before it along an axis.
 
-    With ``reverse``, of each element and all after it. Integers and b1 are added in i64.
+    With ``reverse``, of each element and all after it; with ``exclusive``, without the element itself. Integers and b1
+    are added in i64.
 
     given: x: [B, 8]
     >>> cumsum(x, axis=1)
@@ -144,8 +146,17 @@ class CumSumFunction(Function):
 
     name = "cumsum"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False) -> Value:
-        return call.emit(cumsum, x, axis=from_zero(self.name, x.type, axis), reverse=reverse)
+    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False, exclusive: bool = False) -> Value:
+        axis = from_zero(self.name, x.type, axis)
+        if not exclusive or x.type.shape[axis] == 0:
+            return call.emit(cumsum, x, axis=axis, reverse=reverse)
+        # the sums without the last element, moved by one: a difference from the full sums would cancel
+        size = x.type.shape[axis]
+        part = piece(call, x, axis, 1, size) if reverse else piece(call, x, axis, 0, size - 1)
+        sums = call.emit(cumsum, part, axis=axis, reverse=reverse)
+        none, one = (0,) * x.type.rank, tuple(int(i == axis) for i in range(x.type.rank))
+        low, high = (none, one) if reverse else (one, none)
+        return call.emit(pad, sums, low=low, high=high, interior=none, value=0.0)
 
 
 function(ProdFunction())

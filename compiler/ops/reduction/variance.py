@@ -1,4 +1,4 @@
-"""var, composed of means."""
+"""var and std, composed of means; any and all, composed of counts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import bounds, product
 from dslc.compiler.ops.constants.constant import full
-from dslc.compiler.ops.elementwise.arithmetic import div, mul, sub
+from dslc.compiler.ops.elementwise.arithmetic import div, mul, require_kind, sub
 from dslc.compiler.ops.elementwise.convert import stop_gradient
+from dslc.compiler.ops.elementwise.logic import eq, gt, logical_not, ne
+from dslc.compiler.ops.elementwise.powers import sqrt
+from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.reduction.reduce import all_axes, mean, sum_
 from dslc.compiler.ops.shape.slicing import slice_
 
@@ -48,4 +51,54 @@ def _first(call: Call, x: Value, axes: Axes) -> Value:
     return call.emit(slice_, x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))
 
 
-function(Var())
+class Std(Function):
+    """std(x, over=none, keep=false, correction=0): the square root of ``var``. Its gradient is 0 where all are equal.
+
+    given: x: [B, 8]
+    >>> std(x, over=1)
+    """
+
+    name = "std"
+
+    def build(self, call: Call, x: Value, over: Axes | None = None, keep: bool = False, correction: int = 0) -> Value:
+        found = Var().build(call, x, over, keep, correction)
+        spread = call.emit(gt, *call.operands(found, 0.0))
+        root = call.emit(sqrt, call.emit(where, spread, *call.operands(found, 1.0)))
+        return call.emit(where, spread, root, found)  # 0 and nan stay
+
+
+def _count(call: Call, x: Value, over: Axes | None, keep: bool) -> Value:
+    """How many are true."""
+    require_kind("any", x.type.dtype, "bool")
+    return call.emit(sum_, x, over=all_axes(x, over), keep=keep)
+
+
+class Any(Function):
+    """any(x, over=none, keep=false): whether one is true at least, of a b1 tensor; false of none.
+
+    given: x: [B, 8]
+    >>> any(x > 0, over=1)
+    """
+
+    name = "any"
+
+    def build(self, call: Call, x: Value, over: Axes | None = None, keep: bool = False) -> Value:
+        return call.emit(ne, *call.operands(_count(call, x, over, keep), 0))
+
+
+class All(Function):
+    """all(x, over=none, keep=false): whether all are true, of a b1 tensor; true of none.
+
+    given: x: [B, 8]
+    >>> all(x > 0, over=1)
+    """
+
+    name = "all"
+
+    def build(self, call: Call, x: Value, over: Axes | None = None, keep: bool = False) -> Value:
+        require_kind(self.name, x.type.dtype, "bool")
+        return call.emit(eq, *call.operands(_count(call, call.emit(logical_not, x), over, keep), 0))
+
+
+for _function in (Var, Std, Any, All):
+    function(_function())

@@ -193,6 +193,15 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
     *[("local_response_norm", [draw(2, 7, *space)], {"size": size, "alpha": 0.3, "beta": 0.6, "k": 1.5},
        lambda x, size=size: F.local_response_norm(x, size, 0.3, 0.6, 1.5))
       for size, space in ((5, (3, 4)), (4, (3,)), (1, (2, 2)), (9, (2, 3, 2)))],
+    ("std", [draw(4, 6)], {"over": (1,), "correction": 1}, lambda x: x.std(1)),
+    ("std", [draw(4, 6)], {}, lambda x: x.std(correction=0)),
+    ("any", [draw(4, 6) > 1.5], {"over": (1,)}, lambda x: x.any(1)),
+    ("all", [draw(4, 6) > -1.5], {"over": (1,), "keep": True}, lambda x: x.all(1, keepdim=True)),
+    ("any", [np.zeros((0,), bool)], {}, lambda x: x.any()),
+    ("all", [np.zeros((0,), bool)], {}, lambda x: x.all()),
+    *[("cumsum", [draw(4, 6)], {"axis": axis, "reverse": reverse, "exclusive": True},
+       lambda x, axis=axis, reverse=reverse: (x.flip(axis).cumsum(axis).flip(axis) if reverse else x.cumsum(axis)) - x)
+      for axis in (0, 1) for reverse in (False, True)],
     ("selu", [draw(4, 6)], {}, F.selu),
     ("hardsigmoid", [3 * draw(4, 6)], {}, F.hardsigmoid),  # its slope is the f32 nearest to 1/6 there
     ("relu6", [5 * draw(4, 6)], {}, F.relu6),

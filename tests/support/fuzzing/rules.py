@@ -197,8 +197,15 @@ def _reduction(name: str) -> None:
     RULES[name] = write
 
 
-for _name in ("sum", "mean", "max", "min", "prod", "var", "norm", "logsumexp"):
+for _name in ("sum", "mean", "max", "min", "prod", "var", "std", "norm", "logsumexp"):
     _reduction(_name)
+
+
+@rule("any", "all")
+def _of_bools(w: Writer) -> None:
+    name, x = w.rng.choice(["any", "all"]), w.bools()
+    axes = f", over={x.rank - 1}" if x.rank and w.rng.random() < 0.7 else ""
+    w.write(name, f"{name}({x.name}{axes})", [x], x.shape[:-1] if axes else (), kind="b", diff=False)
 
 
 def axis_of(w: Writer, x: Var, number: bool = False) -> int:
@@ -223,8 +230,8 @@ def _along(w: Writer) -> None:
     x = w.tame(w.pick(), 10)
     a = axis_of(w, x)
     text = f", over={a}" if name == "flip" else f", axis={a - x.rank if w.rng.random() < 0.5 else a}"
-    if name == "cumsum" and w.rng.random() < 0.5:
-        text += ", reverse=true"
+    if name == "cumsum":
+        text += w.rng.choice(["", ", reverse=true", ", exclusive=true", ", reverse=true, exclusive=true"])
     bound = {"softmax": 1.0, "log_softmax": 25.0, "cumsum": x.bound * 5, "flip": x.bound}[name]
     w.write(name, f"{name}({x.name}{text})", [x], x.shape, bound=bound)
 

@@ -338,6 +338,15 @@ def _sdpa(w: Writer) -> None:
     w.write("sdpa", text, [q, k, v], q.shape, bound=v.bound)
 
 
+@rule("dropout2d", "dropout3d", "stochastic_depth", "alpha_dropout")
+def _dropped_together(w: Writer) -> None:
+    name = w.rng.choice(["dropout2d", "dropout3d", "stochastic_depth", "alpha_dropout"])
+    x = w.tame(w.pick(lambda v: v.shape[0] == "B", (4,) if name in ("dropout2d", "dropout3d") else (2, 3)), 5)
+    if name == "dropout3d":
+        x = w.write("stack", f"stack([{x.name}, {x.name}], axis=2)", [x], (*x.shape[:2], 2, *x.shape[2:]))
+    w.write(name, f"{name}({x.name}, {w.rng.choice([0.1, 0.5])})", [x], x.shape, bound=x.bound * 3 + 5)
+
+
 @rule("dropout")
 def _dropout(w: Writer) -> None:
     x = w.pick()
