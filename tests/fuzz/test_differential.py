@@ -68,7 +68,7 @@ def test_programs_give_what_the_interpreter_gives(part: int, fuzz_seed: int, tmp
 
 def test_every_function_and_optimizer_is_in_the_programs(fuzz_seed: int) -> None:
     seen: set[str] = set()
-    for number in range(300):
+    for number in range(500):
         seen |= program_of(fuzz_seed * 100_000 + number).functions
     missing = sorted((functions().keys() | optimizers().keys()) - seen)
     assert not missing, f"a rule of fuzzing/ is missing for {missing}"

@@ -7,7 +7,7 @@ from math import prod
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, all_strides
+from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder, all_strides
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
@@ -35,6 +35,15 @@ class _Lines:
 
 @lowers("cumsum")
 def cumsum(node: Node) -> list[Launch]:
+    return _running(node, "sum")
+
+
+@lowers("cumprod")
+def cumprod(node: Node) -> list[Launch]:
+    return _running(node, "prod")
+
+
+def _running(node: Node, combine: Combine) -> list[Launch]:
     lines = _Lines(node.types[0].ints, [int_attr(node.attrs, "axis")])
     if not prod(lines.shape):
         return []
@@ -42,7 +51,7 @@ def cumsum(node: Node) -> list[Launch]:
     source, target = lines.access(node.input_types[0].dtype, back), lines.access(dtype, back)
     builder = RegionBuilder(lines.outer, lines.inner, [source], [target])
     builder.element()
-    builder.store(0, builder.scan("sum", builder.let(builder.input(0), dtype)))
+    builder.store(0, builder.scan(combine, builder.let(builder.input(0), dtype)))
     return [Launch(builder.region(), node.inputs, node.outputs)]
 
 

@@ -1,10 +1,10 @@
-"""Products and running sums: prod, cumsum."""
+"""Products, running sums and running products: prod, cumsum, cumprod."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
@@ -12,7 +12,10 @@ from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple, ints_attr
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
+from dslc.compiler.ops.constants.constant import constant
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, div, mul, only
+from dslc.compiler.ops.elementwise.logic import eq, logical_and
+from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, widened
 from dslc.compiler.ops.shape.slicing import pad, piece
@@ -81,13 +84,13 @@ class ProdGrad(Op):
         return (axes[0],) if axes[0] == axes[1] and axes[0] not in ints_attr(node.attrs, "over") else None
 
 
-class CumSum(Op):
-    """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, all after it.
+class Running(Op):
+    """Combines each element with all before it along the attribute ``axis``; with ``reverse``, with all after it.
 
-    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64.
+    In order, one after the other; integers and b1 in i64.
     """
 
-    name = "cumsum"
+    combined: ClassVar[str]  # numpy's function
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         [x] = types
@@ -95,16 +98,13 @@ class CumSum(Op):
         assert 0 <= int_attr(attrs, "axis") < x.rank
         return (TensorType(_summed_dtype(x.dtype), x.shape),)
 
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (b(cumsum, only(dys), axis=node.attrs["axis"], reverse=not node.attrs["reverse"]),)
-
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        x, axis = xs[0], int(attrs["axis"])
+        x, axis, function = xs[0], int(attrs["axis"]), getattr(np, self.combined)
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
         with np.errstate(all="ignore"):
             if attrs["reverse"]:
-                return [np.ascontiguousarray(np.flip(np.cumsum(np.flip(x, axis), axis=axis, dtype=dtype), axis))]
-            return [np.cumsum(x, axis=axis, dtype=dtype)]
+                return [np.ascontiguousarray(np.flip(function(np.flip(x, axis), axis=axis, dtype=dtype), axis))]
+            return [function(x, axis=axis, dtype=dtype)]
 
     def cost(self, node: Node) -> Cost:
         x, y = node.input_types[0], node.types[0]
@@ -114,9 +114,48 @@ class CumSum(Op):
         return None if axes[0] == int_attr(node.attrs, "axis") else (axes[0],)
 
 
+class CumSum(Running):
+    """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, all after it.
+
+    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64.
+    """
+
+    name = "cumsum"
+    combined = "cumsum"
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (b(cumsum, only(dys), axis=node.attrs["axis"], reverse=not node.attrs["reverse"]),)
+
+
+class CumProd(Running):
+    """cumprod(x): the product of each element and all before it along ``axis``; with ``reverse``, all after it.
+
+    Attributes ``axis`` (from 0) and ``reverse``. Multiplied sequentially; integers and b1 in i64.
+    """
+
+    name = "cumprod"
+    combined = "cumprod"
+    needs = (frozenset({"x0", "y0"}),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        """Up to the first zero of a line: the sum of ``dy * y`` from the element on, divided by it. At that zero: the
+        sum of ``dy`` times the products without it. After it 0."""
+        [x], dy, attrs = node.inputs, only(dys), node.attrs
+        back = {"axis": attrs["axis"], "reverse": not attrs["reverse"]}
+        zero, one = constant(b, 0.0, x), constant(b, 1.0, x)
+        empty = b(eq, x, zero)
+        zeros = b(cumsum, empty, **attrs)
+        none = b(eq, zeros, constant(b, 0, zeros))
+        first = b(logical_and, empty, b(eq, zeros, constant(b, 1, zeros)))
+        whole = b(div, b(cumsum, b(mul, dy, node.out), **back), b(where, none, x, one))
+        without = b(cumsum, b(mul, dy, b(cumprod, b(where, first, one, x), **attrs)), **back)
+        return (b(where, none, whole, b(where, first, without, zero)),)
+
+
 prod = register(Prod())
 prod_grad = register(ProdGrad())
 cumsum = register(CumSum())
+cumprod = register(CumProd())
 
 
 class ProdFunction(Function):
@@ -159,5 +198,21 @@ class CumSumFunction(Function):
         return call.emit(pad, sums, low=low, high=high, interior=none, value=0.0)
 
 
+class CumProdFunction(Function):
+    """cumprod(x, axis=-1, reverse=false): the product of each element and all before it along an axis.
+
+    With ``reverse``, of each element and all after it. Integers and b1 are multiplied in i64. Zeros have a gradient.
+
+    given: x: [B, 8]
+    >>> cumprod(1 - sigmoid(x), axis=1)
+    """
+
+    name = "cumprod"
+
+    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False) -> Value:
+        return call.emit(cumprod, x, axis=from_zero(self.name, x.type, axis), reverse=reverse)
+
+
 function(ProdFunction())
+function(CumProdFunction())
 function(CumSumFunction())

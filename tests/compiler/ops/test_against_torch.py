@@ -99,6 +99,8 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = 
     ("nan_to_num", [np.array([1.5, np.nan, np.inf, -np.inf])], {"nan": 0.5, "posinf": 7.0, "neginf": -9.0},
      lambda x: torch.nan_to_num(x, 0.5, 7.0, -9.0)),
     ("prod", [draw(4, 3)], {"over": (1,), "keep": False}, lambda x: x.prod(1)),
+    ("cumprod", [draw(4, 3)], {"axis": 1, "reverse": False}, lambda x: x.cumprod(1)),
+    ("cumprod", [np.round(draw(6, 5, seed=4))], {"axis": 1, "reverse": False}, lambda x: x.cumprod(1)),
     ("cumsum", [draw(4, 3)], {"axis": 1, "reverse": False}, lambda x: x.cumsum(1)),
     ("norm", [draw(4, 3, 2)], {"over": (0, 2), "keep": False, "p": 2.0}, lambda x: x.norm(2, (0, 2))),
     ("norm", [draw(4, 3)], {"over": (1,), "keep": True, "p": 3.0}, lambda x: x.norm(3, 1, keepdim=True)),

@@ -224,6 +224,13 @@ def _arg(w: Writer) -> None:
     w.write(name, f"{name}({x.name}, axis={a})", [x], left, kind="i", high=high, diff=False)
 
 
+@rule("cumprod")
+def _cumprod(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: any(isinstance(s, int) for s in v.shape)), 1.3)
+    text = w.rng.choice(["", ", reverse=true"])
+    w.write("cumprod", f"cumprod({x.name}, axis={axis_of(w, x, number=True)}{text})", [x], x.shape, bound=20)
+
+
 @rule("softmax", "log_softmax", "cumsum", "flip")
 def _along(w: Writer) -> None:
     name = w.rng.choice(["softmax", "log_softmax", "cumsum", "flip"])

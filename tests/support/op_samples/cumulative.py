@@ -22,13 +22,17 @@ def others(x: np.ndarray, dy: np.ndarray, over: list[int]) -> np.ndarray:
     return result
 
 
-def running(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+def running(x: np.ndarray, axis: int, reverse: bool, combined: Any = np.sum) -> np.ndarray:
     y = np.zeros(x.shape)
     n = x.shape[axis]
     for i in range(n):
         part = range(i, n) if reverse else range(i + 1)
-        y[(slice(None),) * axis + (i,)] = np.take(x, list(part), axis=axis).sum(axis)
+        y[(slice(None),) * axis + (i,)] = combined(np.take(x, list(part), axis=axis), axis)
     return y
+
+
+def multiplied(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    return running(x, axis, reverse, np.prod)
 
 
 def length(x: np.ndarray, over: list[int], keep: bool, p: float) -> np.ndarray:
@@ -90,6 +94,11 @@ SAMPLES: dict[str, list[Sample]] = {
     "cumsum": [
         Sample([x], {"axis": axis, "reverse": reverse}, reference=running)
         for x, axis in CUMSUM
+        for reverse in (False, True)
+    ],
+    "cumprod": [
+        Sample([x], {"axis": axis, "reverse": reverse}, reference=multiplied)
+        for x, axis in [*CUMSUM, (ZEROS, 0), (ZEROS, 1), (np.zeros((2, 3)), 1)]
         for reverse in (False, True)
     ],
     "norm": [
