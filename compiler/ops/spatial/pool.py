@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Call, Function, Ints, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple, shape_attr
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.spatial.windows import inside, padded, per_axis, spatial, spatial_axes, taps, window_count
+from dslc.compiler.ops.spatial.windows import inside, padded, spatial, spatial_axes, taps, window_count
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -219,48 +218,3 @@ maxpool = register(MaxPool())
 maxpool_grad = register(MaxPoolGrad())
 avgpool = register(AvgPool())
 avgpool_grad = register(AvgPoolGrad())
-
-
-def _arguments(op: str, x: Value, k: Ints, stride: Ints | None, pad: Ints) -> dict[str, tuple[int, ...]]:
-    axes = spatial_axes(op, x.type)
-    return {
-        "k": per_axis("k", k, axes, 1),
-        "stride": per_axis("stride", k if stride is None else stride, axes, 1),
-        "pad": per_axis("pad", pad, axes, 0),
-    }
-
-
-class MaxPoolFunction(Function):
-    """maxpool(x, k, stride=k, pad=0): the largest element of each window of ``[B, C, *space]``.
-
-    ``k``, ``stride`` and ``pad`` are one number for all spatial axes or one each; the count of windows along an axis is
-    ``(n + 2*pad - k) // stride + 1``. nan is larger than any number. If several elements equal the maximum, the
-    gradient goes to the first of them, and never to padding, even if all elements of a window are minus infinity.
-
-    given: x: [B, 6, 28, 28]
-    >>> y = maxpool(x, 2)
-    """
-
-    name = "maxpool"
-
-    def build(self, call: Call, x: Value, k: Ints, stride: Ints | None = None, pad: Ints = (0,)) -> Value:
-        return call.emit_all(maxpool, x, **_arguments("maxpool", x, k, stride, pad))[0]
-
-
-class AvgPoolFunction(Function):
-    """avgpool(x, k, stride=k, pad=0): the mean of each window of ``[B, C, *space]``; padded zeros count.
-
-    Arguments as for ``maxpool``. The mean over whole images is ``mean(x, over=[2, 3])``.
-
-    given: x: [B, 6, 28, 28]
-    >>> y = avgpool(x, 2)
-    """
-
-    name = "avgpool"
-
-    def build(self, call: Call, x: Value, k: Ints, stride: Ints | None = None, pad: Ints = (0,)) -> Value:
-        return call.emit(avgpool, x, **_arguments("avgpool", x, k, stride, pad))
-
-
-function(MaxPoolFunction())
-function(AvgPoolFunction())

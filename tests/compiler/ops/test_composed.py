@@ -40,6 +40,12 @@ def slid(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("bchwij,cij->bchw", windows, w[:, 0])
 
 
+def parts(x: np.ndarray, stride: int, of: Callable) -> np.ndarray:
+    """``of`` windows of 3 x 3 that may reach over the end of [B, C, 6, 6]."""
+    starts = range(0, 6, stride)
+    return np.stack([np.stack([of(x[:, :, a : a + 3, b : b + 3], (2, 3)) for b in starts], 2) for a in starts], 2)
+
+
 def added(x: np.ndarray) -> np.ndarray:
     y = x.copy()
     np.add.at(y, (np.arange(4)[:, None], T), 1.0)
@@ -80,6 +86,13 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
     (QS, 'pad(q, [0, 3, 1], [0, 1, 8], mode="circular")', "[B, 7, 17]", {"q": Q},
      lambda: np.pad(Q, ((0, 0), (3, 1), (1, 8)), mode="wrap")),
     (TS, 'pad(t, [0, 0], [0, 1], mode="reflect")', "i32[B, 3]", {"t": T}, lambda: T[:, [0, 1, 0]]),
+    (IS, "maxpool(i, 3, stride=4, ceil_mode=true)", "[B, 2, 2, 2]", {"i": IMAGE}, lambda: parts(IMAGE, 4, np.max)),
+    (IS, "maxpool(i, [3, 4], stride=[4, 3], pad=[0, 2], ceil_mode=true)[:, :, :, 0]", "[B, 2, 2]", {"i": IMAGE},
+     lambda: np.stack([IMAGE[:, :, a : a + 3, :2].max((2, 3)) for a in (0, 4)], 2)),
+    (IS, "avgpool(i, 3, stride=4, ceil_mode=true)", "[B, 2, 2, 2]", {"i": IMAGE}, lambda: parts(IMAGE, 4, np.mean)),
+    (IS, "avgpool(i, 4, stride=4, pad=1, count_include_pad=false)", "[B, 2, 2, 2]", {"i": IMAGE},
+     lambda: np.stack([np.stack([IMAGE[:, :, a, b].mean((2, 3)) for b in (slice(0, 3), slice(3, 6))], 2)
+                       for a in (slice(0, 3), slice(3, 6))], 2)),
     (f"{IS}, w: [2, 1, 3, 2]", "conv(i, weight=w, groups=2)", "[B, 2, 4, 5]", {"i": IMAGE, "w": WEIGHT},
      lambda: slid(IMAGE, WEIGHT)),
     (f"{IS}, w: [2, 1, 3, 2]", "conv(i, weight=w, groups=2, bias=true) as c", "[B, 2, 4, 5]",
@@ -243,6 +256,7 @@ REFUSED = [
     (XS, 'pad(x, [0, 1], mode="edge")', "E0209", '"replicate"'),
     (XS, 'pad(x, [0, 1], mode="reflect", value=1)', "E0209", "no meaning"),
     (XS, 'pad(x, [0, -1], mode="reflect")', "E0209", "negative"),
+    ("i: [B, 2, B, 6]", "maxpool(i, 2, ceil_mode=true)", "E0303", "size B"),
     (IS, "conv(i, pad=1)", "E0201", "`out` and `k`"),
     (IS, "conv_transpose(i, 3)", "E0201", "`k`"),
     (f"{IS}, w: [2, 2, 3, 2]", "conv(i, 2, weight=w)", "E0209", "`out`"),

@@ -257,8 +257,15 @@ def _pool(w: Writer) -> None:
     x = _image(w)
     k, stride = 2, w.size(1, 2)
     pad = w.rng.randint(0, 1)
-    shape = (*x.shape[:2], *(_windows(int(n), k, stride, pad) for n in x.shape[2:]))
-    w.write(name, f"{name}({x.name}, {k}, stride={stride}, pad={pad})", [x], shape)
+    counts = [_windows(int(n), k, stride, pad) for n in x.shape[2:]]
+    more = ""
+    if w.rng.random() < 0.3:  # a window that begins in the padding does not count
+        more = ", ceil_mode=true"
+        wide = [-(-(int(n) + 2 * pad - k) // stride) + 1 for n in x.shape[2:]]
+        counts = [c - ((c - 1) * stride >= int(n) + pad) for c, n in zip(wide, x.shape[2:])]
+    if name == "avgpool":
+        more += w.rng.choice(["", ", count_include_pad=false"])
+    w.write(name, f"{name}({x.name}, {k}, stride={stride}, pad={pad}{more})", [x], (*x.shape[:2], *counts))
 
 
 @rule("adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool")
