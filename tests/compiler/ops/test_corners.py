@@ -45,6 +45,32 @@ CORNERS = [
     ("clip", {"low": -1.0, "high": 1.0}, [INF, -INF, NAN], [1, -1, NAN]),
     ("powi", {"exponent": 0}, [0, INF, NAN], [1, 1, 1]),
     ("powi", {"exponent": -1}, [0, INF, NAN], [INF, 0, NAN]),
+    ("asin", {}, [1.5, -2, NAN, -0.0], [NAN, NAN, NAN, -0.0]),
+    ("acos", {}, [1, 1.5, INF, NAN], [0, NAN, NAN, NAN]),
+    ("tan", {}, [INF, NAN, -0.0], [NAN, NAN, -0.0]),
+    ("sinh", {}, [INF, -INF, NAN, BIG, -0.0], [INF, -INF, NAN, INF, -0.0]),
+    ("cosh", {}, [INF, -INF, NAN, BIG, 0], [INF, INF, NAN, INF, 1]),
+    ("asinh", {}, [INF, -INF, NAN, 1e-30, -0.0], [INF, -INF, NAN, 1e-30, -0.0]),
+    ("acosh", {}, [1, 0.5, -2, INF, NAN], [0, NAN, NAN, INF, NAN]),
+    ("atanh", {}, [1, -1, 2, 1e-30, NAN, -0.0], [INF, -INF, NAN, 1e-30, NAN, -0.0]),
+    ("exp2", {}, [INF, -INF, NAN, 2000, -2000, 3], [INF, 0, NAN, INF, 0, 8]),
+    ("log2", {}, [0, -0.0, -1, INF, NAN, 8], [-INF, -INF, NAN, INF, NAN, 3]),
+    ("log10", {}, [0, -0.0, -1, INF, NAN, 1], [-INF, -INF, NAN, INF, NAN, 0]),
+    ("erfc", {}, [INF, -INF, NAN, 0, 50], [0, 2, NAN, 1, 0]),
+    ("ceil", {}, [-INF, NAN, -0.5, 0.5], [-INF, NAN, -0.0, 1]),
+    ("trunc", {}, [-INF, NAN, -0.5, 1.5], [-INF, NAN, -0.0, 1]),
+    ("frac", {}, [INF, NAN, -1.5], [NAN, NAN, -0.5]),
+    ("nan_to_num", {"nan": 5.0, "posinf": 7.0, "neginf": -9.0}, [INF, -INF, NAN, BIG], [7, -9, 5, BIG]),
+    ("mish", {}, [INF, NAN, BIG, -BIG], [INF, NAN, BIG, 0]),
+    ("softsign", {}, [INF, -INF, NAN, 0], [1, -1, NAN, 0]),
+    ("logsigmoid", {}, [INF, -INF, NAN, BIG, -BIG], [0, -INF, NAN, 0, -BIG]),
+    ("celu", {"alpha": 2.0}, [INF, -INF, NAN, 0], [INF, -2, NAN, 0]),
+    ("hardsigmoid", {}, [INF, -INF, NAN, -3, 3], [1, 0, NAN, 0, 1]),
+    ("hardtanh", {"low": -1.0, "high": 1.0}, [INF, -INF, NAN], [1, -1, NAN]),
+    ("hardshrink", {"lambd": 0.5}, [INF, -INF, NAN, 0.5], [INF, -INF, NAN, 0]),
+    ("softshrink", {"lambd": 0.5}, [INF, -INF, NAN, 0.5], [INF, -INF, NAN, 0]),
+    ("threshold", {"threshold": 0.0, "value": 3.0}, [INF, -INF, NAN, 0], [INF, 3, NAN, 3]),
+    ("cumprod", {"axis": 0, "reverse": False}, [2, INF, 0], [2, INF, NAN]),
     ("softmax", {"axis": 0}, [-INF, -INF], [NAN, NAN]),
     ("softmax", {"axis": 0}, [BIG, -BIG], [1, 0]),
     ("log_softmax", {"axis": 0}, [BIG, -BIG], [0, -2 * BIG]),
@@ -73,6 +99,8 @@ def test_corner_values(
         ("maximum", [NAN, 1, -INF], [1, NAN, INF], [NAN, NAN, INF]),
         ("mod", [5, -5, 5, 1], [3, 3, -3, 0], [2, 1, -1, NAN]),
         ("floordiv", [5, -5, 1], [3, 3, 0], [1, -2, INF]),
+        ("fmod", [5, -5, 5, 1, INF, 3, -0.0], [3, 3, -3, 0, 2, INF, 2], [2, -2, 2, NAN, NAN, 3, -0.0]),
+        ("atan2", [0, 0, INF, NAN], [-1, 0, INF, 1], [math.pi, 0, math.pi / 4, NAN]),
     ],
 )
 def test_corner_values_of_two(name: str, x: list[float], y: list[float], expected: list[float]) -> None:
@@ -118,6 +146,12 @@ def _gradient(name: str, xs: list[list[float]], attrs: dict[str, object] | None 
 def test_gradients_at_ties_and_kinks() -> None:
     assert _gradient("maximum", [[1, 2, 3], [1, 3, 2]]) == [[0.5, 0, 1], [0.5, 1, 0]]
     assert _gradient("minimum", [[1, 2, 3], [1, 3, 2]]) == [[0.5, 1, 0], [0.5, 0, 1]]
+    assert _gradient("hardtanh", [[-1, 0, 1, 2]], {"low": -1.0, "high": 1.0}) == [[0, 1, 0, 0]]
+    assert _gradient("hardshrink", [[-0.5, 0.5, 0.6]], {"lambd": 0.5}) == [[0, 0, 1]]
+    assert _gradient("threshold", [[0, 1]], {"threshold": 0.0, "value": 3.0}) == [[0, 1]]
+    assert _gradient("nan_to_num", [[INF, NAN, 2]], {"nan": 0.0, "posinf": 1.0, "neginf": 1.0}) == [[0, 0, 1]]
+    assert _gradient("atan2", [[0.0], [0.0]]) == [[0.0], [0.0]]
+    assert _gradient("cumprod", [[2, 0, 3, 0, 5]], {"axis": 0, "reverse": False}) == [[1, 8, 0, 0, 0]]
     assert _gradient("max", [[3, 1, 3, 3]], {"over": (0,), "keep": False}) == [[1 / 3, 0, 1 / 3, 1 / 3]]
     assert _gradient("min", [[1, 1, 2]], {"over": (0,), "keep": True}) == [[0.5, 0.5, 0]]
     assert _gradient("relu", [[0.0, 1.0, -1.0]]) == [[0, 1, 0]]
