@@ -108,6 +108,23 @@ def test_corner_values_of_two(name: str, x: list[float], y: list[float], expecte
     np.testing.assert_array_equal(z, np.array(expected, float))
 
 
+@pytest.mark.parametrize(
+    ("name", "xs"),
+    [
+        ("ceil", [-0.5, -0.0, 0.0]),
+        ("trunc", [-0.5, -0.0, 0.5]),
+        *((name, [-0.0, 0.0]) for name in ("asin", "atan", "asinh", "atanh", "sinh", "tan", "softsign")),
+    ],
+)
+def test_a_zero_has_the_sign_of_the_argument(name: str, xs: list[float]) -> None:
+    """And ``fmod`` has the sign of its first argument."""
+    for dtype in (np.float32, np.float64):
+        x = np.array(xs, dtype)
+        assert (np.signbit(apply(ops()[name], [x], {})[0]) == np.signbit(x)).all()
+        zeros, two = np.array([-0.0, 0.0, -4.0, 4.0], dtype), np.array(2, dtype)
+        assert np.signbit(apply(ops()["fmod"], [zeros, two], {})[0]).tolist() == [True, False, True, False]
+
+
 def test_a_power_does_not_depend_on_how_its_exponent_lies() -> None:
     """(-inf)^0.5 is inf and (-0.0)^0.5 is 0.0, as C has them: no square root where one exponent serves all."""
     x = np.array([-INF, -0.0, 4.0], np.float32)

@@ -17,6 +17,7 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 SHAPES = ((3, 5), (1,), (37,), (16,))
 
@@ -43,6 +44,31 @@ def test_picks() -> None:
     values = [multi_tensor_nodes.value(DType.B1, x.shape) for x in xs]
     attrs = {"source": (0, 2, 1, 0, 2, 2), "place": (1, 4, 0, 3, 8, 1)}
     compared(Builder(name="here").node(OPS["pick"], *values, **attrs), xs)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8, DType.I32])
+@pytest.mark.parametrize("name", ["and", "or", "xor", "left_shift", "right_shift"])
+def test_bits_of_integers(name: str, dtype: DType) -> None:
+    """Also shifts by the width, by more and by negative numbers."""
+    info = np.iinfo(numpy_dtype(dtype.value))
+    x = np.array([1, info.max, info.min, 77, 3, info.min, info.max, 5, info.min], info.dtype)
+    y = np.array([3, info.bits - 1, 2, info.bits, 0, 127, 1, info.max, max(info.min, -1)], info.dtype)
+    values = [multi_tensor_nodes.value(dtype, x.shape) for _ in range(2)]
+    compared(Builder(name="here").node(OPS[f"bitwise_{name}"], *values), [x, y])
+
+
+ROUNDED: list[tuple[str, dict[str, Any]]] = [
+    ("ceil", {}), ("trunc", {}), ("isnan", {}), ("isinf", {}), ("isfinite", {}), ("softsign", {}), ("hardsigmoid", {}),
+    ("nan_to_num", {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}), ("hardshrink", {"lambd": 0.5}),
+    ("softshrink", {"lambd": 0.5}), ("threshold", {"threshold": 0.5, "value": 3.0}),
+    ("hardtanh", {"low": 0.0, "high": 6.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "attrs"), ROUNDED, ids=[n for n, _ in ROUNDED])
+def test_corners_of_functions_that_only_choose_and_round(name: str, attrs: dict[str, Any]) -> None:
+    xs = [np.array([0.0, -0.0, 0.5, -0.5, 1.5, -2.5, 1e30, -1e-40, np.inf, -np.inf, np.nan, 6.0, 3e38], np.float32)]
+    compared(Builder(name="here").node(OPS[name], multi_tensor_nodes.value(DType.F32, xs[0].shape), **attrs), xs)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
