@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -155,24 +156,48 @@ def exact_div(value: Size, divisor: Size) -> Size | None:
 
 
 def floor_div(value: Size, divisor: int) -> Size:
-    """``value // divisor`` for a positive divisor."""
+    """``value // divisor`` for a positive divisor, in one form for equal quotients: ``(H - 3)//2 + 1`` is
+    ``(H - 1)//2``, ``H//2//2`` is ``H//4``, and ``-(-H//2)`` is ``(H + 1)//2``."""
     if isinstance(value, int):
         return value // divisor
-    exact = exact_div(value, divisor)
-    if exact is not None:
-        return exact
-    # extract the divisible terms: (4*B + 3) // 4 = B + 0
-    whole = [(a, c // divisor) for a, c in value.terms if c % divisor == 0]
-    rest = _combine([(a, c) for a, c in value.terms if c % divisor])
-    if isinstance(rest, int):
-        return _combine([*whole, ((), rest // divisor)])
-    return _combine([*whole, ((FloorDiv(rest, divisor),), 1)])
+    # extract what is divisible: (4*B + 3) // 4 = B + 0; the constant that stays is 0 <= c < divisor
+    whole: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    for atoms, c in value.terms:
+        left = c % divisor if c > 0 or not atoms else -(-c % divisor)
+        whole.append((atoms, (c - left) // divisor))
+        rest.append((atoms, left))
+    inner = _combine(rest)
+    return _combine([*whole, *_terms(inner // divisor if isinstance(inner, int) else _floor(inner, divisor))])
+
+
+def _floor(value: Poly, divisor: int) -> Size:
+    """The quotient of a polynomial without divisible parts."""
+    if value.terms[0][1] < 0:  # the first term of a dividend is positive: floor(-v / d) = -floor((v + d - 1) / d)
+        return -floor_div(divisor - 1 - value, divisor)
+    common = math.gcd(divisor, *(c for atoms, c in value.terms if atoms))
+    if common > 1:  # floor((2*H + 1) / 4) = floor(H / 2)
+        return floor_div(_combine([(a, c // common) for a, c in value.terms]), divisor // common)
+    atoms, coefficient = value.terms[0]
+    rest = value - Poly((value.terms[0],))
+    if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], FloorDiv) and isinstance(rest, int):
+        atom = atoms[0]  # floor((floor(v / a) + c) / d) = floor((v + a*c) / (a*d))
+        return floor_div(atom.value + atom.divisor * rest, atom.divisor * divisor)
+    return Poly((((FloorDiv(value, divisor),), 1),))
 
 
 def bounds(size: Size) -> tuple[int, int]:
-    """The smallest and the largest value over all values of the dims (dims are treated as independent)."""
+    """No value of the size is smaller or larger, for all values of the dims (as if each term had its own dims)."""
     if isinstance(size, int):
         return size, size
+    low, high = _bounds_of_terms(size)
+    if any(isinstance(atom, FloorDiv) for atoms, _ in size.terms for atom in atoms):
+        with suppress(SizeLimit):  # quotients that do not combine within the limits: the terms' bounds hold
+            low, high = max(low, _least(size)), min(high, -_least(-size))
+    return low, high
+
+
+def _bounds_of_terms(size: Poly) -> tuple[int, int]:
     low = high = 0
     for atoms, coefficient in size.terms:
         a = b = 1
@@ -186,6 +211,22 @@ def bounds(size: Size) -> tuple[int, int]:
         low += min(a * coefficient, b * coefficient)
         high += max(a * coefficient, b * coefficient)
     return low, high
+
+
+def _least(size: Size) -> int:
+    """A lower bound that knows how a quotient depends on its dividend: ``T - T//2`` is at least ``T/2``. Each term
+    ``c * (v // d)`` is replaced by ``c*v/d`` or, for a positive c, by ``c*(v - d + 1)/d``, which are not greater."""
+    scale = 1
+    while isinstance(size, Poly):
+        found = next((t for t in size.terms if len(t[0]) == 1 and isinstance(t[0][0], FloorDiv)), None)
+        if found is None:
+            return -(-_bounds_of_terms(size)[0] // scale)
+        (atom,), coefficient = found
+        assert isinstance(atom, FloorDiv)
+        dividend = atom.value - (atom.divisor - 1 if coefficient > 0 else 0)
+        size = (size - Poly((found,))) * atom.divisor + dividend * coefficient
+        scale *= atom.divisor
+    return -(-size // scale)
 
 
 def bind(size: Size, values: Mapping[str, int]) -> int:
