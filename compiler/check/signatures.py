@@ -6,6 +6,7 @@ import keyword
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arguments import Given, unknown_argument
+from dslc.compiler.check.callgraph import walk
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.tensors import check_bytes
 from dslc.compiler.check.values import Problem, Static, kind_of
@@ -39,6 +40,10 @@ def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
 
 def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) -> TensorType:
     """The type of an input of a model or train section; E0304 for a negative size, E0305 for one beyond MAX_BYTES."""
+    for expr in type.shape:
+        if inferred(expr):
+            help = "declare it, `dim T in 1..512 = 64`, and write `T`; only a result's size is inferred"
+            raise Problem("E0307", "an input's size cannot be inferred", expr.span, "not known", help=help)
     shape = tuple(expander.evaluate.shape_size(size, frame) for size in type.shape)
     for expr, size in zip(type.shape, shape):
         if bounds(size)[0] < 0:
@@ -163,7 +168,7 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
         actual = arg.value.type
         _check_kind(param, param.type, arg, block)
         for axis, expr in enumerate(param.type.shape):
-            if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame):
+            if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and not inferred(expr):
                 size = actual.shape[axis]
                 known = found.setdefault(expr.name, (size, param.name))
                 if known[0] != size:
@@ -181,6 +186,8 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
             continue
         actual = _type_of(arg)
         for axis, expr in enumerate(param.type.shape):
+            if inferred(expr):
+                continue
             want = expander.evaluate.shape_size(expr, frame)
             if want != actual.shape[axis]:
                 raise Problem(
@@ -197,10 +204,15 @@ _CAPTURED: Final = "a dim of a block must not have the name of a constant of the
 
 
 def _captured(expr: syntax.Expr, frame: Frame) -> tuple[Label, ...]:
-    """The place of the file's constant that a bare name of a signature is."""
-    if not isinstance(expr, syntax.Name) or expr.name in frame.locals or expr.name not in frame.scope.places:
-        return ()
-    return (Label(frame.scope.places[expr.name], "a constant of the file, so no dim"),)
+    """The places of the file's constants that stand in a size of a signature."""
+    names = dict.fromkeys(tree.name for tree in walk((expr,)) if isinstance(tree, syntax.Name))
+    places = [frame.scope.places[n] for n in names if n not in frame.locals and n in frame.scope.values]
+    return tuple(Label(place, "a constant of the file, so no dim") for place in places)
+
+
+def inferred(expr: syntax.Expr) -> bool:
+    """True for `_`: any size of an argument, the size that a result has."""
+    return isinstance(expr, syntax.Name) and expr.name == "_"
 
 
 def _is_dim(name: str, frame: Frame) -> bool:
@@ -258,18 +270,22 @@ def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame,
 def _check_result(
     block: syntax.Block, result: syntax.Result, actual: TensorType, place: Span, frame: Frame, expander: Expander
 ) -> None:
-    for expr in result.type.shape:
+    sizes = result.type.shape
+    for expr in sizes:
         if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and expr.name not in frame.dims:
-            if frame.file_dims and expr.name in frame.scope.dims:
+            if inferred(expr) or (frame.file_dims and expr.name in frame.scope.dims):
                 continue
             raise Problem("E0307", f"dim `{expr.name}` of the result occurs in no argument", expr.span, "not known",
-                          help="write the size, or a dim that an argument has")  # fmt: skip
-    shape = tuple(expander.evaluate.shape_size(s, frame) for s in result.type.shape)
-    declared = TensorType(declared_dtype(result.type), shape)
-    if declared == actual:
+                          help=f"here the result is {actual}: write the size, or `_` to have it inferred")  # fmt: skip
+    shape = tuple(None if inferred(s) else expander.evaluate.shape_size(s, frame) for s in sizes)
+    dtype = declared_dtype(result.type)
+    differing = [e for e, want, size in zip(sizes, shape, actual.shape) if want is not None and want != size]
+    if dtype is actual.dtype and len(shape) == actual.rank and not differing:
         return
-    differing = [expr for expr, want, size in zip(result.type.shape, shape, actual.shape) if want != size]
+    listed = ", ".join("_" if size is None else str(size) for size in shape)
+    declared = f"[{listed}]" if dtype is DType.FLOAT else f"{dtype}[{listed}]"
     captured = tuple(label for expr in differing for label in _captured(expr, frame))
+    help = "write the size that it has, or `_` to have it inferred" if differing else None
     name = f"result `{result.name}` of " if result.name else ""
     raise Problem(
         "E0302",
@@ -277,5 +293,5 @@ def _check_result(
         place,
         str(actual),
         also=(Label(result.type.span, f"declared {declared}"), *captured),
-        help=_CAPTURED if captured else None,
+        help=_CAPTURED if captured else help,
     )

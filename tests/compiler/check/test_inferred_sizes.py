@@ -1,0 +1,59 @@
+"""`_` in a signature: a result has the size that the body gives it, an argument of a block any size."""
+
+from __future__ import annotations
+
+import pytest
+from sources.in_memory import files
+
+from dslc.compiler.check.model import check_program
+from dslc.dsl.diagnostics import CompileError
+
+HEAD = "nn 1\ndim B in 1..64 = 8\ndim T in 8..256 = 16\n"
+
+
+def shapes(text: str) -> dict[str, str]:
+    """The types of the results of the model in a source."""
+    found = check_program(files(HEAD + text)).graph.outputs
+    return {name: str(value.type) for name, value in found.items()}
+
+
+def test_sizes_of_results_of_models_and_blocks_are_inferred() -> None:
+    block = "block down(x: [N, C, H, W]) -> [N, C, _, _] { return x |> maxpool(2) }\n"
+    model = "model M(x: [B, 3, 32, 32]) -> [_, 3, _, _] { return x |> down |> down }\n"
+    assert shapes(block + model) == {"result.output": "[B, 3, 8, 8]"}
+
+
+def test_named_results_and_integer_results() -> None:
+    text = "model M(x: [B, 6]) -> (best: i32[_], all: [_, _]) { return argmax(x, 1), x |> linear(T.max) }\n"
+    text = text.replace("T.max", "9")
+    assert shapes(text) == {"result.best": "i32[B]", "result.all": "[B, 9]"}
+
+
+def test_two_inferred_sizes_of_arguments_may_differ() -> None:
+    block = "block glue(x: [N, _], y: [N, _]) -> [N, _] { return concat([x, y], axis=1) }\n"
+    model = "model M(x: [B, 3], y: [B, 5]) -> [B, _] { return glue(x, y) }\n"
+    assert shapes(block + model) == {"result.output": "[B, 8]"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("model M(x: [B, 6]) -> [B, 4, _] { return x }", r"(?s)E0302.*declared \[B, 4, _\], but is \[B, 6\]"),
+        ("model M(x: [B, 6]) -> [4, _] { return x }", r"(?s)E0302.*declared \[4, _\].*or `_` to have it inferred"),
+        ("model M(x: [B, 6]) -> i32[B, _] { return x }", r"(?s)E0302.*declared i32\[B, _\], but is \[B, 6\]"),
+        ("model M(x: [B, 6]) -> [B, K] { return x }", r"(?s)E0307.*`K`.*result is \[B, 6\].*`_` to have it inferred"),
+        ("model M(x: [B, _]) -> [B, _] { return x }", r"(?s)E0307.*an input's size cannot be inferred.*dim T in"),
+        ("const N = 3\nblock f(x: [B, 2*N]) -> [B, _] { return x }\nmodel M(x: [B, 4]) -> [B, _] { return f(x) }",
+         r"(?s)E0302.*const N = 3.*rename one of them"),
+    ],
+)  # fmt: skip
+def test_errors(text: str, told: str) -> None:
+    with pytest.raises(CompileError, match=told):
+        check_program(files(HEAD + text + "\n"))
+
+
+def test_a_size_that_is_written_is_checked_in_every_call() -> None:
+    block = "block half(x: [N, D]) -> [N, D//2] { return x[:, 0:2] }\n"
+    assert shapes(block + "model M(x: [B, 4]) -> [B, _] { return half(x) }\n") == {"result.output": "[B, 2]"}
+    with pytest.raises(CompileError, match="E0302"):
+        shapes(block + "model M(x: [B, 8]) -> [B, _] { return half(x) }\n")
