@@ -12,7 +12,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
-from dslc.compiler.ops.random.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.other_names import argument_hint, nearest_hint
 from dslc.dsl.span import Span
@@ -169,7 +169,7 @@ def as_init(value: Static) -> Init | None:
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Init("constant", (float(value),))
-    if isinstance(value, Function) and value.name in INITIALISERS and not any(INITIALISERS[value.name].forms):
+    if isinstance(value, Function) and complete(value.name):
         return initialiser(value.name)
     return None
 

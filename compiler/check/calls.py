@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
@@ -13,7 +14,7 @@ from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.random.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.other_names import function_hint
@@ -155,6 +156,9 @@ class Calls:
                 raise
             blocks = [n for n, v in frame.scope.values.items() if isinstance(v, BlockRef)]
             raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks])) from None
+        block = frame.scope.values.get(name)
+        if not isinstance(value, (BlockRef, Function, Layer)) and isinstance(block, BlockRef):
+            value = block  # a variable that cannot be called hides no block
         return resolve_callee(value, name, span)
 
     def run(
@@ -216,7 +220,11 @@ def unknown_function(name: str, span: Span, near: str | None) -> Problem:
 
 
 def _initialiser(name: str, given: list[Given], span: Span) -> Init:
-    """``normal(0.02)``: an initialiser with its arguments."""
+    """``normal(0.02)``: an initialiser with its arguments. ``mode="fan_out"`` is text, all others are numbers."""
+    mode = next((g for g in given if g.name == "mode"), None)
+    if mode is not None and mode.value not in MODES:
+        raise Problem("E0209", "a fan is chosen by its name", mode.span, "", help='mode="fan_in" or mode="fan_out"')
+    given = [replace(g, value=MODES[str(g.value)]) if g is mode else g for g in given]
     for arg in given:
         if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
             raise Problem("E0202", f"`{name}` takes numbers, this is {kind_of(arg.value)}", arg.span, "not a number")

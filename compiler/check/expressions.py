@@ -12,7 +12,7 @@ from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
-from dslc.compiler.ops.random.init import INITIALISERS, initialiser
+from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.other_names import WORDS, function_hint, nearest_hint
@@ -122,7 +122,7 @@ class Evaluator:
             value = frame.scope.values.get(name)
         if value is None:
             value = FUNCTIONS.get(name)
-        if value is None and name in INITIALISERS and not any(INITIALISERS[name].forms):
+        if value is None and complete(name):
             value = initialiser(name)
         if isinstance(value, Poison):
             raise Poisoned
@@ -147,6 +147,9 @@ class Evaluator:
             )
         if name in OPTIMIZERS:
             return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")
+        if name in INITIALISERS:
+            forms = " or ".join(f"{name}({', '.join(form)})" for form in INITIALISERS[name].forms)
+            return Problem("E0201", f"`{name}` needs its arguments", span, "an initialiser", help=f"write {forms}")
         known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
         known += frame.scope.dims if frame.file_dims else []
         meant = f"write `{WORDS[name]}`" if name in WORDS else None
@@ -162,6 +165,8 @@ class Evaluator:
         value = self(expr.value, frame)
         if isinstance(value, Layer):
             return self.expander.layer_tensor(value, expr, frame)
+        if isinstance(value, (int, Poly)) and not isinstance(value, bool) and expr.name in ("min", "max"):
+            return bounds(value)[expr.name == "max"]
         if isinstance(value, Value) and expr.name == "T":
             if value.type.rank < 2:
                 raise Problem("E0306", f"`.T` swaps the last two axes, {value.type} has {value.type.rank}", expr.span)
@@ -172,7 +177,7 @@ class Evaluator:
             f"{kind_of(value)} has no field `{expr.name}`",
             expr.span,
             "no such field",
-            help="a tensor has `.T`, a layer its parameters, as in `tok.weight`",
+            help="a tensor has `.T`, a layer its parameters, as in `tok.weight`, a size its bounds `.min` and `.max`",
         )
 
     def _index(self, expr: syntax.Index, frame: Frame) -> Static:

@@ -31,8 +31,9 @@ class Instance:
     results: dict[str, Value] = field(default_factory=dict)
 
 
-def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
-    """Declares the model's data inputs and the batch dim: the first axis of the first input."""
+def declare(ref: BlockRef, scope: ModuleScope, given: Mapping[str, Static], expander: Expander) -> Instance:
+    """Declares the model's arguments, which sizes of inputs may use, then its data inputs and the batch dim: the first
+    axis of the first input."""
     frame = Frame(scope, Names(""), "", file_dims=True)
     with expander.report():
         check_public_name(ref.block.name, "a model", name_span(ref.block, ref.block.name))
@@ -40,6 +41,10 @@ def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
         if name in scope.dims:
             with expander.report():
                 check_public_name(name, "a dim", place)
+    for param in ref.block.params:
+        if isinstance(param.type, syntax.ScalarTypeExpr):
+            with expander.report():
+                _bind_argument(ref.block, param, given, frame, expander)
     for param in ref.block.params:
         if isinstance(param.type, syntax.ScalarTypeExpr):
             continue
@@ -80,24 +85,24 @@ def arguments(ref: BlockRef, scope: ModuleScope, args: Mapping[str, str], expand
     return found
 
 
-def run_model(model: Instance, given: Mapping[str, Static], expander: Expander) -> None:
+def _bind_argument(
+    block: syntax.Block, param: syntax.Param, given: Mapping[str, Static], frame: Frame, expander: Expander
+) -> None:
+    """Binds a compile-time argument of a model; until then its name is poisoned."""
+    frame.locals[param.name] = Poison()
+    span = name_span(param, param.name)
+    if param.name in given:
+        value = given[param.name]
+    elif param.default is not None:
+        value = expander.evaluate(param.default, frame)
+    else:
+        help = f"give it a default, or -D {param.name}=VALUE"
+        raise Problem("E0201", f"`{param.name}` of `{block.name}` has no value", span, help=help)
+    expander.statements.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
+
+
+def run_model(model: Instance, expander: Expander) -> None:
     block, frame = model.ref.block, model.frame
-    shown: list[str] = []
-    for param in block.params:
-        if not isinstance(param.type, syntax.ScalarTypeExpr):
-            continue
-        with expander.report():
-            span = name_span(param, param.name)
-            if param.name in given:
-                value = given[param.name]
-            elif param.default is not None:
-                value = expander.evaluate(param.default, frame)
-            else:
-                frame.locals[param.name] = Poison()
-                help = f"give it a default, or -D {param.name}=VALUE"
-                raise Problem("E0201", f"`{param.name}` of `{block.name}` has no value", span, help=help)
-            expander.statements.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
-            shown.append(param.name)
     with expander.report(frame):
         frame.groups = expander.with_attrs(frame.groups, block.attrs, frame)
         inputs = dict(frame.locals)

@@ -141,9 +141,9 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str], selectio
     with expander.report():
         ref = _choose(scope, module, wanted)
         callgraph.check_calls(ref)
-        chosen = declare(ref, scope, expander)
         given = arguments(ref, scope, args, expander)
-        run_model(chosen, given, expander)
+        chosen = declare(ref, scope, given, expander)
+        run_model(chosen, expander)
         section = run_train(chosen, scope, given, expander)
         precision = read_precision(scope, expander)
         budget = read_budget(scope, expander)

@@ -9,8 +9,8 @@ from dslc.compiler.check.arguments import as_init, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.naming import Names
-from dslc.compiler.check.values import Layer, Poison, Poisoned, Problem, Static, kind_of
-from dslc.compiler.ir.function import FUNCTIONS, Init
+from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.ir.function import FUNCTIONS, Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS
 from dslc.dsl import syntax
@@ -101,6 +101,8 @@ class Statements:
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:
         """Assigns a value to a local name; E0112 if it would hide a dim, constant, block or function."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
+        if isinstance(frame.scope.values.get(name), BlockRef) and not isinstance(value, (BlockRef, Function, Layer)):
+            in_file = False  # a call of this name still calls the block
         if name in frame.dims or in_file or name in FUNCTIONS:
             what = (
                 "a built-in function"

@@ -131,10 +131,11 @@ class MatmulFunction(Function):
 
 
 class Linear(Function):
-    """linear(x, out, bias=true, init=none): ``x @ weight.T + bias`` over the last axis, to ``out`` features.
+    """linear(x, out, bias=true, init=none, bias_init=none): ``x @ weight.T + bias`` over the last axis, to ``out``
+    features.
 
-    Parameters ``weight`` [out, in] and ``bias`` [out], both uniform in +-1/sqrt(in) as in PyTorch unless ``init`` says
-    how to initialise the weight.
+    Parameters ``weight`` [out, in] and ``bias`` [out], both uniform in +-1/sqrt(in) as in PyTorch unless ``init`` and
+    ``bias_init`` say how to initialise them.
 
     given: x: [B, 8]
     >>> x |> linear(4)
@@ -142,7 +143,15 @@ class Linear(Function):
 
     name = "linear"
 
-    def build(self, call: Call, x: Value, out: Size, bias: bool = True, init: Init | None = None) -> Value:
+    def build(
+        self,
+        call: Call,
+        x: Value,
+        out: Size,
+        bias: bool = True,
+        init: Init | None = None,
+        bias_init: Init | None = None,
+    ) -> Value:
         if not x.type.rank:
             raise Mismatch("`linear` of a tensor without axes", "its last axis holds the features")
         features = x.type.shape[-1]
@@ -158,7 +167,7 @@ class Linear(Function):
         y = call.emit(matmul, rows, weight, transpose_a=False, transpose_b=True)
         if x.type.rank == 1:
             y = call.emit(reshape, y, shape=(out,))
-        return call.emit(add, y, call.param("bias", (out,), usual)) if bias else y
+        return call.emit(add, y, call.param("bias", (out,), bias_init or usual)) if bias else y
 
 
 function(MatmulFunction())

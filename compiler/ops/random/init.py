@@ -63,15 +63,17 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
         ),
         Initialiser(
             "kaiming_uniform",
-            (("a",),),
-            {"a": 0.0},
-            "kaiming_uniform(a=0): uniform between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)); a: the leaky slope.",
+            (("a", "mode"),),
+            {"a": 0.0, "mode": 0.0},
+            'kaiming_uniform(a=0, mode="fan_in"): uniform between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)); a: the '
+            'leaky slope; mode="fan_out": fan_out in the place of fan_in.',
         ),
         Initialiser(
             "kaiming_normal",
-            (("a",),),
-            {"a": 0.0},
-            "kaiming_normal(a=0): Gaussian with std = sqrt(2 / ((1 + a^2) * fan_in)); a: the leaky slope.",
+            (("a", "mode"),),
+            {"a": 0.0, "mode": 0.0},
+            'kaiming_normal(a=0, mode="fan_in"): Gaussian with std = sqrt(2 / ((1 + a^2) * fan_in)); a: the leaky '
+            'slope; mode="fan_out": fan_out in the place of fan_in.',
         ),
         Initialiser(
             "orthogonal",
@@ -88,6 +90,10 @@ _NOT_NEGATIVE: Final = {"std", "gain"}
 RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal", "orthogonal")
 
 
+#: the values of the argument ``mode``, as numbers of an ``Init``
+MODES: Final = {"fan_in": 0.0, "fan_out": 1.0}
+
+
 def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str, float] | None = None) -> Init:
     """The ``Init`` that ``name(*positional, **named)`` means.
 
@@ -101,6 +107,8 @@ def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str,
         shown = " or ".join(f"{name}({', '.join(form)})" for form in known.forms)
         raise Mismatch(f"the arguments do not fit `{name}`", f"write {shown}", "E0201")
     for argument, value in args.items():
+        if argument == "mode" and value not in MODES.values():
+            raise Mismatch(f"`mode` of `{name}` is {value:g}", 'mode="fan_in" or mode="fan_out"', "E0209")
         if not math.isfinite(value) or (argument in _NOT_NEGATIVE and value < 0):
             raise Mismatch(f"`{argument}` of `{name}` is {value:g}", "a finite number, at least 0", "E0209")
     match name:
@@ -138,6 +146,12 @@ def _truncated(args: Mapping[str, float]) -> Init:
             why = f"`trunc_normal` with mean {mean:g}, std {std:g} has almost no values between {a:g} and {b:g}"
             raise Mismatch(why, f"bounds around the mean, or uniform({a:g}, {b:g})", "E0209")
     return Init("trunc_normal", (mean, std, a, b))
+
+
+def complete(name: str) -> bool:
+    """True for an initialiser that needs no argument, so that it may be written without parentheses."""
+    known = INITIALISERS.get(name)
+    return known is not None and any(all(a in known.defaults for a in form) for form in known.forms)
 
 
 def _bound(known: Initialiser, positional: Sequence[float], named: dict[str, float]) -> dict[str, float] | None:
@@ -200,7 +214,8 @@ def resolve(init: Init, shape: Sequence[int]) -> Init:
         case "xavier_uniform" | "xavier_normal":
             std = init.args[0] * math.sqrt(2 / (fan_in + fan_out))
         case "kaiming_uniform" | "kaiming_normal":
-            std = math.sqrt(2 / ((1 + init.args[0] ** 2) * fan_in))
+            slope, mode = init.args
+            std = math.sqrt(2 / ((1 + slope**2) * (fan_out if mode else fan_in)))
         case _:
             raise AssertionError(f"no such initialiser: {init}")
     if init.kind.endswith("uniform"):

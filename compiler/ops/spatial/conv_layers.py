@@ -55,9 +55,9 @@ def _given(name: str, x: Value, weight: Value, out: Size | None, k: Ints | None,
     return TensorType(weight.type.dtype, weight.type.shape[2:]).ints
 
 
-def _add_bias(call: Call, y: Value, fan_in: Size) -> Value:
+def _add_bias(call: Call, y: Value, init: Init) -> Value:
     channels = y.type.shape[1]
-    bias = call.param("bias", (channels,), fan_in_uniform(fan_in))
+    bias = call.param("bias", (channels,), init)
     column = call.emit(reshape, bias, shape=(channels,) + (1,) * (y.type.rank - 2))
     return call.emit(add, y, column)
 
@@ -73,7 +73,8 @@ class ConvLayer(Function):
     ``weight`` is ``[out, C/groups, *k]`` as in PyTorch (cross-correlation: the kernel is not flipped), ``bias`` is
     ``[out]``; both start uniform within +-1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are one
     number for all spatial axes or one each; ``pad`` adds zeros on both sides. A tensor given as ``weight=`` takes the
-    place of ``out``, ``k`` and the parameter; then ``bias`` is false by default, else true.
+    place of ``out``, ``k`` and the parameter; then ``bias`` is false by default, else true. ``init`` and ``bias_init``
+    initialise weight and bias in another way.
 
     given: x: [B, 3, 32, 32], w: [8, 3, 5, 5]
     >>> y = conv(x, 8, 3, stride=2, pad=1)
@@ -96,6 +97,7 @@ class ConvLayer(Function):
         bias: bool | None = None,
         init: Init | None = None,
         weight: Value | None = None,
+        bias_init: Init | None = None,
     ) -> Value:
         axes = spatial_axes("conv", x.type)
         share = _divided("in", x.type.shape[1], groups)
@@ -116,7 +118,7 @@ class ConvLayer(Function):
             dilation=per_axis("dilation", dilation, axes, 1),
             groups=groups,
         )
-        return _add_bias(call, y, share * prod(kernel)) if bias else y
+        return _add_bias(call, y, bias_init or fan_in_uniform(share * prod(kernel))) if bias else y
 
 
 class ConvTransposeLayer(Function):
@@ -150,6 +152,7 @@ class ConvTransposeLayer(Function):
         bias: bool | None = None,
         init: Init | None = None,
         weight: Value | None = None,
+        bias_init: Init | None = None,
     ) -> Value:
         axes = spatial_axes("conv_transpose", x.type)
         _divided("in", x.type.shape[1], groups)
@@ -185,7 +188,7 @@ class ConvTransposeLayer(Function):
             groups=groups,
             size=size,
         )
-        return _add_bias(call, y, fan_in) if bias else y
+        return _add_bias(call, y, bias_init or fan_in_uniform(fan_in)) if bias else y
 
     def _as_far_as(self, call: Call, x: Value, more: Sequence[int]) -> Value:
         """x with so many zeros at the end of each spatial axis: a result that ``output_pad`` makes longer by a stride

@@ -1,0 +1,101 @@
+"""Arguments in the shapes of inputs, names of variables, bounds of dims, and initialisers of parameters."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from sources.in_memory import files
+
+from dslc.compiler.check.model import Checked, check_program
+from dslc.compiler.ir.function import Init
+from dslc.dsl.diagnostics import CompileError
+
+HEAD = "nn 1\ndim B in 1..64 = 8\ndim T in 8..256 = 16\n"
+
+
+def checked(text: str, **args: str) -> Checked:
+    return check_program(files(HEAD + text), args=args)
+
+
+def output(found: Checked) -> str:
+    return str(found.graph.outputs["result.output"].type)
+
+
+def test_an_int_argument_is_a_size_of_an_input() -> None:
+    text = "model M(x: [B, n, 2*n], n: int = 4) -> [B, n, _] { return x + 1 }\n"
+    assert output(checked(text)) == "[B, 4, 8]"
+    assert output(checked(text, n="6")) == "[B, 6, 12]"
+    with pytest.raises(CompileError, match=r"(?s)E0304.*at least 0"):
+        checked(text, n="-1")
+    with pytest.raises(CompileError, match="E0202"):
+        checked("model M(x: [B, f], f: float = 2.5) -> [B, _] { return x }\n")
+
+
+def test_a_parameter_as_long_as_a_dim_may_be() -> None:
+    text = "model M(x: [B, T, 6]) -> [B, T, 6] {\n  param at: [T.max, 6] = normal(0.02)\n  return x + at[:T]\n}\n"
+    assert checked(text).params["at"].input.value.type.shape == (256, 6)
+    inside = "block b(x: [N, L]) -> [N, _] {\n  param w: [L.max + L.min] = 0\n  return x + sum(w)\n}\n"
+    assert checked(inside + "model M(x: [B, T]) -> [B, T] { return b(x) }\n").params["b.w"].input.value.type.shape == (
+        264,
+    )
+    assert checked(inside + "model M(x: [B, 9]) -> [B, 9] { return b(x) }\n").params["b.w"].input.value.type.shape == (
+        18,
+    )
+
+
+def test_a_variable_may_have_the_name_of_a_block() -> None:
+    block = "block unit(x: [N, C], k: int) -> [N, C] { return x * k }\n"
+    loop = "  for unit in 1..3 { x = x |> unit(unit) }\n  return unit(x, 2)\n"
+    assert output(checked(block + "model M(x: [B, 4]) -> [B, 4] {\n" + loop + "}\n")) == "[B, 4]"
+    assert output(checked(block + "model M(unit: [B, 4]) -> [B, 4] { return unit(unit, 2) }\n")) == "[B, 4]"
+    with pytest.raises(CompileError, match=r"(?s)E0112.*`unit` is declared in the file"):
+        checked(block + "model M(x: [B, 4]) -> [B, 4] {\n  layer unit = unit(2)\n  return unit(x)\n}\n")
+
+
+@pytest.mark.parametrize(
+    ("init", "std"),
+    [
+        ("kaiming_normal", math.sqrt(2 / 8)),
+        ("kaiming_normal()", math.sqrt(2 / 8)),
+        ('kaiming_normal(mode="fan_in")', math.sqrt(2 / 8)),
+        ('kaiming_normal(mode="fan_out")', math.sqrt(2 / 2)),
+        ('kaiming_normal(a=1, mode="fan_out")', math.sqrt(1 / 2)),
+        ("xavier_normal", math.sqrt(2 / 10)),
+    ],
+)
+def test_initialisers_of_fans(init: str, std: float) -> None:
+    for text in (
+        f"  return x |> linear(2, init={init})\n",
+        f"  param weight: [2, 8] = {init}\n  return x @ weight.T\n",
+    ):
+        params = checked("model M(x: [B, 8]) -> [B, 2] {\n" + text + "}\n").params
+        found = next(info.init for name, info in params.items() if name.endswith("weight"))
+        assert found.kind == "normal" and found.args == pytest.approx((0.0, std))
+
+
+@pytest.mark.parametrize(
+    "layer", ["linear(2, bias_init=0.5)", "conv(2, 3, bias_init=0.5)", "conv_transpose(2, 3, bias_init=0.5)"]
+)
+def test_initialisers_of_biases(layer: str) -> None:
+    found = checked(f"model M(x: [B, 3, 8, 8]) -> [_, _, _, _] {{ return x |> {layer} as f }}\n").params
+    assert found["f.bias"].init == Init("constant", (0.5,)) and found["f.weight"].init.kind == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("normal", r"(?s)E0201.*`normal` needs its arguments.*write normal\(std\)"),
+        ('kaiming_normal(mode="fan")', r'(?s)E0209.*mode="fan_in" or mode="fan_out"'),
+        ("kaiming_normal(mode=1)", r'(?s)E0209.*mode="fan_in" or mode="fan_out"'),
+        ('normal(mode="fan_in", std=1)', "E0201"),
+    ],
+)
+def test_wrong_initialisers(init: str, told: str) -> None:
+    with pytest.raises(CompileError, match=told):
+        checked(f"model M(x: [B, 8]) -> [B, 2] {{ return x |> linear(2, init={init}) }}\n")
+
+
+def test_a_pipe_as_an_operand_needs_parentheses() -> None:
+    with pytest.raises(CompileError, match=r"add parentheses: `\(x \|> linear\(8\)\) \* \.\.\.`"):
+        checked("model M(x: [B, 8]) -> [B, 8] { return x |> linear(8) * x }\n")
