@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dslc.compiler.check.values import Problem, Static, kind_of
@@ -181,6 +181,93 @@ def _same(left: Static, right: Static, span: Span) -> bool:
         elif a != b:
             return False
     return True
+
+
+def _least_of(values: Sequence[Static], span: Span) -> Static:
+    return _extreme("<=", values, span)
+
+
+def _most_of(values: Sequence[Static], span: Span) -> Static:
+    return _extreme(">=", values, span)
+
+
+def _extreme(op: str, values: Sequence[Static], span: Span) -> Static:
+    best = values[0]
+    for value in values[1:]:
+        if isinstance(best, (int, Poly)) and isinstance(value, (int, Poly)) and bounds(best - value)[1] <= 0:
+            best = best if op == "<=" else value  # also if the two may be equal, as T and T.max
+        else:
+            best = best if compare(op, best, value, span) else value
+    return best
+
+
+def _absolute(values: Sequence[Static], span: Span) -> Static:
+    [value] = values
+    return value if compare(">=", value, 0, span) else binary("-", 0, value, span)
+
+
+def _sum(values: Sequence[Static], span: Span) -> Static:
+    total: Static = 0
+    for value in values:
+        total = binary("+", total, value, span)
+    return total
+
+
+def _whole(f: Callable[[float], int]) -> Callable[[Sequence[Static], Span], Static]:
+    """A function to whole numbers: a size is whole already, the result for a float is an int."""
+
+    def rounded(values: Sequence[Static], span: Span) -> Static:
+        [value] = values
+        return checked(f(value), span) if isinstance(value, float) else value
+
+    return rounded
+
+
+def _real(f: Callable[[float], float]) -> Callable[[Sequence[Static], Span], Static]:
+    def computed(values: Sequence[Static], span: Span) -> Static:
+        [value] = values
+        if isinstance(value, Poly):
+            raise Problem("E0205", f"`{value}` depends on the size that you build", span, "not known at compile time")
+        assert isinstance(value, (int, float))
+        try:
+            return checked(f(value), span)
+        except (ValueError, OverflowError):
+            raise Problem("E0209", f"not defined for {value:g}", span, "not a real number in range") from None
+
+    return computed
+
+
+#: functions of numbers and sizes at compile time; the names of ops compute tensors if an argument is one
+STATIC_FUNCTIONS: Final[dict[str, Callable[[Sequence[Static], Span], Static]]] = {
+    "min": _least_of, "max": _most_of, "abs": _absolute, "sum": _sum,
+    "floor": _whole(math.floor), "ceil": _whole(math.ceil), "round": _whole(round), "int": _whole(math.trunc),
+    "float": _real(float), "sqrt": _real(math.sqrt), "exp": _real(math.exp), "log": _real(math.log),
+    "log2": _real(math.log2), "sin": _real(math.sin), "cos": _real(math.cos), "tanh": _real(math.tanh),
+}  # fmt: skip
+_OF_SEVERAL: Final = ("min", "max", "sum")
+
+
+def apply_static(name: str, values: Sequence[Static], span: Span) -> Static:
+    """A compile-time function of numbers; `min`, `max` and `sum` also take one list, and `len` takes a list. E0201 for
+    a wrong number of arguments, E0202 for arguments of other kinds."""
+    if len(values) == 1 and isinstance(values[0], (list, tuple)) and (name in _OF_SEVERAL or name == "len"):
+        if name == "len":
+            return len(values[0])
+        values = values[0]
+    if name == "len":
+        raise Problem("E0202", "`len` takes a list", span, "not a list")
+    if not values or (len(values) != 1 and name not in _OF_SEVERAL):
+        takes = "one number or more" if name in _OF_SEVERAL else "one number"
+        raise Problem("E0201", f"`{name}` takes {takes}", span, f"{len(values)} here")
+    for value in values:
+        if not _is_number(value):
+            raise Problem("E0202", f"`{name}` of numbers does not take {kind_of(value)}", span, "not a number")
+    return STATIC_FUNCTIONS[name](values, span)
+
+
+def is_static_function(name: str) -> bool:
+    """True for a function that may compute at compile time."""
+    return name == "len" or name in STATIC_FUNCTIONS
 
 
 def _is_number(value: Static) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dslc.compiler.check import arithmetic
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import BlockRef, Groups, Layer, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape
 from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
@@ -133,6 +134,11 @@ class Calls:
         given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
         if name in INITIALISERS and name not in FUNCTIONS and not self.expander.evaluate.knows(name, frame):
             return _initialiser(name, given, span)
+        if _at_compile_time(name, given) and not self.expander.evaluate.knows(name, frame):
+            if label is not None:
+                raise Problem("E0210", "only a call that makes operations can carry a label", label_span or span)
+            self.expander.evaluate.spend(sum(len(g.value) for g in given if isinstance(g.value, list)) // 4, span)
+            return arithmetic.apply_static(name, [_alive(g.value) for g in given], span)
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:
@@ -209,6 +215,21 @@ class Calls:
             (positional if name is None else named).append(Given(name, value, place, layer.call))
         path = layer.node_path if layer.calls == 1 else f"{layer.node_path}#{layer.calls}"
         return self.run(layer.callee, positional + named, span, frame, layer.path, path, layer.groups)
+
+
+def _at_compile_time(name: str, given: list[Given]) -> bool:
+    """True for a call of a compile-time function by position without tensors; `len` also counts a list of tensors."""
+    if not arithmetic.is_static_function(name) or not given or any(g.name is not None for g in given):
+        return False
+    values = [v for g in given for v in (g.value if isinstance(g.value, (list, tuple)) else (g.value,))]
+    return name not in FUNCTIONS or not any(isinstance(v, Value) for v in values)
+
+
+def _alive(value: Static) -> Static:
+    """The value; Poisoned for one, or for a list of one, whose statement failed."""
+    if isinstance(value, Poison) or (isinstance(value, (list, tuple)) and any(isinstance(v, Poison) for v in value)):
+        raise Poisoned
+    return value
 
 
 def unknown_function(name: str, span: Span, near: str | None) -> Problem:

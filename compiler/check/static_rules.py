@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.callgraph import called_name, walk
 from dslc.compiler.check.calls import unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
@@ -96,7 +97,7 @@ def check_names(scope: ModuleScope, reports: Reports) -> None:
 
 def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports) -> None:
     bound = set(_bound(block))
-    known = {*bound, *scope.values, *scope.dims, *FUNCTIONS, *INITIALISERS, *OPTIMIZERS}
+    known = {*bound, *scope.values, *scope.dims, *FUNCTIONS, *INITIALISERS, *OPTIMIZERS, *STATIC_FUNCTIONS, "len"}
     words = {id(tree) for attr in walk(block.body) if isinstance(attr, syntax.Attr) for tree in walk(attr.args)}
     for tree in walk(block.body):
         callee = called_name(tree)

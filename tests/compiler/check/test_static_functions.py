@@ -1,0 +1,66 @@
+"""Functions of numbers and sizes at compile time, against Python's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from sources.in_memory import files
+
+from dslc.compiler.check.model import check_program
+from dslc.dsl.diagnostics import CompileError
+
+HEAD = "nn 1\ndim B in 1..64 = 8\ndim T in 8..256 = 16\n"
+
+VALUES = [
+    ("min(3, 2)", 2), ("max(3, 2.5)", 3), ("min([4, 1, 7])", 1), ("max(1, 2, 3)", 3),
+    ("abs(-3)", 3), ("abs(-2.5)", 2.5),
+    ("sum([1, 2, 3])", 6), ("round(2.5)", round(2.5)), ("round(3.5)", 4), ("floor(-1.5)", -2), ("ceil(1.2)", 2),
+    ("int(-1.9)", -1), ("float(2)", 2.0), ("sqrt(2)", math.sqrt(2)), ("log2(8)", 3.0), ("log(10)", math.log(10)),
+    ("exp(1)", math.e), ("sin(1)", math.sin(1)), ("cos(1)", math.cos(1)), ("tanh(1)", math.tanh(1)),
+    ("len([1, 2])", 2), ("round(8 * 1.5 / 8) * 8", round(1.5) * 8), ("max(T, 8) - T", 0), ("min(T, 300) - T", 0),
+    ("abs(-T) - T", 0), ("round(T) - T", 0), ("max(T, T.max)", 256),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), VALUES)
+def test_value(text: str, value: float) -> None:
+    source = f'{HEAD}model M(x: [B, 2]) -> [_, _] {{\n  check {text} == {value!r}, "differs"\n  return x\n}}\n'
+    check_program(files(source))
+    with pytest.raises(CompileError, match="E0206"):
+        check_program(files(source.replace("==", "!=")))
+
+
+def test_widths_and_lists_are_computed() -> None:
+    text = "block scaled(x: [N, C], factor: float) -> [N, _] {\n"
+    text += "  return x |> linear(max(8, round(C * factor / 8) * 8))\n}\n"
+    text += "model M(x: [B, 40], widths: float = 1.3) -> [B, _] {\n  sizes = [8, 16]\n"
+    text += (
+        "  for i in 0..len(sizes) as s { x = x |> linear(sizes[i]) as f |> relu }\n  return x |> scaled(widths)\n}\n"
+    )
+    assert str(check_program(files(HEAD + text)).graph.outputs["result.output"].type) == "[B, 24]"
+
+
+def test_a_tensor_among_the_arguments_makes_it_an_operation() -> None:
+    found = check_program(files(HEAD + "model M(x: [B, 2]) -> [B, 2] { return abs(x) + max(x) + round(x) }\n"))
+    assert {node.op.name for node in found.graph.nodes} >= {"abs", "round", "max"}
+
+
+def test_a_list_of_tensors_has_a_length() -> None:
+    text = "model M(x: [B, 2]) -> [B, 2] {\n  kept = [x, x]\n  return x * len(kept)\n}\n"
+    check_program(files(HEAD + text))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("min(T, 20)", "E0205"), ("sqrt(T)", "E0205"), ("abs(T - 20)", "E0205"), ("sqrt(-1)", "E0209"),
+        ("log(0)", "E0209"),
+        ("exp(1000)", "E0209"), ("abs(1, 2)", "E0201"), ("len(3)", "E0202"), ('max(1, "a")', "E0202"),
+        ("abs(true)", "E0202"),
+        ("int(1e30)", "E0005"), ("min([])", "E0201"),
+    ],
+)  # fmt: skip
+def test_errors(text: str, code: str) -> None:
+    with pytest.raises(CompileError, match=code):
+        check_program(files(f"{HEAD}model M(x: [B, 2]) -> [B, 2] {{ return x * ({text}) }}\n"))
