@@ -13,6 +13,7 @@ from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.runtime.artifact.attributes import plain_float
 from dslc.runtime.artifact.instructions import (
     Copy,
     EventRecord,
@@ -196,10 +197,10 @@ def where(node: Node) -> str:
 
 
 def plain_attr(attr: Attr) -> Any:
-    """An attribute as JSON data: dtypes by name, tuples as lists."""
+    """An attribute as JSON data: dtypes by name, tuples as lists, infinities and nan by name."""
     if isinstance(attr, tuple):
         return [plain_attr(a) for a in attr]
     if isinstance(attr, DType):
         return attr.value
     assert not isinstance(attr, Poly), f"an attribute still has dims: {attr}"
-    return attr
+    return plain_float(attr) if isinstance(attr, float) else attr

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
+from dslc.runtime.artifact.attributes import attribute
 from dslc.runtime.artifact.dtypes import name_of, numpy_dtype
 from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
 from dslc.runtime.artifact.plan import Buffer, Plan
@@ -287,7 +288,7 @@ class BoundPlan:
             instruction.op,
             where,
             meaning,
-            instruction.attrs,
+            {name: attribute(value, where) for name, value in instruction.attrs.items()},
             [self._views[i] for i in instruction.inputs],
             [self._output(o, where) for o in instruction.outputs],
         )
