@@ -223,26 +223,20 @@ def _whole(f: Callable[[float], int]) -> Callable[[Sequence[Static], Span], Stat
     return rounded
 
 
-def _real(f: Callable[[float], float]) -> Callable[[Sequence[Static], Span], Static]:
-    def computed(values: Sequence[Static], span: Span) -> Static:
-        [value] = values
-        if isinstance(value, Poly):
-            raise Problem("E0205", f"`{value}` depends on the size that you build", span, "not known at compile time")
-        assert isinstance(value, (int, float))
-        try:
-            return checked(f(value), span)
-        except (ValueError, OverflowError):
-            raise Problem("E0209", f"not defined for {value:g}", span, "not a real number in range") from None
-
-    return computed
+def _float(values: Sequence[Static], span: Span) -> Static:
+    [value] = values
+    if isinstance(value, Poly):
+        raise Problem("E0205", f"`{value}` depends on the size that you build", span, "not known at compile time")
+    assert isinstance(value, (int, float))
+    return float(value)
 
 
-#: functions of numbers and sizes at compile time; the names of ops compute tensors if an argument is one
+#: functions of numbers and sizes at compile time; exact, so they never differ from the ops of these names. An op that
+#: rounds, such as `log`, makes a tensor of a number, too
 STATIC_FUNCTIONS: Final[dict[str, Callable[[Sequence[Static], Span], Static]]] = {
     "min": _least_of, "max": _most_of, "abs": _absolute, "sum": _sum,
     "floor": _whole(math.floor), "ceil": _whole(math.ceil), "round": _whole(round), "int": _whole(math.trunc),
-    "float": _real(float), "sqrt": _real(math.sqrt), "exp": _real(math.exp), "log": _real(math.log),
-    "log2": _real(math.log2), "sin": _real(math.sin), "cos": _real(math.cos), "tanh": _real(math.tanh),
+    "float": _float,
 }  # fmt: skip
 _OF_SEVERAL: Final = ("min", "max", "sum")
 

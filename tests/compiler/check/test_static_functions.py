@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from sources.in_memory import files
 
@@ -16,8 +14,8 @@ VALUES = [
     ("min(3, 2)", 2), ("max(3, 2.5)", 3), ("min([4, 1, 7])", 1), ("max(1, 2, 3)", 3),
     ("abs(-3)", 3), ("abs(-2.5)", 2.5),
     ("sum([1, 2, 3])", 6), ("round(2.5)", round(2.5)), ("round(3.5)", 4), ("floor(-1.5)", -2), ("ceil(1.2)", 2),
-    ("int(-1.9)", -1), ("float(2)", 2.0), ("sqrt(2)", math.sqrt(2)), ("log2(8)", 3.0), ("log(10)", math.log(10)),
-    ("exp(1)", math.e), ("sin(1)", math.sin(1)), ("cos(1)", math.cos(1)), ("tanh(1)", math.tanh(1)),
+    ("int(-1.9)", -1), ("float(2)", 2.0),
+
     ("len([1, 2])", 2), ("round(8 * 1.5 / 8) * 8", round(1.5) * 8), ("max(T, 8) - T", 0), ("min(T, 300) - T", 0),
     ("abs(-T) - T", 0), ("round(T) - T", 0), ("max(T, T.max)", 256),
 ]  # fmt: skip
@@ -54,9 +52,8 @@ def test_a_list_of_tensors_has_a_length() -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("min(T, 20)", "E0205"), ("sqrt(T)", "E0205"), ("abs(T - 20)", "E0205"), ("sqrt(-1)", "E0209"),
-        ("log(0)", "E0209"),
-        ("exp(1000)", "E0209"), ("abs(1, 2)", "E0201"), ("len(3)", "E0202"), ('max(1, "a")', "E0202"),
+        ("min(T, 20)", "E0205"), ("float(T)", "E0205"), ("abs(T - 20)", "E0205"),
+        ("abs(1, 2)", "E0201"), ("len(3)", "E0202"), ('max(1, "a")', "E0202"),
         ("abs(true)", "E0202"),
         ("int(1e30)", "E0005"), ("min([])", "E0201"),
     ],
