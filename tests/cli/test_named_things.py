@@ -15,6 +15,7 @@ from places import ROOT
 from dslc.base.errors import CODES
 from dslc.base.explain import page
 from dslc.cli.app import app
+from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
 from dslc.compiler.check.train import COMMON
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
@@ -24,7 +25,7 @@ from dslc.dsl.dtype_names import DTYPES
 from dslc.dsl.tables import load_tables
 
 load_all()
-CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS}
+CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS, *STATIC_FUNCTIONS, "len"}
 WORDS = {word for word in load_tables().words if word.isalpha()}
 ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {
     name for optimizer in OPTIMIZERS.values() for name in (*COMMON, *optimizer.defaults)

@@ -264,7 +264,7 @@ def test_initialisers_as_written() -> None:
     assert initialiser("trunc_normal", (0.5,)) == Init("trunc_normal", (0, 0.5, -1, 1))
     assert initialiser("trunc_normal", (1, 0.5)) == Init("trunc_normal", (1, 0.5, 0, 2))
     assert initialiser("trunc_normal", (1, 0.5, -2, 3)) == Init("trunc_normal", (1, 0.5, -2, 3))
-    assert initialiser("kaiming_normal") == Init("kaiming_normal", (0,))
+    assert initialiser("kaiming_normal") == Init("kaiming_normal", (0, 0))
 
 
 def test_resolved_over_the_fans() -> None:
@@ -274,6 +274,7 @@ def test_resolved_over_the_fans() -> None:
     assert resolve(initialiser("xavier_normal", (2,)), shape) == Init("normal", (0, 2 * math.sqrt(2 / 210)))
     assert resolve(initialiser("kaiming_uniform", (1,)), shape).args[1] == pytest.approx(math.sqrt(3 / 90))
     assert resolve(initialiser("kaiming_normal"), shape).args == pytest.approx((0, math.sqrt(2 / 90)))
+    assert resolve(initialiser("kaiming_normal", (), {"mode": 1}), shape).args == pytest.approx((0, math.sqrt(2 / 120)))
     assert resolve(initialiser("lecun_normal"), shape).args == pytest.approx((0, math.sqrt(1 / 90)))
     assert resolve(initialiser("lecun_uniform"), shape).args[1] == pytest.approx(math.sqrt(3 / 90))
     assert resolve(Init("normal", (0, 0.5)), (3,)) == Init("normal", (0, 0.5))
@@ -291,6 +292,7 @@ def test_resolved_over_the_fans() -> None:
         ("trunc_normal", (0, 1, 5), {}, "E0201"), ("trunc_normal", (0, 0, 1, 2), {}, "E0209"),
         ("xavier_normal", (), {"std": 1}, "E0201"), ("xavier_normal", (-1,), {}, "E0209"),
         ("orthogonal", (-1,), {}, "E0209"), ("orthogonal", (1, 2), {}, "E0201"),
+        ("kaiming_normal", (0, 0.5), {}, "E0209"),
     ],
 )  # fmt: skip
 def test_initialisers_refused(name: str, args: Any, named: Any, code: str) -> None:
@@ -302,7 +304,7 @@ def test_initialisers_refused(name: str, args: Any, named: Any, code: str) -> No
 def test_every_initialiser_has_a_page_and_resolves() -> None:
     for name, known in INITIALISERS.items():
         assert known.page.startswith(name)
-        made = initialiser(name, tuple(0.5 + i for i, _ in enumerate(known.forms[0])))
+        made = initialiser(name, tuple(1.0 if n == "mode" else 0.5 + i for i, n in enumerate(known.forms[0])))
         assert resolve(made, (3, 4)).kind in RESOLVED
     with pytest.raises(Mismatch):
         resolve(initialiser("xavier_normal"), (3,))
