@@ -132,9 +132,9 @@ class Calls:
             raise Problem("E0101", "only a name can be called", function.span, "not a name")
         name = function.name
         given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
-        if name in INITIALISERS and name not in FUNCTIONS and not self.expander.evaluate.knows(name, frame):
+        if name in INITIALISERS and name not in FUNCTIONS and not _declared(name, frame):
             return _initialiser(name, given, span)
-        if _at_compile_time(name, given) and not self.expander.evaluate.knows(name, frame):
+        if _at_compile_time(name, given) and not _declared(name, frame):
             if label is not None:
                 raise Problem("E0210", "only a call that makes operations can carry a label", label_span or span)
             self.expander.evaluate.spend(sum(len(g.value) for g in given if isinstance(g.value, list)) // 4, span)
@@ -162,9 +162,9 @@ class Calls:
                 raise
             blocks = [n for n, v in frame.scope.values.items() if isinstance(v, BlockRef)]
             raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks])) from None
-        block = frame.scope.values.get(name)
-        if not isinstance(value, (BlockRef, Function, Layer)) and isinstance(block, BlockRef):
-            value = block  # a variable that cannot be called hides no block
+        if not isinstance(value, (BlockRef, Function, Layer)):  # what cannot be called hides no block and no function
+            block = frame.scope.values.get(name)
+            value = block if isinstance(block, BlockRef) else FUNCTIONS.get(name, value)
         return resolve_callee(value, name, span)
 
     def run(
@@ -215,6 +215,12 @@ class Calls:
             (positional if name is None else named).append(Given(name, value, place, layer.call))
         path = layer.node_path if layer.calls == 1 else f"{layer.node_path}#{layer.calls}"
         return self.run(layer.callee, positional + named, span, frame, layer.path, path, layer.groups)
+
+
+def _declared(name: str, frame: Frame) -> bool:
+    """True if the program itself declares something under this name that can be called."""
+    callable = (BlockRef, Function, Layer)
+    return isinstance(frame.locals.get(name), callable) or isinstance(frame.scope.values.get(name), callable)
 
 
 def _at_compile_time(name: str, given: list[Given]) -> bool:

@@ -132,10 +132,6 @@ class Evaluator:
             raise self._unknown(name, span, frame)
         return value
 
-    def knows(self, name: str, frame: Frame) -> bool:
-        """True if the program itself declares this name here."""
-        return name in frame.locals or name in frame.dims or name in frame.scope.values
-
     def _unknown(self, name: str, span: Span, frame: Frame) -> Problem:
         if name in frame.scope.dims:
             return Problem(

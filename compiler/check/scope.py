@@ -40,7 +40,7 @@ class ModuleScope:
         return of_dim(found) if isinstance(found, Dim) else found
 
     def declare(self, name: str, value: Static | Dim, span: Span) -> None:
-        """Adds a name; E0103 if it exists, E0112 if it would hide a built-in function."""
+        """Adds a name; E0103 if it exists, E0112 for a block with the name of a built-in function."""
         if name in self.places:
             raise Problem(
                 "E0103",
@@ -50,7 +50,7 @@ class ModuleScope:
                 also=(Label(self.places[name], "first here"),),
                 help="rename one of them",
             )
-        if name in FUNCTIONS:
+        if name in FUNCTIONS and isinstance(value, BlockRef):
             raise Problem("E0112", f"`{name}` is a built-in function", span, "hides it", help="choose another name")
         self.places[name] = span
         if isinstance(value, Dim):

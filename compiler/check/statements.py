@@ -99,18 +99,15 @@ class Statements:
         return None
 
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:
-        """Assigns a value to a local name; E0112 if it would hide a dim, constant, block or function."""
+        """Assigns a value to a local name; E0112 if it would hide a dim or constant, or a callable value a block or
+        function. A call of a name skips values that cannot be called."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
-        if isinstance(frame.scope.values.get(name), BlockRef) and not isinstance(value, (BlockRef, Function, Layer)):
-            in_file = False  # a call of this name still calls the block
-        if name in frame.dims or in_file or name in FUNCTIONS:
-            what = (
-                "a built-in function"
-                if name in FUNCTIONS
-                else "a dim"
-                if name in frame.dims
-                else "declared in the file"
-            )
+        built_in = name in FUNCTIONS
+        if not isinstance(value, (BlockRef, Function, Layer)):
+            built_in = False
+            in_file = in_file and not isinstance(frame.scope.values.get(name), BlockRef)
+        if name in frame.dims or in_file or built_in:
+            what = "a built-in function" if built_in else "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
         frame.locals[name] = value
         frame.params.pop(name, None)

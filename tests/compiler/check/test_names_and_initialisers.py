@@ -53,6 +53,27 @@ def test_a_variable_may_have_the_name_of_a_block() -> None:
         checked(block + "model M(x: [B, 4]) -> [B, 4] {\n  layer unit = unit(2)\n  return unit(x)\n}\n")
 
 
+def test_a_variable_may_have_the_name_of_a_function() -> None:
+    """A file stays valid when the language gets a function with a name that its variables have."""
+    head = "const threshold = 0.5\nmodel M(x: [B, 4], square: float = 2.0, dim: int = 4) -> [B, 4] {\n"
+    body = (
+        "  mean = mean(x, over=1, keep=true)\n  std = sqrt(mean((x - mean)^2, over=1, keep=true))\n"
+        "  for abs in 0..2 { x = x |> linear(4) as fc |> abs }\n"
+        "  max = max(2, 3)\n  normal = 0.02\n  param w: [4] = normal(normal)\n"
+        "  return relu((x - mean) / std) * square * threshold * max(max, dim) * max(x) + square(w)\n}\n"
+    )
+    assert output(checked(head + body)) == "[B, 4]"
+    metrics = "train M() {\n  loss = mean(output^2)\n  metrics { std = std(output) }\n  optimizer = sgd(lr=0.1)\n}\n"
+    assert set(checked(head + body + metrics).train.metrics) == {"std"}
+    for source in (
+        "block relu(x: [N]) -> [N] { return x }\nmodel M(x: [B]) -> [B] { return relu(x) }\n",
+        "model M(x: [B, 4]) -> [B, 4] {\n  layer square = linear(4)\n  return square(x)\n}\n",
+        "model M(x: [B, 4]) -> [B, 4] {\n  square = relu\n  return square(x)\n}\n",
+    ):
+        with pytest.raises(CompileError, match=r"(?s)E0112.*is a built-in function"):
+            checked(source)
+
+
 @pytest.mark.parametrize(
     ("init", "std"),
     [
