@@ -12,12 +12,14 @@ from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
+from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Tuned
 from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
 from dslc.dsl.other_names import target_hint
 
+_HALF: Final = ("bf16", "f16")
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
@@ -102,7 +104,7 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 )
     if options.precision is None:
         for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
-            if name != compute and not _keeps_statistics(where, name, compute):
+            if name != compute and not _widens(where, name, compute):
                 raise BuildError(
                     "E0602",
                     f"everything is computed in {compute}, not `{where}` in {name}",
@@ -111,14 +113,24 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 )
     tf32 = compute == "tf32"
     dtype = DType.F32 if tf32 else DType(compute)
-    return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32)
+    return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32, _wide(checked, options))
 
 
-def _keeps_statistics(function: str, asked: str, compute: str) -> bool:
-    """True if a setting such as ``batchnorm = f32`` changes nothing: with 16-bit floats, the statistics and weights of
-    normalisations are f32 in any case (their tensors are not)."""
-    op = OPS.get(function)
-    return asked == "f32" and compute in ("bf16", "f16") and op is not None and bool(op.statistics)
+def _widens(where: str, asked: str, compute: str) -> bool:
+    """Whether single nodes can follow this setting: f32 in a 16-bit model, for an attribute or a function that is one
+    op. The statistics of a normalisation are f32 in any case."""
+    return asked == "f32" and compute in _HALF and (where == "@precision" or where in OPS)
+
+
+def _wide(checked: Checked, options: Options) -> frozenset[Origin]:
+    """The nodes of a 16-bit model that the source wants in f32; an attribute goes before the file's section. None with
+    ``--precision``, which applies to the whole model."""
+    asked = checked.precision
+    if options.precision is not None or asked.compute not in _HALF:
+        return frozenset()
+    ops = {name for name, dtype in asked.ops.items() if dtype == "f32" and name in OPS and not OPS[name].statistics}
+    named = {(n.name, n.span): "f32" for n in checked.graph.nodes if n.op.name in ops}
+    return frozenset(origin for origin, dtype in (named | dict(asked.nodes)).items() if dtype == "f32")
 
 
 def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:

@@ -37,6 +37,7 @@ class Expander:
         self.chosen: dict[int, syntax.Expr] = {}
         self.batch: Size | None = None
         self.precisions: set[str] = set()
+        self.precision_words: dict[Origin, str] = {}
         self.mirror: dict[Origin, str] = {}
         self.count = 0
 
@@ -69,6 +70,8 @@ class Expander:
         """A node, counted, and checked for size; raises Mismatch."""
         if groups.mirror != "auto":
             self.mirror[path, span] = groups.mirror
+        if groups.precision is not None:
+            self.precision_words[path, span] = groups.precision
         self.count += 1
         if self.count > MAX_OPS:
             title = f"this expands to more than {MAX_OPS:,} operations"

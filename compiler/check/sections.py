@@ -10,6 +10,7 @@ from dslc.base.words import BYTE_UNITS
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
+from dslc.compiler.ir.graph import Origin
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 class Precision:
     """The dtypes of floats: ``compute`` for activations, ``params`` for parameters, ``ops`` by function.
 
-    ``blocks``: the dtypes of all `@precision` attributes in the model.
+    ``blocks``: the dtypes of all `@precision` attributes in the model. ``nodes``: the dtype of each node inside one.
     """
 
     compute: str = "f32"
     params: str = "f32"
     ops: Mapping[str, str] = field(default_factory=dict)
     blocks: frozenset[str] = frozenset()
+    nodes: Mapping[Origin, str] = field(default_factory=dict)
 
 
 def sections_of(scope: ModuleScope, kind: str) -> list[syntax.Section]:
@@ -65,9 +67,8 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
                               help=f"did you mean `{meant}`?" if meant in FLOAT_TYPES else None)  # fmt: skip
             values[name] = entry.value.name
     compute = values.pop("compute", "f32")
-    return Precision(
-        compute, values.pop("params", "f64" if compute == "f64" else "f32"), values, frozenset(expander.precisions)
-    )
+    params = values.pop("params", "f64" if compute == "f64" else "f32")
+    return Precision(compute, params, values, frozenset(expander.precisions), dict(expander.precision_words))
 
 
 def read_budget(scope: ModuleScope, expander: Expander) -> int | None:

@@ -43,12 +43,14 @@ class LossScale:
 @dataclass(frozen=True, slots=True)
 class Precision:
     """Storage dtypes that replace the checker's ``float``: for activations (``compute``) and for state (``params``).
-    ``loss_scale``: the loss scaling of training, if needed. ``tf32``: factors of f32 products are rounded to TF32."""
+    ``loss_scale``: the loss scaling of training, if needed. ``tf32``: factors of f32 products are rounded to TF32.
+    ``wide``: nodes of a 16-bit model that compute in f32 and store f32, by their origin."""
 
     compute: DType = DType.F32
     params: DType = DType.F32
     loss_scale: LossScale | None = None
     tf32: bool = False
+    wide: frozenset[Origin] = frozenset()
 
     @property
     def boundary(self) -> DType:

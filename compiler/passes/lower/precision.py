@@ -18,7 +18,8 @@ Forward and backward nodes compute in ``compute``, the update phase in the dtype
 results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
-and statistics of normalisations (``Op.statistics``).
+and statistics of normalisations (``Op.statistics``), and the nodes that the source asks for (``Precision.wide``), with
+their gradients.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class _Typing:
 
     def _node(self, node: Node) -> None:
         dtype = self.asked.params if node.phase is Phase.UPDATE else self.asked.compute
-        if dtype in _HALF and _in_train_section(node):
+        if dtype in _HALF and (_in_train_section(node) or (node.name, node.span) in self.asked.wide):
             dtype = DType.F32
         b = Builder().at(node, node.phase)
         statistic = DType.F32 if dtype in _HALF else dtype

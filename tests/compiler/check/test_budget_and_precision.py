@@ -10,8 +10,9 @@ from places import MODELS
 from dslc.base.errors import BuildError
 from dslc.compiler.artifact.budget import largest_fitting
 from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Phase
 from dslc.compiler.options import Options, precision_of
-from dslc.compiler.pipeline import build
+from dslc.compiler.pipeline import build, compile_entry
 
 MODEL = """nn 1
 dim B in 1..512 = 256
@@ -81,9 +82,55 @@ def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, 
 
 
 def test_a_gpu_keeps_statistics_in_f32_with_bf16() -> None:
-    """tests/models/resnet50.nn asks for `batchnorm = f32`; `softmax = f32` would be another thing."""
+    """tests/models/resnet50.nn asks for `batchnorm = f32`, which leaves its tensors in 16 bits."""
     path = str(MODELS / "resnet50.nn")
     dtypes = precision_of(check_file(path), Options(target="sm_90"))
     assert (dtypes.compute.value, dtypes.params.value) == ("bf16", "f32")
     with pytest.raises(BuildError, match="cpu does not compute in bf16"):
         precision_of(check_file(path), Options(target="cpu,sm_90"))
+
+
+_MIXED = """nn 1
+dim B in 1..8 = 4
+@precision(f32)
+block gate(x: [B, 16]) -> [B, 16] {
+  return x |> linear(16) as fc |> relu
+}
+model Net(x: [B, 16]) -> [B, 4] {
+  y = x |> linear(16) as first |> gate as wide
+  return y |> linear(16) as second |> softmax |> linear(4) as head
+}
+precision { compute = bf16; softmax = f32 }
+train Net(label: i32[B]) {
+  loss = cross_entropy(output, label)
+  optimizer = sgd(lr=0.1)
+}
+"""
+
+
+@pytest.mark.parametrize("entry", ["train_step", "predict"])
+def test_f32_for_a_block_and_an_op_of_a_16_bit_model(tmp_path: Path, entry: str) -> None:
+    """With their gradients; everything else stays in bf16, and so does the whole model with --precision bf16."""
+    (tmp_path / "net.nn").write_text(_MIXED)
+    checked = check_file(str(tmp_path / "net.nn"))
+
+    def dtypes(options: Options) -> dict[tuple[str, str], set[str]]:
+        program, _ = compile_entry(checked, entry, {"B": 4}, options, after="precision")
+        found: dict[tuple[str, str], set[str]] = {}
+        for node in program.graph.nodes:
+            if node.op.name != "cast" and node.phase is not Phase.UPDATE and not node.name.startswith("train"):
+                part = "wide" if "wide" in node.name or "softmax" in node.name else "other"
+                found.setdefault((part, node.phase.value), set()).update(
+                    t.dtype.value for t in node.types if t.dtype.value in ("bf16", "f32")
+                )
+        return found
+
+    phases = {"forward", "backward"} if entry == "train_step" else {"forward"}
+    mixed = dtypes(Options(target="sm_90"))
+    assert mixed == {(p, s): {"f32" if p == "wide" else "bf16"} for p in ("wide", "other") for s in phases}
+    whole = dtypes(Options(target="sm_90", precision="bf16"))
+    assert whole == {(p, s): {"bf16"} for p in ("wide", "other") for s in phases}
+
+
+def test_gpt2_with_its_softmax_in_f32() -> None:
+    assert precision_of(check_file(str(MODELS / "gpt2.nn")), Options(target="sm_90")).compute.value == "bf16"
