@@ -186,6 +186,14 @@ def _root(words: Sequence[str], x: Sequence[int]) -> int:
     return _bits(np.sqrt(as_float(x[0], words[-1])), words[-1])
 
 
+def _inverse_root(words: Sequence[str], x: Sequence[int]) -> int:
+    if words[-1] == "f32":
+        return _fast("fast_inverse_root", x)
+    with np.errstate(divide="ignore"):
+        gross = 1 / np.sqrt(as_float(x[0], "f64"))
+    return bits_of(gross, "f64") & ~((1 << 32) - 1)  # the upper 32 bits
+
+
 def _neg(words: Sequence[str], x: Sequence[int]) -> int:
     return -x[0] if words[-1].startswith("s") else x[0] ^ (1 << (width(words[-1]) - 1))
 
@@ -285,6 +293,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[str], Sequence[int]], int]] = {
     "ex2": _power_of_two,
     "lg2": lambda words, x: bits_of(np.log2(as_float(x[0]))),
     "sqrt": _root,
+    "rsqrt": _inverse_root,
     "tanh": lambda words, x: _fast("fast_tanh", x),
     "neg": _neg,
     "abs": _abs,

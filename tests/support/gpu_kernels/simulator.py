@@ -403,6 +403,7 @@ FAST: dict[str, tuple[Callable[..., Any], float]] = {
     "fast_inverse": (lambda x: np.where(np.abs(x) > 2.0**126, 0, 1 / x), 2.0**-23),
     "fast_div": (np.divide, 2.0**-22),
     "fast_sqrt": (np.sqrt, 2.0**-23),
+    "fast_inverse_root": (lambda x: 1 / np.sqrt(x), 2.0**-22.9),
     "fast_tanh": (np.tanh, 2.0**-11),
 }
 
