@@ -11,6 +11,7 @@ from typing import Final
 
 from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.values import BlockRef, Problem
+from dslc.compiler.ir.function import FUNCTIONS
 from dslc.dsl import syntax
 
 MAX_OPS: Final = 1_000_000
@@ -36,7 +37,7 @@ def check_calls(root: BlockRef) -> None:
                     "blocks call each other in a cycle: " + " -> ".join(circle),
                     path[-1].block.span,
                     "this block is part of the cycle",
-                    help="use `for` for repetition",
+                    help=_cycle_help([p.block.name for p in path]),
                 )
             path.append(ref)
             stack.append(iter(_callees(ref)))
@@ -66,6 +67,13 @@ def check_calls(root: BlockRef) -> None:
             " -> ".join(chain),
             help="`for` is unrolled: use fewer iterations, or fewer calls in the inner blocks",
         )
+
+
+def _cycle_help(names: list[str]) -> str:
+    hidden = next((name for name in names if name in FUNCTIONS), None)
+    if hidden is None:
+        return "use `for` for repetition"
+    return f"the block `{hidden}` hides the built-in function: rename it, and `{hidden}` is that function again"
 
 
 def _amount(count: int) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
-from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
@@ -40,7 +39,8 @@ class ModuleScope:
         return of_dim(found) if isinstance(found, Dim) else found
 
     def declare(self, name: str, value: Static | Dim, span: Span) -> None:
-        """Adds a name; E0103 if it exists, E0112 for a block with the name of a built-in function."""
+        """Adds a name; E0103 if it exists. A block hides the built-in function of its name, so that a later version's
+        functions break no file."""
         if name in self.places:
             raise Problem(
                 "E0103",
@@ -50,8 +50,6 @@ class ModuleScope:
                 also=(Label(self.places[name], "first here"),),
                 help="rename one of them",
             )
-        if name in FUNCTIONS and isinstance(value, BlockRef):
-            raise Problem("E0112", f"`{name}` is a built-in function", span, "hides it", help="choose another name")
         self.places[name] = span
         if isinstance(value, Dim):
             self.dims[name] = value

@@ -10,7 +10,7 @@ from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
-from dslc.compiler.ir.function import FUNCTIONS, Function, Init
+from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS
 from dslc.dsl import syntax
@@ -99,15 +99,13 @@ class Statements:
         return None
 
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:
-        """Assigns a value to a local name; E0112 if it would hide a dim or constant, or a callable value a block or
-        function. A call of a name skips values that cannot be called."""
+        """Assigns a value to a local name; E0112 if it would hide a dim or constant, or a callable value a block. A
+        call of a name skips values that cannot be called."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
-        built_in = name in FUNCTIONS
         if not isinstance(value, (BlockRef, Function, Layer)):
-            built_in = False
             in_file = in_file and not isinstance(frame.scope.values.get(name), BlockRef)
-        if name in frame.dims or in_file or built_in:
-            what = "a built-in function" if built_in else "a dim" if name in frame.dims else "declared in the file"
+        if name in frame.dims or in_file:
+            what = "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
         frame.locals[name] = value
         frame.params.pop(name, None)

@@ -65,13 +65,26 @@ def test_a_variable_may_have_the_name_of_a_function() -> None:
     assert output(checked(head + body)) == "[B, 4]"
     metrics = "train M() {\n  loss = mean(output^2)\n  metrics { std = std(output) }\n  optimizer = sgd(lr=0.1)\n}\n"
     assert set(checked(head + body + metrics).train.metrics) == {"std"}
-    for source in (
-        "block relu(x: [N]) -> [N] { return x }\nmodel M(x: [B]) -> [B] { return relu(x) }\n",
-        "model M(x: [B, 4]) -> [B, 4] {\n  layer square = linear(4)\n  return square(x)\n}\n",
-        "model M(x: [B, 4]) -> [B, 4] {\n  square = relu\n  return square(x)\n}\n",
-    ):
-        with pytest.raises(CompileError, match=r"(?s)E0112.*is a built-in function"):
-            checked(source)
+
+
+@pytest.mark.parametrize("name", ["relu", "max", "norm", "linear"])
+def test_a_block_hides_the_function_of_its_name(name: str) -> None:
+    block = f"block {name}(x: [N, C]) -> [N, 3] {{ return x[:, :1] + zeros([N, 3]) }}\n"
+    for call in (f"{name}(x)", f"x |> {name}", f"x |> {name} as first"):
+        assert output(checked(block + f"model M(x: [B, 4]) -> [B, 3] {{ return {call} }}\n")) == "[B, 3]"
+
+
+@pytest.mark.parametrize("name", ["square", "linear", "max"])
+def test_a_layer_hides_the_function_of_its_name(name: str) -> None:
+    model = checked(f"model M(x: [B, 4]) -> [B, 3] {{\n  layer {name} = linear(3)\n  return x |> {name}\n}}\n")
+    assert set(model.params) == {f"{name}.weight", f"{name}.bias"}
+    assert output(checked("model M(x: [B, 3]) -> [B] {\n  square = logsumexp\n  return square(x, 1)\n}\n")) == "[B]"
+
+
+def test_a_block_that_calls_the_function_it_hides() -> None:
+    source = "block norm(x: [N]) -> [N] { return x / norm(x) }\nmodel M(x: [B]) -> [B] { return norm(x) }\n"
+    with pytest.raises(CompileError, match=r"(?s)E0105.*`norm` hides the built-in function: rename it"):
+        checked(source)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["E0111"],
     ),
     "no_model": (HEAD + "const K = 3\n", ["E0111"]),
-    "hides_function": (net("  layer relu = linear(4)\n  return relu(x)"), ["E0112"]),
+    "hides_block": (
+        net("  layer tower = linear(4)\n  return tower(x)", before="block tower(x: [N]) -> [N] { return x }\n"),
+        ["E0112"],
+    ),
     "hides_const": (net("  K = x |> linear(4)\n  return K", before="const K = 3\n"), ["E0112"]),
     "reserved_input": (net("  return step |> linear(4)", signature="step: [B, 16]"), ["E0112"]),
     "python_word_input": (net("  return lambda |> linear(4)", signature="lambda: [B, 16]"), ["E0112"]),
