@@ -79,26 +79,24 @@ class Dot(KernelSpec):
 
     def _tile(self, v: Vectors, pointers: list[Any], base: list[Any], tall: int, wide: int) -> None:
         code = v.code
-        sums = [code.local(v.type) for _ in range(tall * wide)]
-        for place in sums:
-            v.b.store(v.zero, place)
+        sums = [v.zero] * (tall * wide)
 
         def step(k: Any, count: int) -> None:
             a, b = code.add(base[0], k), code.add(base[1], k)
             right = [v.load(pointers[1], code.add(b, j * self.columns.b), count) for j in range(wide)]
             for i in range(tall):
                 left = v.load(pointers[0], code.add(a, i * self.rows.a), count)
-                for place, other in zip(sums[i * wide : (i + 1) * wide], right):
-                    v.b.store(v.fma(left, other, v.b.load(place, typ=v.type)), place)
+                for number, other in enumerate(right, i * wide):
+                    sums[number] = v.fma(left, other, sums[number])
 
         whole = self.depth - self.depth % v.lanes
         if whole:
-            with code.loop(whole, 0, v.lanes) as k:
+            with code.loop(whole, 0, v.lanes, sums) as k:
                 step(k, v.lanes)
         if self.depth % v.lanes:
             step(whole, self.depth % v.lanes)
         for start in range(0, len(sums), v.lanes):
-            part = [v.b.load(place, typ=v.type) for place in sums[start : start + v.lanes]]
+            part = sums[start : start + v.lanes]
             turned = v.transpose(part + [v.zero] * (v.lanes - len(part)))
             total = turned[0]
             for other in turned[1:]:

@@ -39,7 +39,6 @@ class Emitter:
         self.code, self.b, self.spec = code, code.b, spec
         self.v = Vectors(code, spec.dtype)
         self.a, self.w, self.c = (code.argument(i) for i in range(3))
-        self.accumulators: list[Any] = []
         self._choose_tile(REGISTERS[code.level])
 
     def _choose_tile(self, registers: int) -> None:
@@ -155,21 +154,19 @@ class Emitter:
     def _tile(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, begin: Any) -> None:
         """One tile of the result over ``count`` indices of the first inner axis, from ``begin`` on (None: all)."""
         code, b = self.code, self.b
-        while len(self.accumulators) < len(rows) * len(columns):
-            self.accumulators.append(code.local(self.v.type))
-        sums = self.accumulators[: len(rows) * len(columns)]
+        sums = [self.v.zero] * (len(rows) * len(columns))
         c = code.at(self.c, base[2], self.v.lane)
-        for place in sums:
-            b.store(self.v.zero, place)
         self._products(base, rows, columns, count, sums)
         if begin is not None:
-            with b.if_then(b.icmp_signed("!=", code.int(begin), code.int(0))):
-                for value, place in zip(self._loaded(c, rows, columns), sums):
-                    b.store(b.fadd(value, b.load(place, typ=self.v.type)), place)
-        self._store(c, rows, columns, [b.load(place, typ=self.v.type) for place in sums])
+            later = b.icmp_signed("!=", code.int(begin), code.int(0))
+            sums = code.if_then(
+                later, sums, lambda: [b.fadd(old, new) for old, new in zip(self._loaded(c, rows, columns), sums)]
+            )
+        self._store(c, rows, columns, sums)
 
     def _products(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]) -> None:
-        """Unrolls the innermost axes completely while they are short, and the innermost loop several times."""
+        """Adds the products to ``sums``. Unrolls the innermost axes completely while they are short, and the innermost
+        loop several times."""
         spec, code = self.spec, self.code
         sizes = [count, *(x.size for x in spec.inner[1:])]
         flat = len(sizes)
@@ -194,17 +191,17 @@ class Emitter:
             if place == flat:
                 body(at, 1)
             elif place < flat - 1:
-                with code.loop(sizes[place]) as k:
+                with code.loop(sizes[place], carried=sums) as k:
                     nest(self._advanced(at, spec.inner[place], k), place + 1)
             else:
                 size, axis = sizes[place], spec.inner[place]
                 times = max(1, 4 // len(short))
                 whole = size - size % times if isinstance(size, int) else code.mul(code.divmod(size, times)[0], times)
                 if not isinstance(whole, int) or whole:
-                    with code.loop(whole, 0, times) as k:
+                    with code.loop(whole, 0, times, sums) as k:
                         body(self._advanced(at, axis, k), times)
                 if times > 1 and (not isinstance(size, int) or size % times):
-                    with code.loop(size, whole) as k:
+                    with code.loop(size, whole, carried=sums) as k:
                         body(self._advanced(at, axis, k), 1)
 
         nest(base, 0)
@@ -213,14 +210,13 @@ class Emitter:
         self, a: Any, w: Any, da: int, db: int, rows: list[_Row], columns: list[_Column], sums: list[Any]
     ) -> None:
         """Adds the products of one inner index to a tile."""
-        v, b, packed = self.v, self.b, bool(self.spec.panel)
+        v, packed = self.v, bool(self.spec.panel)
         vectors = [v.load(w, db + column.b, None if packed else column.count) for column in columns]
         number = 0
         for row in rows:
             factor = v.splat(a, da + row.a)
             for vector in vectors:
-                place = sums[number]
-                b.store(v.fma(factor, vector, b.load(place, typ=v.type)), place)
+                sums[number] = v.fma(factor, vector, sums[number])
                 number += 1
 
     def _runs(self, rows: list[_Row]) -> Iterator[range]:

@@ -8,6 +8,7 @@ own choice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -82,24 +83,15 @@ class Multiply:
             self._tile(row, high, first, min(width, vectors - first))
 
     def _tile(self, row: Any, high: int, first: int, width: int) -> None:
-        code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
+        code, lanes = self.code, lanes_of(self.dtype)
         type = wide(lane_type(self.dtype), lanes)
-        sums = [[code.local(type) for _ in range(width)] for _ in range(high)]
-        zero = ir.Constant(type, [0.0] * lanes)
-        if self.again is None:
-            for place in (p for line in sums for p in line):
-                b.store(zero, place)
-        else:
-            with b.if_else(self.again) as (then, otherwise):
-                with then:
-                    self._result(row, first, sums, load=True)
-                with otherwise:
-                    for place in (p for line in sums for p in line):
-                        b.store(zero, place)
-        self._products(row, sums, first)
-        self._result(row, first, sums, load=False)
+        sums = [ir.Constant(type, [0.0] * lanes)] * (high * width)
+        if self.again is not None:
+            sums = code.if_then(self.again, sums, lambda: self._loaded(row, first, high, width))
+        self._products(row, sums, high, first)
+        self._stored(row, first, high, sums)
 
-    def _products(self, row: Any, sums: list[list[Any]], first: int) -> None:
+    def _products(self, row: Any, sums: list[Any], high: int, first: int) -> None:
         code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
         element = lane_type(self.dtype)
         type, values = wide(element, lanes), Values(code, lanes)
@@ -108,42 +100,47 @@ class Multiply:
         def product(offset: Any, k: Any) -> None:
             line = code.mul(k, columns_of(self.dtype))
             right = []
-            for v in range(len(sums[0])):
+            for v in range(len(sums) // high):
                 place = code.at(self.panel, code.add(line, (first + v) * lanes), element)
                 right.append(b.load(place, typ=type, align=VECTOR_BYTES))
             left = code.at(self.a.pointer, offset, element)
-            for r, places in enumerate(sums):
+            for r in range(high):
                 one = b.load(code.at(left, r * self.a.row, element), typ=element, align=self.dtype.itemsize)
                 factor = values.splat(one)
-                for place, vector in zip(places, right):
-                    old = b.load(place, typ=type)
-                    b.store(code.intrinsic(f"llvm.fma.{suffix(type)}", type, factor, vector, old), place)
+                for number, vector in enumerate(right, r * len(right)):
+                    sums[number] = code.intrinsic(f"llvm.fma.{suffix(type)}", type, factor, vector, sums[number])
 
         def nested(loops: tuple[tuple[Any, int], ...], offset: Any, k: Any) -> None:
             if not loops:
                 product(offset, k)
                 return
             count, stride = loops[0]
-            with code.loop(count) as i:
+            with code.loop(count, carried=sums) as i:
                 nested(loops[1:], code.add(offset, code.mul(i, stride)), code.add(code.mul(k, count), i))
 
         nested(self.loops, start, 0)
 
-    def _result(self, row: Any, first: int, sums: list[list[Any]], *, load: bool) -> None:
-        code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
-        for r, places in enumerate(sums):
+    def _places(self, row: Any, first: int, high: int, width: int) -> Iterator[tuple[Any, int]]:
+        """The offset in C of each vector of a tile, and its lanes in use."""
+        code, lanes = self.code, lanes_of(self.dtype)
+        for r in range(high):
             line = code.add(self.c.base, code.mul(code.add(row, r), self.c.row))
-            for v, place in enumerate(places):
+            for v in range(width):
                 begin = (first + v) * lanes
-                count = min(lanes, self.columns - begin)
-                part = Values(code, count)
-                offset = code.add(line, begin * self.c.column)
-                if load:
-                    found = part.load(self.c.pointer, offset, self.c.column, self.dtype).value
-                    b.store(resized(code, found, lanes), place)
-                else:
-                    whole = b.load(place, typ=wide(lane_type(self.dtype), lanes))
-                    part.store_value(resized(code, whole, count), self.dtype, self.c.pointer, offset, self.c.column)
+                yield code.add(line, begin * self.c.column), min(lanes, self.columns - begin)
+
+    def _loaded(self, row: Any, first: int, high: int, width: int) -> list[Any]:
+        code, c = self.code, self.c
+        return [
+            resized(code, Values(code, count).load(c.pointer, offset, c.column, self.dtype).value, lanes_of(self.dtype))
+            for offset, count in self._places(row, first, high, width)
+        ]
+
+    def _stored(self, row: Any, first: int, high: int, sums: list[Any]) -> None:
+        code, c = self.code, self.c
+        for value, (offset, count) in zip(sums, self._places(row, first, high, len(sums) // high), strict=True):
+            part = resized(code, value, count)
+            Values(code, count).store_value(part, self.dtype, c.pointer, offset, c.column)
 
 
 def resized(code: Code, vector: Any, lanes: int) -> Any:

@@ -6,7 +6,7 @@ So the order of every sum is the same on all levels and does not depend on an op
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -166,8 +166,11 @@ class Code:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     @contextmanager
-    def loop(self, stop: Any, start: Any = 0, step: Count = 1) -> Iterator[Any]:
-        """``for i in range(start, stop, step)``; emits no loop if it is known to run exactly once."""
+    def loop(self, stop: Any, start: Any = 0, step: Count = 1, carried: list[Any] | None = None) -> Iterator[Any]:
+        """``for i in range(start, stop, step)``; emits no loop if it is known to run exactly once.
+
+        ``carried``: values in registers that the body replaces in the list; afterwards the list holds the last ones.
+        """
         if isinstance(stop, int) and isinstance(start, int) and 0 < stop - start <= step:
             yield start
             return
@@ -177,12 +180,33 @@ class Code:
         self.b.position_at_end(head)
         index = self.b.phi(I64)
         index.add_incoming(self.int(start), before)
+        values = [] if carried is None else carried
+        for place, value in enumerate(values):
+            values[place] = self.b.phi(value.type)
+            values[place].add_incoming(value, before)
+        phis = [*values]
         self.b.cbranch(self.b.icmp_signed("<", index, self.int(stop)), body, done)
         self.b.position_at_end(body)
         yield index
         index.add_incoming(self.b.add(index, I64(step)), self.b.block)
+        for place, phi in enumerate(phis):
+            phi.add_incoming(values[place], self.b.block)
+            values[place] = phi
         self.b.branch(head)
         self.b.position_at_end(done)
+
+    def if_then(self, condition: Any, values: Sequence[Any], then: Callable[[], Sequence[Any]]) -> list[Any]:
+        """``then()`` if the i1 ``condition`` is true, else ``values``."""
+        before = self.b.block
+        with self.b.if_then(condition):
+            others, after = then(), self.b.block
+        found = []
+        for value, other in zip(values, others, strict=True):
+            phi = self.b.phi(value.type)
+            phi.add_incoming(value, before)
+            phi.add_incoming(other, after)
+            found.append(phi)
+        return found
 
     def intrinsic(self, name: str, result: Any, *args: Any) -> Any:
         """A call of an LLVM intrinsic by its full name."""
