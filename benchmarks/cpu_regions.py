@@ -23,8 +23,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from dslc.compiler.codegen.cpu.kernel_spec import tasks_of
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of, object_of
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.codegen.launch import Scratch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder
@@ -34,7 +35,7 @@ from dslc.compiler.ops.constants.constant import constant
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cpu.levels import machine_level
-from dslc.runtime.cpu.native import CommandList
+from dslc.runtime.cpu.native import CommandList, values_of
 from dslc.runtime.cpu.objects import Objects
 
 PEER: Final = Path(__file__).parent / "peers/cpu_torch.py"
@@ -102,14 +103,14 @@ class Runner:
         self.arrays: dict[Any, np.ndarray] = {}
         launches = [(node, launch) for node in graph.nodes if not node.op.view for launch in lower(node) or ()]
         self.objects = Objects(
-            object_of({x.symbol: x.spec for _, x in launches}, machine_level(tuple(LEVELS))),
+            object_of({x.symbol: x.code for _, x in launches}, machine_level(tuple(LEVELS))),
             [x.symbol for _, x in launches],
         )
         self.commands = CommandList(self.objects)
         for node, launch in launches:
             arguments = [(v, False) for v in launch.reads] + [(v, True) for v in launch.writes]
             views = [(self._array(node, v, rng), written) for v, written in arguments]
-            self.commands.add(launch.symbol, views, kernel_of(launch.spec).tasks)
+            self.commands.add(launch.symbol, views, tasks_of(launch.spec), values_of(launch.scalar_args))
 
     def _array(self, node: Node, v: Value | Scratch, rng: np.random.Generator) -> np.ndarray:
         key = (node, v) if isinstance(v, Scratch) else _owner(v)

@@ -85,7 +85,7 @@ def stages() -> Mapping[str, str]:
         "numba": flat_source("k", region, flat)[0].text,
         "launch": f"{gpu.symbol}\nscalar_args {gpu.scalar_args}",
         "instruction": _plan(_program(GATED, "sm_90")),
-        "cpu-ir": _matches(r"  .*(?:load|fdiv|store) <16 x float>.*", text_of(cpu.symbol, cpu.spec, "x86_64_v3")),
+        "cpu-ir": _matches(r"  .*(?:load|fdiv|store) <16 x float>.*", text_of(cpu.symbol, cpu.code, "x86_64_v3")),
         "cpu-instruction": _plan(_program(GATED, "cpu")),
         "dense": DENSE,
         "epilogue": format_graph(_program(DENSE, "sm_90", "epilogue").graph),

@@ -303,8 +303,11 @@ class BoundPlan:
                 place=where,
                 help="build with --target cpu",
             )
+        from dslc.runtime.cpu.native import VALUES, CommandList, values_of
+
+        values = [each for each in kernel.args if each[0] in VALUES]
         arguments = []
-        for kind, value in kernel.args:
+        for kind, value in kernel.args[: len(kernel.args) - len(values)]:
             if kind not in ("in", "out", "inout"):
                 raise EnvironmentFault(
                     "R202", f"a kernel with an argument {kind}", place=where, help="build with --target cpu"
@@ -314,10 +317,8 @@ class BoundPlan:
             arguments.append((self._output(index, where) if written else self._views[index], written))
         fresh = self._open is None
         if self._open is None:
-            from dslc.runtime.cpu.native import CommandList
-
             self._open = CommandList(self._objects)
-        self._open.add(kernel.symbol, arguments, kernel.grid[0])
+        self._open.add(kernel.symbol, arguments, kernel.grid[0], values_of(values))
         return self._open if fresh else None
 
     def _bind_copy(self, instruction: Copy) -> Step:

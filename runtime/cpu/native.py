@@ -32,10 +32,17 @@ MOST_THREADS: Final = 64
 _WORTH: Final = 64  # helpers are woken for a list with at least so many tasks; a task takes some microseconds
 _WIDEST_WAVE: Final = 256  # arguments of a wave; bounds its search, which is then linear in kernels
 _LINE: Final = 8  # words of a cache line
+#: The dtypes of arguments by value. Each takes the place of a pointer.
+VALUES: Final = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
 Call: TypeAlias = Callable[[], object]
 _RUN: Final = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
+
+
+def values_of(arguments: Sequence[tuple[str, int | float]]) -> list[NDArray[Any]]:
+    """Arguments by value, such as ("i64", 5), as ``CommandList.add`` takes them."""
+    return [np.array([value], VALUES[kind]) for kind, value in arguments]
 
 
 class CommandList:
@@ -48,11 +55,20 @@ class CommandList:
         self._args: list[NDArray[np.uint64]] = []
         self._views: list[NDArray[Any]] = []
 
-    def add(self, symbol: str, arguments: Sequence[tuple[NDArray[Any], bool]], tasks: int) -> None:
-        """Append a kernel with its arguments: (view, whether the kernel writes it)."""
+    def add(
+        self,
+        symbol: str,
+        arguments: Sequence[tuple[NDArray[Any], bool]],
+        tasks: int,
+        values: Sequence[NDArray[Any]] = (),
+    ) -> None:
+        """Append a kernel with its arguments: (view, whether the kernel writes it), then ``values``, arrays of one
+        number of at most 8 bytes."""
         assert "job" not in self.__dict__, "the list has run"
         views = [view for view, _ in arguments]
-        pointers = np.array([a.ctypes.data for a in views], np.uint64)
+        pointers = np.array([a.ctypes.data for a in views] + [0] * len(values), np.uint64)
+        for place, value in enumerate(values, len(views)):
+            pointers[place : place + 1].view(np.uint8)[: value.nbytes] = value.view(np.uint8)
         self._args.append(pointers)
         self._views += views
         waits = not self._wave.takes(*([_bytes(v) for v, w in arguments if w is written] for written in (False, True)))

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.launch import SizeGeneric
 
 
-class KernelSpec(ABC):
-    """A kernel's description: a frozen dataclass with a complete ``canonical`` text: equal text, equal code."""
+class KernelCode(ABC):
+    """The description of a kernel's code: a frozen dataclass with a complete ``canonical`` text: equal text, equal
+    code."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def emit(self, code: Code) -> None:
+        """Emits the code for tasks ``code.first`` to ``code.last``."""
+
+
+class KernelSpec(KernelCode):
+    """The description of a launch whose code serves no other launch."""
 
     __slots__ = ()
 
@@ -18,6 +31,10 @@ class KernelSpec(ABC):
         """The number of tasks, which depends only on shapes; 0 if there is nothing to do. Each task writes elements
         that no other task touches."""
 
-    @abstractmethod
-    def emit(self, code: Code) -> None:
-        """Emits the code for tasks ``code.first`` to ``code.last``."""
+
+def tasks_of(spec: Any) -> int:
+    """The number of tasks of a launch."""
+    if isinstance(spec, SizeGeneric):
+        return spec.geometry.grid[0]
+    assert isinstance(spec, KernelSpec), f"{type(spec).__name__} describes no launch on the CPU"
+    return spec.tasks

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import tasks_of
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_emit
 from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED
-from dslc.compiler.codegen.cpu.object.compile import kernel_of
+from dslc.compiler.codegen.cpu.ops.random import DrawLaunch
+from dslc.compiler.codegen.cpu.region.given import RegionLaunch
 from dslc.compiler.codegen.cpu.region.split_choice import split_choice
-from dslc.compiler.codegen.launch import Launch, inplace_pairs
+from dslc.compiler.codegen.launch import Launch, SizeGeneric, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.compound.fused import has_bits
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
+#: The launches of the descriptions that all targets share.
+SHARED: Final[Mapping[type, Callable[[Any], SizeGeneric]]] = {Region: RegionLaunch, Draw: DrawLaunch}
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 
@@ -40,8 +45,16 @@ def lower(node: Node) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
-    launches = [x for x in map(_without_canonical_strides, launches) if kernel_of(x.spec).tasks]
-    return split_rows(launches, split_choice, inplace_pairs(node))
+    launches = [_without_canonical_strides(x) for x in launches]
+    launches = [x for x in launches if not isinstance(x.spec, Region) or x.spec.rows]
+    launches = [_on_cpu(x) for x in split_rows(launches, split_choice, inplace_pairs(node))]
+    return [x for x in launches if tasks_of(x.spec)]
+
+
+def _on_cpu(launch: Launch) -> Launch:
+    """The launch with the CPU's description in place of one that all targets share."""
+    kind = SHARED.get(type(launch.spec))
+    return launch if kind is None else replace(launch, spec=kind(launch.spec))
 
 
 def _without_canonical_strides(launch: Launch) -> Launch:

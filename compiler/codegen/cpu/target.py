@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import tasks_of
 from dslc.compiler.codegen.cpu.levels import ALL, levels_of
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import kernel_of
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
@@ -45,7 +45,7 @@ class Cpu:
         return None
 
     def geometry(self, spec: Any) -> Geometry:
-        return Geometry((kernel_of(spec).tasks, 1, 1))
+        return Geometry((tasks_of(spec), 1, 1))
 
     def blob_of(self, symbol: str) -> str:
         return CODE + self._levels[0]

@@ -23,7 +23,7 @@ from gpu_kernels.sample_nodes import OPS, SAMPLES, node_of
 from places import SUPPORT
 
 from dslc.compiler.codegen.cpu import kernel_spec as cpu
-from dslc.compiler.codegen.cpu.object.compile import KERNELS
+from dslc.compiler.codegen.cpu.lower import SHARED
 from dslc.compiler.codegen.cuda import kernel_spec as cuda
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
@@ -124,9 +124,9 @@ def test_texts_tell_descriptions_apart() -> None:
 def test_all_classes_of_descriptions_are_declared() -> None:
     """Those that the targets compile, and all that their fields may hold; one by one, not through what they inherit."""
     target_of("cpu"), target_of("sm_90", True)
-    bases = (cpu.KernelSpec, cuda.KernelCode)
-    kinds = {kind for base in bases for kind in below(base) if is_dataclass(kind)} - {*KERNELS.values(), RegionKernel}
-    kinds |= {*KERNELS}
+    bases = (cpu.KernelCode, cuda.KernelCode)
+    kinds = {kind for base in bases for kind in below(base) if is_dataclass(kind)} - {RegionKernel}
+    kinds |= {*SHARED}
     found: set[type] = set()
     waiting: list[Any] = [*kinds, VendorGemm, VendorConv, Chosen]
     while waiting:

@@ -1,13 +1,14 @@
 """Writes LLVM IR: one kernel function, its loops, and vectors with a fixed number of lanes.
 
-A kernel is ``void k(i8** args, i64 first_task, i64 last_task)``. Vectors are explicit and 64 bytes wide on every level.
-So the order of every sum is the same on all levels and does not depend on an optimiser's vectorisation.
+A kernel is ``void k(i8** args, i64 first_task, i64 last_task)``; arguments by value take the place of a pointer.
+Vectors are explicit and 64 bytes wide on every level. So the order of every sum is the same on all levels and does not
+depend on an optimiser's vectorisation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -107,6 +108,17 @@ class Code:
         with self.b.goto_block(self.entry):
             place = self.b.gep(self.function.args[0], [I64(number)], source_etype=POINTER)
             return self.b.load(place, typ=POINTER)
+
+    def at_start(self) -> AbstractContextManager[Any]:
+        """Emits into the block that runs once, before all loops."""
+        made: AbstractContextManager[Any] = self.b.goto_block(self.entry)
+        return made
+
+    def scalar(self, number: Count, dtype: DType) -> Any:
+        """The number that ``args[number]`` holds in place of a pointer, loaded once at the start."""
+        with self.b.goto_block(self.entry):
+            place = self.b.gep(self.function.args[0], [I64(number)], source_etype=POINTER)
+            return self.b.load(place, typ=lane_type(dtype))
 
     def local(self, type: Any, count: Count = 1, align: Count | None = None) -> Any:
         """Stack memory for ``count`` values, valid for the whole call."""

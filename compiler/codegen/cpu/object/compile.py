@@ -6,46 +6,32 @@ may only call memcpy and memset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import llvmlite.binding as llvm
 
-from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
+from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
 from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER, driver_text
-from dslc.compiler.codegen.cpu.ops.random import DrawKernel
-from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
-from dslc.compiler.codegen.region.ir import Region
-from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.toolchain.bundle import bundle
 
-#: The kernels of the descriptions that all targets share. All others are kernels themselves.
-KERNELS: Final[Mapping[type, Callable[[Any], KernelSpec]]] = {Region: RegionKernel, Draw: DrawKernel}
 
-
-def kernel_of(spec: Any) -> KernelSpec:
-    """The kernel that a launch's description stands for."""
-    kernel = KERNELS[type(spec)](spec) if type(spec) in KERNELS else spec
-    assert isinstance(kernel, KernelSpec), f"{type(spec).__name__} describes no CPU kernel"
-    return kernel
-
-
-def text_of(symbol: str, spec: Any, level: str) -> str:
+def text_of(symbol: str, spec: KernelCode, level: str) -> str:
     """The IR of one kernel."""
     code = Code(symbol, level)
-    kernel_of(spec).emit(code)
+    spec.emit(code)
     return code.finish()
 
 
-def texts_of(symbol: str, spec: Any, levels: Iterable[str] = LEVELS) -> dict[str, str]:
+def texts_of(symbol: str, spec: KernelCode, levels: Iterable[str] = LEVELS) -> dict[str, str]:
     """The IR of one kernel for ``levels`` and for those listed before them, as ``compiled`` takes it. Most kernels do
     not read the level while they are emitted: they share one text."""
     code = Code(symbol, next(iter(LEVELS)))
-    kernel_of(spec).emit(code)
+    spec.emit(code)
     first = code.finish()
     if not code.asked_level:
         return dict.fromkeys(LEVELS, first)
@@ -84,7 +70,7 @@ def kernel_code(symbol: str, spec: Any, *levels: str) -> bytes:
     return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec, wanted), wanted))
 
 
-def object_of(specs: Mapping[str, Any], level: str) -> bytes:
+def object_of(specs: Mapping[str, KernelCode], level: str) -> bytes:
     """An ELF object that exports each symbol, and the driver. Equal descriptions give equal bytes."""
     texts = [driver_texts(), *(texts_of(symbol, specs[symbol]) for symbol in sorted(specs))]
     return merge([compiled(each, [level])[level] for each in texts])

@@ -15,6 +15,7 @@ from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import I64, POINTER, Code, memory_type
 from dslc.compiler.codegen.cpu.region.kernel import Emitter
 from dslc.compiler.codegen.cpu.region.row import Row
+from dslc.compiler.codegen.cpu.region.schedule import cut
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import optimizer
@@ -49,10 +50,11 @@ class Foreach(KernelSpec):
 
     def emit(self, code: Code) -> None:
         """Processes task by task; the rest of each size goes element by element."""
+        schedule = cut(self.region)
+        lanes = schedule.lanes
         with code.loop(code.last, code.first) as task:
             number, chunk, size = self._group(code, task)
-            emitter = Emitter(code, self.region, self._pointers(code, number))
-            lanes = emitter.shape.lanes
+            emitter = Emitter(code, self.region, schedule, self._pointers(code, number))
             start = code.mul(chunk, _TASK_ELEMENTS)
             stop = code.least(code.add(start, _TASK_ELEMENTS), size)
             whole = code.b.and_(stop, I64(-lanes))

@@ -148,9 +148,9 @@ class Row:
         return access.strides[self.split - 1] if self.split and self.columns else 0
 
     def _base(self, access: Access, axes: int | None = None) -> Any:
-        found: Any = access.offset
+        found: Any = self.p.offset(access)
         for index, stride in list(zip(self.outer, access.strides))[:axes]:
-            found = self.code.add(found, self.code.mul(index, stride))
+            found = self.code.add(found, self.code.mul(index, self.p.number(stride)))
         return found
 
     def value(
@@ -185,7 +185,7 @@ class Row:
                 bits = self.b.bitcast(mask, ir.IntType(values.lanes))
                 mask = self.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
             with self.b.if_then(mask, likely=False):
-                place = self.code.at(self.p.outputs[flag.output], self.outs[flag.output].offset, I8)
+                place = self.code.at(self.p.outputs[flag.output], self.p.offset(self.outs[flag.output]), I8)
                 self.b.store(ir.Constant(I8, 1), place, align=1)
 
     def _element_stage(self, place: int, stage: Stage) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
-from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
+from dslc.compiler.codegen.cpu.region.schedule import cut
 from dslc.compiler.codegen.device_model import CPU_SPLITS
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.queries import used_values
@@ -16,7 +16,7 @@ from dslc.compiler.codegen.region.split_rows import Cut, wanted_parts
 def split_choice(region: Region) -> tuple[Region, Cut] | None:
     """The split of the longest axis, which becomes the first one unless a stage reads an element's index; None if
     splitting does not pay."""
-    tasks, row = RegionKernel(region).tasks, math.prod(region.inner)
+    tasks, row = cut(region).tasks(region), math.prod(region.inner)
     lines = min(region.rows, VECTOR_BYTES // 4)  # that a task takes together
     limits = replace(CPU_SPLITS, min_elements=CPU_SPLITS.min_elements * tasks)
     parts = wanted_parts(limits, tasks, row * region.rows, row * lines)

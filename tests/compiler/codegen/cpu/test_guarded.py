@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cpu_kernels.guarded import Guarded, signal_of
+from cpu_kernels.native import slots
 from places import EXAMPLES
 
 from dslc.compiler.check.model import check_file
@@ -19,6 +20,7 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.instructions import Kernel
 from dslc.runtime.cpu.levels import machine_level
+from dslc.runtime.cpu.native import VALUES
 from dslc.runtime.cpu.objects import Objects
 
 pytestmark = pytest.mark.slow
@@ -50,15 +52,15 @@ def alignments(made: Artifact) -> dict[str, list[int]]:
     for program in made.all_programs():
         plan = made.plan(program)
         for kernel in (i for i in plan.instructions if isinstance(i, Kernel)):
-            buffers = [plan.buffers[int(index)] for _, index in kernel.args]
+            buffers = [plan.buffers[int(index)] for kind, index in kernel.args if kind not in VALUES]
             given = [64 if b.dtype == "u8" and b.offset % 64 == 0 else ITEMSIZE[b.dtype] for b in buffers]
             found[kernel.symbol] = [min(x) for x in zip(given, found.get(kernel.symbol, given))]
     return found
 
 
-def call(function: Any, tasks: int, memory: list[Guarded]) -> int:
-    pointers = (ctypes.c_void_p * max(1, len(memory)))(*[m.address for m in memory])
-    return signal_of(lambda: function(pointers, 0, tasks))
+def call(function: Any, tasks: int, memory: list[Guarded], values: list[tuple[str, int | float]]) -> int:
+    arguments = slots([m.address for m in memory], values)
+    return signal_of(lambda: function(arguments, 0, tasks))
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -67,7 +69,7 @@ def test_kernels_touch_no_more_than_the_header_says(model: str) -> None:
     objects, align = loaded(made), alignments(made)
     rng = np.random.default_rng(5)
     assert len(made.header["kernels"]) > 20
-    for symbol, grid, _, _, letters, _, sizes in made.header["kernels"]:
+    for symbol, grid, _, _, letters, values, sizes in made.header["kernels"]:
         function = KERNEL(objects.address(symbol))
         for at_end in (True, False):
             memory = [Guarded(n, at_end=at_end, align=a) for n, a in zip(sizes, align[symbol], strict=True)]
@@ -75,7 +77,7 @@ def test_kernels_touch_no_more_than_the_header_says(model: str) -> None:
                 for m in memory:
                     m.bytes[:] = content if content is not None else rng.integers(0, 256, m.bytes.size, np.uint8)
                 reads = [m.bytes.copy() for m, kind in zip(memory, letters) if kind == "r"]
-                assert call(function, grid[0], memory) == 0, (symbol, sizes, at_end, content)
+                assert call(function, grid[0], memory, values) == 0, (symbol, sizes, at_end, content)
                 after = [m.bytes for m, kind in zip(memory, letters) if kind == "r"]
                 assert all((x == y).all() for x, y in zip(reads, after)), f"{symbol} writes what it is to read"
 
@@ -85,7 +87,7 @@ def test_one_byte_less_is_touched() -> None:
     made = artifact("digits/lenet.nn")
     objects, align = loaded(made), alignments(made)
     touched, every = 0, 0
-    for symbol, grid, _, _, _, _, sizes in made.header["kernels"]:
+    for symbol, grid, _, _, _, values, sizes in made.header["kernels"]:
         function = KERNEL(objects.address(symbol))
         for number in range(len(sizes)):
             if align[symbol][number] == 64:
@@ -95,6 +97,6 @@ def test_one_byte_less_is_touched() -> None:
             for m in memory:
                 m.bytes[:] = 0
             every += 1
-            touched += call(function, grid[0], memory) != 0
+            touched += call(function, grid[0], memory, values) != 0
     print(f"{touched} of {every}")
     assert touched > 0.9 * every > 50

@@ -41,4 +41,4 @@ def test_every_level(name: str, attrs: Any, dtypes: list[str], length: int) -> N
     launches = lower(node)
     assert launches
     for launch in launches:
-        assert kernel_code(launch.symbol, launch.spec)
+        assert kernel_code(launch.symbol, launch.code)

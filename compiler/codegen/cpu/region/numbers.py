@@ -1,0 +1,16 @@
+"""Numbers of a region that are arguments of its kernel."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dslc.compiler.codegen.region.ir import Region
+
+GIVEN: Final = 1 << 62  # a size, offset or stride n from this on is argument n - GIVEN; no tensor has such numbers
+
+
+def given(region: Region) -> int:
+    """How many numbers of a region are arguments."""
+    accesses = (*region.inputs, *region.outputs)
+    numbers = [*region.outer, *(n for a in accesses for n in (a.offset, *a.strides))]
+    return max([0, *(n - GIVEN + 1 for n in numbers)])
