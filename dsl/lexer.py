@@ -22,11 +22,16 @@ from dslc.dsl.tokens import Token, Tokens
 # Words that the parser takes as names wherever the grammar does not allow the keyword.
 SOFT_WORDS: Final = frozenset({"nn", "dim", "along", "carry", "into"})
 
+# Words that begin a declaration if a name follows, and are names elsewhere.
+DECLARING_WORDS: Final = frozenset({"layer", "param", "state", "scan"})
+
 # Tokens that cannot end a statement.
 _GOES_ON = frozenset(
     ["+", "-", "*", "/", "//", "%", "@", "^", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not"]
     + ["..", "=", ",", "|>", "->"]
 )
+# Tokens that an expression or a name follows.
+_OPENS = _GOES_ON | {"(", "[", ":", "in", "if", "else", "for", "return", "yield", "check"} | DECLARING_WORDS
 _DROPPED_BEFORE = frozenset({"|>", "->", "else", "{"})
 
 # Operators of other languages, and what to write here instead.
@@ -196,7 +201,15 @@ class _Lexer:
         self.brackets.after(token, len(self.tokens.items) - 1)
 
     def _put(self, token: Token) -> None:
-        self.tokens.items.append(token)
+        items = self.tokens.items
+        if items and items[-1].kind in DECLARING_WORDS and not self._declares(token):
+            items[-1] = items[-1]._replace(kind="NAME")
+        items.append(token)
+
+    def _declares(self, following: Token) -> bool:
+        """True if the last token begins a declaration: a word follows, and no expression can be there."""
+        before = self.tokens.items[-2].kind if len(self.tokens.items) > 1 else "_NL"
+        return (following.kind == "NAME" or following.kind.isalpha()) and before not in _OPENS
 
     def _put_with_comments(self, token: Token) -> None:
         index = len(self.tokens.items)

@@ -212,17 +212,6 @@ def _word_as_name_(p: _Place) -> Diagnostic | None:
     return p.error(f"`{word}` is a keyword and cannot be a name", "", help)
 
 
-def _declared_name_(p: _Place) -> Diagnostic | None:
-    """`state = x`: the word begins another kind of statement, so the parser stops one token later."""
-    if p.index != p.first + 1 or p.start.kind not in _STATEMENTS or p.token.kind not in ("=", ",", "["):
-        return None
-    word = p.start.kind
-    if word in ("return", "yield", "check", "if", "for"):
-        return None
-    help = f"choose another name, such as `{word}_1`"
-    return p.error(f"`{word}` is a keyword and cannot be a name", "", help, at=p.first)
-
-
 def _nothing_follows_(p: _Place) -> Diagnostic | None:
     """`y = x +`, then a new statement: the line end after an operator does not count, so the parser read on."""
     items = p.tokens.items
@@ -344,7 +333,6 @@ _RULES: Final[tuple[Callable[[_Place], Diagnostic | None], ...]] = (
     _foreign_word_,
     _misspelt_word_,
     _colon_,
-    _declared_name_,
     _nothing_follows_,
     _equals_,
     _line_begins_,

@@ -43,7 +43,7 @@ CASES: dict[str, str | bytes] = {
     "word_misspelt": model("  fro i in 0..3 { x = relu(x) }\n  retrun x\n")
     + "modle N(x: [B, 4]) -> [B, 4] {\n  return x\n}\n",
     "while_loop": model("  while true { x = relu(x) }\n  return x\n"),
-    "word_as_name": model("  state = 3\n  y = state\n  layer = 4\n  return y\n"),
+    "word_as_name": model("  y = check\n  block = 3\n  yield = 4\n  return y\n"),
     "value_alone": model("  relu(x)\n  x |> relu\n  x + 1\n  return x\n"),
     "line_begins_with_operator": model("  y = x\n    + 1\n  return y\n"),
     "nothing_follows": model("  y = x +\n  z = relu(y)\n  y = x *\n  return z\n"),

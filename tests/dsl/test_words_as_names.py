@@ -7,7 +7,7 @@ import pytest
 from dslc.compiler.check.model import check_program
 from dslc.dsl.diagnostics import CompileError
 from dslc.dsl.format.printer import format_file
-from dslc.dsl.lexer import SOFT_WORDS
+from dslc.dsl.lexer import DECLARING_WORDS, SOFT_WORDS
 from dslc.dsl.load import Module, Program
 from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
@@ -73,7 +73,7 @@ def test_other_names_are_no_words_of_the_language(place: str) -> None:
     params("nn 1\n" + PLACES[place].format(word="tok"))
     for word in WORDS:
         text = "nn 1\n" + PLACES[place].format(word=word)
-        if word in SOFT_WORDS:
+        if word in SOFT_WORDS | DECLARING_WORDS:
             params(text)
             continue
         with pytest.raises(CompileError) as caught:
@@ -81,3 +81,15 @@ def test_other_names_are_no_words_of_the_language(place: str) -> None:
         found = caught.value.diagnostics
         assert {d.code for d in found} == {"E0001"}, caught.value.render()
         assert f"`{word}`" in caught.value.render() or "expected a name" in caught.value.render()
+
+
+@pytest.mark.parametrize("word", sorted(DECLARING_WORDS))
+def test_declarations_of_names_that_are_words(word: str) -> None:
+    body = (
+        f"  layer {word} = linear(8)\n  y = {word}(x) if n > 1 else x\n  @freeze layer scale = linear(8)\n"
+        f"  {word}_1, h = y, y\n  for i in 0..2 {{ h = h |> {word} }}\n  return h + scale(y) - {word}.weight[0]\n"
+    )
+    text = f"nn 1\nmodel Net(x: [4, 8], n: int = 2) -> [4, 8] {{\n{body}}}\n"
+    assert {f"{word}.weight", "scale.weight"} <= params(text)
+    formatted = format_file(Source("net.nn", text))
+    assert formatted == format_file(Source("net.nn", formatted)) and params(formatted) == params(text)
