@@ -175,6 +175,16 @@ def tri(node: Node) -> list[Launch]:
     return [Launch(builder.region(), (), node.outputs)]
 
 
+@lowers("arange")
+def arange(node: Node) -> list[Launch]:
+    builder = RegionBuilder(node.types[0].ints, (), [], [Access(DType.I32, (1,))], indices=(0,))
+    builder.row()
+    index = builder.let(builder.along(0), DType.I32)
+    scaled = builder.let(index * int_attr(node.attrs, "step"), DType.I32)
+    builder.store(0, builder.let(scaled + int_attr(node.attrs, "start"), DType.I32))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
 @lowers("concat")
 def concat(node: Node) -> list[Launch]:
     """One copy per input, into its part of the output."""

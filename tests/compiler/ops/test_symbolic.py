@@ -46,6 +46,7 @@ FITS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], tuple[DType, Sh
     ("gather", [(FLOAT, (B, 9)), (I32, (B, T))], {"axis": 1}, (FLOAT, (B, T))),
     ("scatter_add", [(FLOAT, (B, T)), (I32, (B, T))], {"axis": 1, "count": B}, (FLOAT, (B, B))),
     ("tri", [], {"shape": (B, T), "diagonal": 0}, (B1, (B, T))),
+    ("arange", [], {"shape": (T,), "start": 3, "step": 1}, (I32, (T,))),
     ("slice", [(FLOAT, (B, 8))], {"starts": (B - 1, 6), "stops": (-1, 0), "steps": (-1, -4)}, (FLOAT, (B, 2))),
     ("interpolate", [(FLOAT, (T, 3, B))], {"size": (B * 2,), "mode": "linear"}, (FLOAT, (T, 3, 2 * B))),
     ("adaptive_avgpool", [(FLOAT, (T, 3, B))], {"size": (4,)}, (FLOAT, (T, 3, 4))),

@@ -147,6 +147,17 @@ def _triangle(w: Writer) -> None:
     w.write(name, f"{name}({x.name}, diagonal={w.rng.randint(-2, 2)})", [x], x.shape)
 
 
+@rule("arange", "eye")
+def _range(w: Writer) -> None:
+    if w.rng.random() < 0.5:
+        n, m = w.size(1, 4), w.size(1, 4)
+        w.write("eye", f"eye({n}, {m})", [], (n, m), bound=1)
+        return
+    start, step, n = w.rng.randint(-2, 2), w.rng.choice([-2, -1, 1, 2]), w.size(1, 4)
+    text = f'cast(arange({start}, {start + step * n}, step={step}), "float")'
+    w.write("arange", text, [], (n,), bound=2 + 2 * n)
+
+
 @rule("zeros", "ones", "full")
 def _constant(w: Writer) -> None:
     shape = w.shape(w.rng.randint(0, 2))

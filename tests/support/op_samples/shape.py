@@ -178,6 +178,14 @@ SAMPLES: dict[str, list[Sample]] = {
         for shape in ((3, 3), (2, 5), (4, 1), (0, 3), (2, 0))
         for d in (0, -1, 2, -9)
     ],
+    "arange": [
+        Sample(
+            [],
+            {"shape": (n,), "start": start, "step": step},
+            reference=lambda shape, start, step: np.array([start + step * i for i in range(*shape)], np.int32),
+        )
+        for n, start, step in ((1, 0, 1), (5, 3, -2), (33, -7, 1), (0, 0, 1), (2, -(2**31), 2**31 - 1))
+    ],
     "fused": [
         Sample(
             [Spec((3, 4)), Spec((4,))],
