@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, broadcast, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.products.attention_terms import Heads, Terms, both, composed, near, share_of_heads, within
 from dslc.compiler.ops.spatial.conv import float_dtype
 
 if TYPE_CHECKING:
@@ -46,12 +49,16 @@ def _check(q: TensorType, k: TensorType, v: TensorType, causal: bool) -> None:
 
 
 def _check_mask(q: TensorType, k: TensorType, mask: TensorType) -> None:
-    scores = (*q.shape[:-1], k.shape[-2])
     if mask.dtype is not DType.B1:
         raise Mismatch(f"`mask` of `sdpa` is {mask}", "a b1 mask, true where a query may look: `mask != 0`", "E0202")
-    if mask.rank > len(scores) or broadcast([mask.shape, scores]) != scores:
+    _check_scores(q, k, mask, "mask")
+
+
+def _check_scores(q: TensorType, k: TensorType, x: TensorType, name: str) -> None:
+    scores = (*q.shape[:-1], k.shape[-2])
+    if x.rank > len(scores) or broadcast([x.shape, scores]) != scores:
         shown = ", ".join(map(str, scores))
-        raise Mismatch(f"`mask` is {mask}, the scores are [{shown}]", None, "E0301")
+        raise Mismatch(f"`{name}` is {x}, the scores are [{shown}]", None, "E0301")
 
 
 def _allowed(q: Array, k: Array, mask: Sequence[Array], causal: bool) -> Array | None:
@@ -188,12 +195,22 @@ sdpa_grad = register(SdpaGrad())
 class SdpaFunction(Function):
     """sdpa(q, k, v, causal=false, mask=none, scale=1/sqrt(d)): attention, ``softmax(scale * q k^T) v``.
 
-    q is ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]``, with the same leading axes (batch, heads). ``causal``
-    lets a query attend only to its own and earlier positions, and needs Tq = Tk. ``mask`` is b1, broadcasts to
-    ``[..., Tq, Tk]`` and is true where attention is allowed; a fully masked query gives 0.
+    q is ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]``, with the same leading axes (batch, heads). k and v
+    may have fewer heads, a divisor of q's: each then serves as many consecutive heads of q, and is not repeated.
+    ``causal`` lets a query attend only to its own and earlier positions, and needs Tq = Tk.
 
-    given: q: [B, 4, 16, 32], k: [B, 4, 16, 32], v: [B, 4, 16, 32]
-    >>> y = sdpa(q, k, v, causal=true)
+    - ``mask`` is b1, broadcasts to ``[..., Tq, Tk]`` and is true where attention is allowed.
+    - ``lengths`` holds integers with the first axes of q, such as ``i32[B]``: a row sees so many first keys.
+    - ``window``: keys less than ``window`` positions away from the query are seen; needs Tq = Tk.
+    - ``softcap``: the scaled scores become ``softcap * tanh(scores / softcap)``.
+    - ``bias`` is float, broadcasts to ``[..., Tq, Tk]`` and is added to the scores after that; it has a gradient.
+    - ``dropout``: in training, each probability is 0 with this probability, else divided by ``1 - dropout``.
+
+    A query that may attend to nothing gives 0. With ``bias``, ``softcap`` or ``dropout`` the scores lie in memory.
+
+    given: q: [B, 4, 16, 32], k: [B, 2, 16, 32], v: [B, 2, 16, 32], n: i32[B]
+    >>> y = sdpa(q, k, v, causal=true, window=4)
+    >>> z = sdpa(q, k, v, lengths=n, softcap=50.0)
     """
 
     name = "sdpa"
@@ -207,9 +224,17 @@ class SdpaFunction(Function):
         causal: bool = False,
         mask: Value | None = None,
         scale: float | None = None,
+        *,
+        bias: Value | None = None,
+        lengths: Value | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        dropout: float = 0.0,
     ) -> Value:
         float_dtype("sdpa", [q.type, k.type, v.type])
-        _check(q.type, k.type, v.type, causal)
+        share = share_of_heads(q, k, v)
+        kept = TensorType(q.type.dtype, (*k.type.shape[:-2], *q.type.shape[-2:])) if share > 1 else q.type
+        _check(kept, k.type, v.type, causal or window is not None)
         if scale is None:
             features = q.type.shape[-1]
             if not isinstance(features, int):
@@ -217,8 +242,31 @@ class SdpaFunction(Function):
             scale = 1 / math.sqrt(features)
         if not math.isfinite(scale):
             raise Mismatch(f"`scale` of `sdpa` is {scale}", "a finite number", "E0209")
-        inputs = (q, k, v) if mask is None else (q, k, v, mask)
-        return call.emit_all(sdpa, *inputs, causal=causal, scale=float(scale))[0]
+        if softcap is not None and not 0 < softcap < math.inf:
+            raise Mismatch(f"`softcap` of `sdpa` is {softcap:g}", "a finite number above 0", "E0209")
+        if not 0 <= dropout < 1:
+            raise Mismatch(f"`dropout` of `sdpa` is {dropout:g}", "from 0 to below 1", "E0209")
+        if mask is not None:
+            _check_mask(q.type, k.type, mask.type)
+        if bias is not None:
+            float_dtype("sdpa", [q.type, bias.type])
+            _check_scores(q.type, k.type, bias.type, "bias")
+        terms = Terms(float(scale), bias, softcap, dropout)
+        if window is not None:
+            mask = both(call, mask, near(call, q.type.shape[-2], window, causal))
+        elif causal and (share > 1 or terms):
+            mask = both(call, mask, call.emit(tri, shape=(q.type.shape[-2], k.type.shape[-2]), diagonal=0))
+        if lengths is not None:
+            mask = both(call, mask, within(call, q, k, lengths))
+        heads = Heads(call, q.type.shape, share)
+        mask = None if mask is None else heads.term(mask)
+        if terms:
+            if bias is not None:
+                terms = replace(terms, bias=heads.term(bias))
+            return heads.apart(composed(call, heads.joined(q), k, v, mask, terms))
+        inputs = (heads.joined(q), k, v) if mask is None else (heads.joined(q), k, v, mask)
+        fused = causal and share == 1 and window is None
+        return heads.apart(call.emit_all(sdpa, *inputs, causal=fused, scale=float(scale))[0])
 
 
 function(SdpaFunction())
