@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_laws.evaluation import run
+from graphs.random_training import training_of
+from op_laws.evaluation import run, type_of
 from op_laws.language import check
 from op_laws.recorder import Recorder, value_of
 
 from dslc.base.errors import CODES
+from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.dsl.diagnostics import CompileError
@@ -100,3 +102,29 @@ def test_dropout_keeps_the_result_outside_of_training(tmp_path: Path) -> None:
         check(tmp_path, given, "  return sdpa(q, q, q, dropout=1.5)", "[B, 4, 5, 3]")
     assert any(node.op.name == "dropout" for node in both[1].graph.nodes)
     assert not any(node.op.name == "dropout" for node in both[0].graph.nodes)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+def test_the_gradients_are_those_of_differences(option: dict[str, Any]) -> None:
+    """Along a random direction in q, k, v and bias; the first row may see no key, or has a bias of minus infinity."""
+    shapes = {"q": (4, HEADS, T, D), "k": (4, 2, T, D), "v": (4, 2, T, E), "b": (HEADS, T, T)}
+    rng = np.random.default_rng(5)
+    arrays = {n: rng.uniform(-1, 1, s) for n, s in shapes.items()}
+    arrays["b"][:, 1, 2:] = -np.inf
+    ways = {n: rng.uniform(-1, 1, s) for n, s in shapes.items()}
+    params = {n: Input(n, Kind.PARAM, type_of(x)) for n, x in arrays.items()}
+    others = {"n": LENGTHS, "m": rng.uniform(size=(T, T)) < 0.6}
+    data = {n: Input(n, Kind.DATA, type_of(x)) for n, x in others.items()}
+    inputs = [*params.values(), *data.values()]
+    tensors = {i.name: i.value for i in inputs}
+    given = option | {n: tensors[at] for n, at in (("bias", "b"), ("mask", "m"), ("lengths", "n")) if n in option}
+    y = Recorder(DType.F64).build("sdpa", tensors["q"], tensors["k"], tensors["v"], **given)
+    outputs = training_of(inputs, y, [p for n, p in params.items() if n != "b" or "bias" in option]).outputs
+
+    def at(step: float) -> list[np.ndarray]:
+        feeds = {tensors[n]: x + step * ways[n] for n, x in arrays.items()} | {tensors[n]: x for n, x in others.items()}
+        return run(list(outputs.values()), feeds)
+
+    slope = (at(1e-5)[0] - at(-1e-5)[0]) / 2e-5
+    found = sum(np.sum(g * ways[name[-1]]) for name, g in zip(list(outputs)[1:], at(0.0)[1:], strict=True))
+    np.testing.assert_allclose(found, slope, rtol=1e-7, atol=1e-10)
