@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dslc.cli.output import note, size_text
 
 if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
     from dslc.runtime.artifact.file import Artifact, Program
     from dslc.runtime.artifact.plan import Plan
     from dslc.runtime.config.config import Config
@@ -29,16 +30,16 @@ def artifact_to_read(text: str | None) -> Artifact:
     return read_artifact(path) if path.exists() else artifact_of(config, as_built=True)
 
 
-def artifact_to_run(text: str | None, *, trust: bool) -> Artifact:
+def artifact_to_run(text: str | None, *, trust: bool, checked: Checked | None = None) -> Artifact:
     """As ``artifact_to_read``, for commands that run the artifact. An artifact named by the user is trusted. That of
     ./dslc.yaml is used as last built if this user's own build made it or with ``trust``; else it is built from
-    scratch."""
+    scratch. ``checked``: the model of ./dslc.yaml, if it was checked before."""
     from dslc.cli.compile import artifact_of
     from dslc.runtime.artifact.file import read_artifact
 
     if text is not None:
         return read_artifact(named_artifact(text))
-    return artifact_of(_config(), as_built=True, trust=trust)
+    return artifact_of(_config(), as_built=True, trust=trust, checked=checked)
 
 
 def named_artifact(text: str) -> Path:
@@ -76,10 +77,45 @@ def session_of(
 def require_weights_of(session: Session, name: str) -> None:
     """Raise WeightsMissing R304 before data is opened, which needs what the weights say of it."""
     if not session.has_weights:
-        from dslc.base.errors import WeightsMissing
+        _refuse_without(name)
 
-        help = "train the model (`dslc train`), or name weights: --weights FILE"
-        raise WeightsMissing("R304", "no weights are published next to the artifact", place=name, help=help)
+
+def notes_before_build(config: Config, checked: Checked, weights: str | None) -> Mapping[str, str] | None:
+    """The notes of the weights that a session will have: those named, else the published ones. None if none are
+    published, or for `init`.
+
+    Raises WeightsMissing R304 for weights that are missing, and the errors of a file that holds none: before a build,
+    which takes longer."""
+    from dslc.cli.compile import foreseen, project_root
+    from dslc.runtime.train.files import require_weights
+    from dslc.runtime.train.run_weights import weights_file
+    from dslc.runtime.weights.notes import of_metadata
+    from dslc.runtime.weights.safetensors_file import read_metadata
+
+    if weights == "init":
+        return None
+    name = foreseen(config, checked).name
+    if weights is not None:
+        require_weights(Path(weights))
+        file = weights_file(Path(weights), lambda text: None)  # the session says it when it takes the weights
+    else:
+        file = project_root(config) / "build" / name / f"{name}.safetensors"
+        if not file.exists():
+            return None
+    return of_metadata(read_metadata(file), str(file))
+
+
+def require_published(checked: Checked, notes: Mapping[str, str] | None, weights: str | None, name: str) -> None:
+    """Raise WeightsMissing R304 for a model with parameters that no weights are there for."""
+    if weights is None and notes is None and checked.params:
+        _refuse_without(name)
+
+
+def _refuse_without(name: str) -> NoReturn:
+    from dslc.base.errors import WeightsMissing
+
+    help = "train the model (`dslc train`), or name weights: --weights FILE"
+    raise WeightsMissing("R304", "no weights are published next to the artifact", place=name, help=help)
 
 
 def sizes_text(program: Program) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,10 +61,14 @@ def write(
     return shapes
 
 
-def check_target(target: Path, interface: Interface) -> None:
-    """Raises InputError R105 for a file that cannot hold the results, or whose folder does not exist."""
+def check_folder(target: Path) -> None:
+    """Raises InputError R105 if the folder of the file does not exist."""
     if not target.parent.is_dir():
         raise InputError("R105", f"there is no folder {str(target.parent)[:200]}", place="-o", help="make it first")
+
+
+def check_target(target: Path, interface: Interface) -> None:
+    """Raises InputError R105 for a file that cannot hold the results."""
     if target.suffix == ".npy" and len(interface.results) != 1:
         names = ", ".join(tensor.name for tensor in interface.results)
         raise InputError("R105", f"the model has several results ({names})", place="-o", help="write an .npz")
@@ -101,8 +106,18 @@ def _arrays(
             extra = dict(columns.classified(whole)) if any(known for _, known in columns.classes.values()) else {}
             if names:
                 extra[columns.row] = np.asarray(names, np.str_)
-        np.savez(buffer, allow_pickle=False, **extra, **whole)
+        _npz({**extra, **whole}, buffer)
     sink.write(buffer.getbuffer())
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]], out: io.BytesIO) -> None:
+    """As ``numpy.savez`` writes it, for arrays of any names: those are keyword arguments there, and ``file`` is taken.
+    Equal arrays give equal bytes."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")  # of 1980-01-01, whatever the clock says
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def _csv(parts: Iterable[Predicted], layout: Layout, sink: Sink) -> None:

@@ -67,7 +67,7 @@ def _pairs(session: Session, units: Units, arrays: dict[str, Any], found: Any) -
     """Column, true values and predicted values, f64[rows] each."""
     results = session.interface.results
     for result, values in zip(results, [found] if len(results) == 1 else found, strict=True):
-        for at, (name, encoder) in enumerate(units.decoded.get(result.name, ())):
+        for at, (name, unit) in enumerate(units.decoded.get(result.name, ())):
             both = (np.asarray(each) for each in (arrays[units.targets[result.name]], values))
             true, predicted = (each.reshape(len(each), -1)[:, at].astype(np.float64) for each in both)
-            yield name, encoder.decode(true), encoder.decode(predicted)
+            yield name, unit.decode(true), unit.decode(predicted)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dslc.runtime.config.config import DataConfig
     from dslc.runtime.data.source import Source
     from dslc.runtime.session.session import Session
+    from dslc.runtime.train.setup import Declared
 
 _AT_ONCE: Final = 64 << 20  # bytes of the inputs of one call
 
@@ -86,32 +87,45 @@ def open_rows(
     config: DataConfig | None = None,
     names: Source | None = None,
 ) -> Rows:
-    """Open the data of the model's inputs. ``config`` says how pictures are decoded, which tokenizer reads text, and
+    """``open_data`` for a session and its weights."""
+    return Rows(session, *open_data(session, sources, session.weights.notes, notice, config, names))
+
+
+def open_data(
+    model: Declared,
+    sources: Mapping[str, Source],
+    notes: Mapping[str, str],
+    notice: Callable[[str], None],
+    config: DataConfig | None = None,
+    names: Source | None = None,
+) -> tuple[Dataset, Sequence[str] | None]:
+    """Open the data of the inputs of a model, which need not be built yet; returns it and the names of its rows.
+    ``notes``: those of the weights. ``config`` says how pictures are decoded, which tokenizer reads text, and
     the steps of an augmentation, of which evaluation takes ``normalize``. ``names``: a column of a table that names the
     rows. What was fitted in training comes from the weights. Raises DataError R101 to R103 and R106, ArtifactError R306
     for malformed notes of the weights."""
-    interface = replace(session.interface, train=None)
+    interface = replace(model.interface, train=None)
     wanted = {tensor.name for tensor in interface.inputs}
     data = open_dataset(
         sources,
         interface,
-        _sizes(session, sources),
+        _sizes(model, sources),
         "predict",
         check_finite=False,
         notice=notice,
         augment={} if config is None else {n: steps for n, steps in config.augment.items() if n in wanted},
         images=AS_STORED if config is None else config.images,
         tokenizer=None if config is None else config.tokenizer,
-        fitted=Fitted.of_notes(session.weights.notes, "the weights") or Fitted(),
+        fitted=Fitted.of_notes(notes, "the weights") or Fitted(),
     )
     if data.tokenizer is not None:
-        data.tokenizer.require_trained(session.weights.notes)
-    return Rows(session, data, _names(sources, data) if names is None else _column(names, data))
+        data.tokenizer.require_trained(notes)
+    return data, _names(sources, data) if names is None else _column(names, data)
 
 
-def _sizes(session: Session, sources: Mapping[str, Source]) -> dict[str, int]:
+def _sizes(model: Declared, sources: Mapping[str, Source]) -> dict[str, int]:
     """The value of each dim: what arrays in files say, else the largest built size."""
-    interface = session.interface
+    interface = model.interface
     shapes = {}
     for tensor in interface.inputs:
         format = format_of(sources[tensor.name])
@@ -120,7 +134,7 @@ def _sizes(session: Session, sources: Mapping[str, Source]) -> dict[str, int]:
             shape = format.shape(first)
             if len(shape) == len(tensor.shape):  # the format may leave out axes; other ranks are told on opening
                 shapes[tensor] = shape
-    built = max((dict(p.sizes) for p in session.artifact.programs("predict")), key=lambda sizes: sorted(sizes.items()))
+    built = max((dict(p.sizes) for p in model.artifact.programs("predict")), key=lambda sizes: sorted(sizes.items()))
     free = [replace(dim, low=0, high=MOST_ELEMENTS) if dim.batch else dim for dim in interface.dims]
     return {**built, **solved("predict", shapes, free)}
 

@@ -1,7 +1,8 @@
 """Predictions of a scaled target in the units of the data: the scaling of the training is undone.
 
-A target is an input of the train section that reads columns of numbers, of which at least one is scaled. Its prediction
-is the result of the same shape. Files then have one column per column of the target, in f64, and after it the result
+A target is an input of the train section that reads columns of numbers or dates, of which at least one is scaled. Its
+prediction is the result of the same shape. Files then have one column per value of the target, in f64 (a date has one
+per part, such as `built.year`), and after it the result
 itself, as ``NAME.scaled``. Example: the target `price` with `scale: standard`, predicted by the result `output`:
 
     row,price,output.scaled
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.runtime.artifact.interface import Tensor
-from dslc.runtime.data.columns.number import Number
+from dslc.runtime.data.columns.encoder import Unit
 from dslc.runtime.predict.rows import Predicted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Units:
     whose prediction is not known."""
 
     interface: Interface
-    decoded: Mapping[str, tuple[tuple[str, Number], ...]]
+    decoded: Mapping[str, tuple[tuple[str, Unit], ...]]
     targets: Mapping[str, str]
     unclear: tuple[str, ...]
 
@@ -55,8 +56,8 @@ class Units:
         for name, values in results.items():
             pairs = self.decoded.get(name, ())
             columns = values.reshape(len(values), -1).astype(np.float64)[:, : len(pairs)] if pairs else values
-            for at, (column, encoder) in enumerate(pairs):
-                found[column] = encoder.decode(columns[:, at])
+            for at, (column, unit) in enumerate(pairs):
+                found[column] = unit.decode(columns[:, at])
             found[scaled(name) if pairs else name] = values
         return {result.name: found[result.name] for result in self.interface.results}
 
@@ -76,7 +77,7 @@ def units_of(interface: Interface, fitted: Fitted, *, single: bool = False) -> U
     left = {r.name: r for r in interface.results if interface.rows_of(r) and r.dtype in _FLOATS}
     owners: dict[str, str] = {}
     for name, columns in targets.items():
-        named = [n for n in (name, columns[0].name) if n in left and _fits(left[n], columns)]
+        named = [n for n in (name, columns[0].column.name) if n in left and _fits(left[n], columns)]
         if named:
             owners[name] = named[0]
             del left[named[0]]
@@ -85,7 +86,7 @@ def units_of(interface: Interface, fitted: Fitted, *, single: bool = False) -> U
     for name, found in possible.items():
         if len(found) == 1 and sum(found[0] in others for others in possible.values()) == 1:
             owners[name] = found[0]
-    decoded: dict[str, tuple[tuple[str, Number], ...]] = {}
+    decoded: dict[str, tuple[tuple[str, Unit], ...]] = {}
     taken = {scaled(r.name) if r.name in owners.values() else r.name for r in interface.results}
     results: list[Tensor] = []
     of_result = {result: name for name, result in owners.items()}
@@ -106,20 +107,19 @@ def units_of(interface: Interface, fitted: Fitted, *, single: bool = False) -> U
 _FLOATS = ("f64", "f32", "f16", "bf16")
 
 
-def _targets(interface: Interface, fitted: Fitted) -> dict[str, tuple[Number, ...]]:
-    """The columns of each input of the train section that reads columns of numbers, of which one is scaled."""
-    found: dict[str, tuple[Number, ...]] = {}
+def _targets(interface: Interface, fitted: Fitted) -> dict[str, tuple[Unit, ...]]:
+    """The values in a row of each input of the train section that reads columns which can be decoded, of which one is
+    scaled."""
+    found: dict[str, tuple[Unit, ...]] = {}
     for tensor in interface.train.inputs if interface.train is not None else ():
-        names = fitted.inputs.get(tensor.name, ())
-        columns = [fitted.columns.get(name, Number.plain(name)) for name in names]
-        numbers = tuple(column for column in columns if isinstance(column, Number) and column.width == 1)
-        if len(numbers) == len(names) and any(column.options["scale"] for column in numbers):
-            found[tensor.name] = numbers
+        units = fitted.units(fitted.inputs.get(tensor.name, ()))
+        if any(unit.column.scaled for unit in units):
+            found[tensor.name] = units
     return found
 
 
-def _fits(result: Tensor, columns: tuple[Number, ...]) -> bool:
-    """True if a row of the result has one value per column."""
+def _fits(result: Tensor, columns: tuple[Unit, ...]) -> bool:
+    """True if a row of the result has as many values as one of the target."""
     sizes = [size for size in result.shape[1:] if isinstance(size, int)]
     return len(sizes) == len(result.shape) - 1 and prod(sizes) == len(columns)
 

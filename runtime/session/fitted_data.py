@@ -95,9 +95,10 @@ class FittedData:
     def decode(self, name: str, values: Any) -> NDArray[Any]:
         """Values of an input as the data had them, in the same shape.
 
-        Integers that are indices of a label become its class names: ``decode("label", scores.argmax(1))``. Numbers of
-        an input that reads one column of numbers lose its scaling, as f64: ``decode("price", session.predict(...))``.
-        InputError R105 for an index out of range, and for other inputs.
+        Integers that are indices of a label become its class names: ``decode("label", scores.argmax(1))``. Values of an
+        input that reads columns of numbers or dates lose their scaling, as f64: ``decode("price",
+        session.predict(...))``; of several values in a row, they are the last axis. InputError R105 for an index out of
+        range, another size of the last axis, and other inputs.
         """
         array = np.asarray(values)
         names = self._fitted.class_names(name)
@@ -109,10 +110,16 @@ class FittedData:
             found: NDArray[Any] = np.array(names, object)[array]
             return found
         columns = self._fitted.inputs.get(name, ())
-        column = self._fitted.columns.get(columns[0], Number.plain(columns[0])) if len(columns) == 1 else None
-        if not isinstance(column, Number) or column.width != 1:
-            _refuse(f"`{name[:60]}` is neither a label nor one column of numbers", "decode those alone")
-        return column.decode(array.astype(np.float64))
+        units = self._fitted.units(columns)
+        if not units:
+            _refuse(f"`{name[:60]}` is neither a label nor columns of numbers and dates", "decode those alone")
+        numbers = array.astype(np.float64)
+        if len(units) == 1:
+            return units[0].decode(numbers)
+        if not numbers.ndim or numbers.shape[-1] != len(units):
+            listed = ", ".join(unit.name for unit in units)[:200]
+            _refuse(f"a row of `{name[:60]}` has {len(units)} values, not {list(array.shape)[-1:]}", f"give {listed}")
+        return np.stack([unit.decode(numbers[..., at]) for at, unit in enumerate(units)], -1)
 
 
 def data_of(interface: Interface, notes: Mapping[str, str]) -> FittedData:

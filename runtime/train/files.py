@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from dslc.base.errors import WeightsMissing
@@ -17,12 +16,13 @@ def require_data(config: Config, *, training: bool) -> None:
     both = training or data.split is not None  # a split evaluates a part of the training data
     for section, sources in (("train", data.train if both else {}), ("eval", data.eval)):
         for name, source in sources.items():
-            _require(files(source, lambda text: None, f"data.{section}.{name}"))
+            require_source(source, f"data.{section}.{name}")
 
 
-def _require(sources: Iterable[Source]) -> None:
-    for source in sources:
-        format_of(source).require(source)
+def require_source(source: Source, field: str) -> None:
+    """Raises DataError R101 if the data of a source, or a part of it, is missing; reads none of it."""
+    for each in files(source, lambda text: None, field):
+        format_of(each).require(each)
 
 
 def require_weights(path: Path | None) -> None:

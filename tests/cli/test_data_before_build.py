@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 MODEL = """nn 1
 dim B in 1..64 = 4
@@ -63,6 +64,74 @@ def test_bad_data_is_refused_before_the_build(
     ran = dslc(*command)
     assert ran.code == 3 and f"error[{code}" in ran.err and says in ran.err, ran.err
     assert not (project / "build").exists() and not (project / "runs").exists()
+
+
+READING = [  # what each command reads, and the error if it is wrong
+    (("predict", "missing.csv", "-o", "y.csv"), "R101"),
+    (("predict", "x=missing.csv:a..c", "-o", "y.csv"), "R101"),
+    (("predict", "missing/*.npz:x", "-o", "y.csv"), "R101"),
+    (("predict", "t.csv:a..q", "-o", "y.csv"), "R102"),
+    (("predict", "t.csv:a..b", "-o", "y.csv"), "R102"),
+    (("predict", "z=t.csv", "-o", "y.csv"), "R105"),
+    (("predict", "t.csv", "--rows", "missing.csv:id", "-o", "y.csv"), "R101"),
+    (("predict", "t.csv", "--rows", "t.csv:id", "-o", "y.csv"), "R102"),
+    (("predict", "t.csv", "-o", "missing/y.csv"), "R105"),
+    (("predict", "t.csv", "-o", "y.csv", "--weights", "missing.safetensors"), "R304"),
+    (("eval", "--weights", "missing.safetensors"), "R304"),
+    (("train", "--weights", "missing.safetensors"), "R304"),
+]
+
+
+@pytest.mark.parametrize(("command", "code"), READING, ids=lambda part: " ".join(part) if part[0] != "R" else part)
+@pytest.mark.usefixtures("no_build")
+def test_what_a_command_reads_is_checked_before_the_build(
+    command: tuple[str, ...], code: str, project: Path, dslc: Callable
+) -> None:
+    publish_weights(project)
+    before = sorted(path.name for path in project.iterdir())
+    ran = dslc(*command)
+    assert ran.code == (5 if code == "R304" else 3) and f"error[{code}" in ran.err, ran.err
+    assert sorted(path.name for path in project.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [("predict", "t.csv", "-o", "y.csv"), ("predict", "-o", "y.csv"), ("eval",)])
+@pytest.mark.usefixtures("no_build")
+def test_missing_weights_are_told_before_the_build(command: tuple[str, ...], project: Path, dslc: Callable) -> None:
+    ran = dslc(*command)
+    assert ran.code == 5 and "error[R304]" in ran.err and "dslc train" in ran.err, ran.err
+    assert not (project / "build").exists()
+
+
+@pytest.mark.usefixtures("no_build")
+def test_bad_rows_are_refused_before_the_build(project: Path, dslc: Callable) -> None:
+    publish_weights(project)
+    (project / "t.csv").write_text(GOOD.replace("4,5,6,1", "4,five,6,1", 1))
+    ran = dslc("predict", "t.csv", "-o", "y.csv")
+    assert ran.code == 3 and "error[R101" in ran.err and "'five' is not a number" in ran.err, ran.err
+
+
+def publish_weights(project: Path) -> None:
+    """Weights as a training leaves them, without the artifact."""
+    folder = project / "build" / "net"
+    folder.mkdir(parents=True)
+    tensors = {"linear.weight": np.zeros((3, 2), np.float32), "linear.bias": np.zeros(2, np.float32)}
+    save_file(tensors, folder / "net.safetensors")
+
+
+def test_a_prediction_uses_the_data_that_was_opened_before_the_build(
+    project: Path, dslc: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dslc.runtime.predict import rows
+
+    dslc("train", "--json")
+    opened: list[str] = []
+    real = rows.open_dataset
+    monkeypatch.setattr(rows, "open_dataset", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
+    assert dslc("predict", "t.csv", "-o", "y.csv").code == 0 and len(opened) == 1
+    expected = (project / "y.csv").read_bytes()
+    (project / "dslc.yaml").write_text(CONFIG + "build: {sizes: {predict: {B: 2}}}\n")  # another artifact is used
+    assert dslc("predict", "t.csv", "-o", "y.csv").code == 0 and len(opened) == 3
+    assert (project / "y.csv").read_bytes() == expected
 
 
 @pytest.mark.usefixtures("no_build")

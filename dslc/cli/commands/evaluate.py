@@ -24,16 +24,14 @@ from dslc.cli.settings import eval_options, read_config
 @trust_option
 def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None:
     """Compute loss and metrics over the evaluation data."""
-    from dslc.cli.compile import artifact_of, check_config, foreseen, project_root
+    from dslc.cli.artifacts import notes_before_build, require_published
+    from dslc.cli.compile import artifact_of, check_config, foreseen
     from dslc.runtime.data.columns.fitted import Fitted
     from dslc.runtime.predict.units import units_of
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import evaluate
     from dslc.runtime.train.progress import numbers, reporter
-    from dslc.runtime.train.run_weights import weights_file
     from dslc.runtime.train.setup import open_eval
-    from dslc.runtime.weights.notes import of_metadata
-    from dslc.runtime.weights.safetensors_file import read_metadata
 
     config = read_config(**flags)
     require_data(config, training=False)
@@ -43,11 +41,10 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
     data = None
     if checked is not None:  # bad data is refused before the build
         model = foreseen(config, checked)
-        folder = project_root(config) / "build" / model.name
-        file = folder / f"{model.name}.safetensors" if weights is None else weights_file(Path(weights), _quiet)
-        notes = of_metadata(read_metadata(file), str(file)) if file.exists() else {}
-        if file.exists() or not config.data.columns:  # without the weights it is unknown what was fitted
-            data = open_eval(config, model, notes, reporter(console).line)
+        notes = notes_before_build(config, checked, weights)
+        if notes is not None or not config.data.columns:  # without the weights it is unknown what was fitted
+            data = open_eval(config, model, notes or {}, reporter(console).line)
+        require_published(checked, notes, weights, model.name)
     artifact = artifact_of(config, trust=trust, checked=checked)
     with session_of(artifact, device=device, weights=weights, use="eval") as session:
         require_weights_of(session, session.interface.name)
@@ -70,7 +67,3 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
 def _line(name: str, values: dict[str, float | None]) -> str:
     listed = "  ".join(f"{key} {value:.6g}" for key, value in values.items() if value is not None)
     return one_line(f"{name}, in the units of the data: {listed}")
-
-
-def _quiet(text: str) -> None:
-    """The session says it when it takes the weights."""

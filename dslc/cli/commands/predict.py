@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,13 @@ from dslc.cli.options import trust_option
 from dslc.cli.output import emit, say
 
 if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+    from dslc.compiler.foreseen import Foreseen
     from dslc.runtime.artifact.interface import Interface
     from dslc.runtime.config.config import Config
+    from dslc.runtime.data.source import Source
+    from dslc.runtime.session.session import Session
+    from dslc.runtime.train.data import Dataset
 
 _UNCLEAR = (
     "the target `{0}` is scaled, and it is not clear which result predicts it: results stay scaled. "
@@ -54,33 +61,35 @@ def command(
     and the results. Predictions of a scaled target are in the units of the data; NAME.scaled are the results.
     """
     from dslc.runtime.data.columns.fitted import Fitted
-    from dslc.runtime.predict.files import FORMATS, check_target, write
+    from dslc.runtime.predict.files import FORMATS, check_folder, check_target, write
     from dslc.runtime.predict.layout import class_names, layout_of
-    from dslc.runtime.predict.rows import open_rows
+    from dslc.runtime.predict.rows import Rows, open_rows
     from dslc.runtime.predict.sources import of_weights, one_source, sources
     from dslc.runtime.predict.units import units_of
+    from dslc.runtime.train.files import require_weights
 
     target = Path(out)
     if target.suffix not in FORMATS:
         raise click.BadParameter(f"{out!r} ends in none of {', '.join(FORMATS)}", param_hint="-o")
     config = _config() if artifact is None else None
-    found = artifact_to_run(artifact, trust=trust)
+    check_folder(target)
+    if weights not in (None, "init"):
+        require_weights(Path(weights))
+    named = None if names is None else one_source(names)
+    ahead = None if config is None else _opened(config, target, inputs, weights, named)  # refused before the build
+    found = artifact_to_run(artifact, trust=trust, checked=None if ahead is None else ahead.checked)
     with session_of(found, device=device, weights=weights, use="predict") as session:
         face = session.interface
         require_weights_of(session, face.name)
         check_target(target, face)
         fitted = Fitted.of_notes(session.weights.notes, "the weights") or Fitted()
-        known = of_weights(fitted) if config is None else {**config.data.train, **config.data.eval}
-        if not inputs:
-            known = {} if config is None else dict(config.data.eval)
-        rows = open_rows(
-            session,
-            sources(inputs, [tensor.name for tensor in face.inputs], known),
-            lambda text: say(one_line(text), err=True),
-            None if config is None else config.data,
-            None if names is None else one_source(names),
-        )
+        if ahead is not None and ahead.fits(session):
+            rows = Rows(session, *ahead.data)
+        else:
+            given = sources(inputs, [tensor.name for tensor in face.inputs], _known(config, inputs, of_weights(fitted)))
+            rows = open_rows(session, given, _notice, None if config is None else config.data, named)
         units = units_of(face, fitted, single=target.suffix == ".npy")
+        check_target(target, units.interface)
         for name in units.unclear:
             say(one_line(_UNCLEAR.format(name)), err=True)
         classes, face = class_names(face, fitted), units.interface
@@ -95,6 +104,60 @@ def _config() -> Config:
     from dslc.cli.settings import default_config
 
     return default_config("name an artifact: build/NAME")
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """The data as it was opened before the build, for the artifact that a build would make."""
+
+    checked: Checked
+    model: Foreseen
+    data: tuple[Dataset, Sequence[str] | None]
+
+    def fits(self, session: Session) -> bool:
+        """False for an artifact that was built with other options, which may be used as well."""
+        sizes = [[dict(p.sizes) for p in each.artifact.programs("predict")] for each in (self.model, session)]
+        return sizes[0] == sizes[1] and self.model.interface == session.interface
+
+
+def _opened(
+    config: Config, target: Path, inputs: tuple[str, ...], weights: str | None, named: Source | None
+) -> _Ahead | None:
+    """Check what the command reads and open its data, before a build, which takes longer. None without the compiler:
+    then nothing is built."""
+    from dslc.base.version import has_compiler
+    from dslc.cli.artifacts import notes_before_build, require_published
+    from dslc.cli.compile import check_config, foreseen
+    from dslc.runtime.predict.files import check_target
+    from dslc.runtime.predict.rows import open_data
+    from dslc.runtime.predict.sources import sources
+    from dslc.runtime.train.files import require_source
+
+    if not has_compiler():
+        return None
+    checked = check_config(config)
+    model = foreseen(config, checked)
+    check_target(target, model.interface)
+    given = sources(inputs, [tensor.name for tensor in model.interface.inputs], _known(config, inputs, {}))
+    notes = notes_before_build(config, checked, weights)
+    if notes is None and config.data.columns:  # without the weights it is unknown what was fitted
+        for name, source in given.items():
+            require_source(source, f"predict.{name}")
+        require_published(checked, notes, weights, model.name)
+    data = open_data(model, given, notes or {}, _notice, config.data, named)
+    require_published(checked, notes, weights, model.name)
+    return _Ahead(checked, model, data)
+
+
+def _known(config: Config | None, inputs: tuple[str, ...], trained: Mapping[str, Source]) -> Mapping[str, Source]:
+    """The sources that give their keys to those of the command line; without these, the data itself."""
+    if config is None:
+        return trained if inputs else {}
+    return {**config.data.train, **config.data.eval} if inputs else config.data.eval
+
+
+def _notice(text: str) -> None:
+    say(one_line(text), err=True)
 
 
 def _dtypes(interface: Interface) -> dict[str, str]:

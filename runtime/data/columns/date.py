@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Row, Schema, Text
-from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, missing_error, register
+from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, Unit, missing_error, register
 from dslc.runtime.data.columns.raw import Raw, Typed, moments, raw_objects
 from dslc.runtime.data.columns.scale import SCALES, ScaleFitter
 
@@ -92,6 +92,24 @@ class Date(Encoder):
             raise TypeError("its parts are scaled, or days with fractions")
         found = self.encode(raw)
         return Encoded(found.values.astype(np.int64), found.errors)
+
+    @property
+    def scaled(self) -> bool:
+        return bool(self.options["scale"])
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Each part, as ``NAME.PART``, and ``NAME.missing`` for the flag."""
+        names = [*self.options["date"], *(["missing"] if self.options["flag"] else [])]
+        return tuple(Unit(f"{self.name}.{name}", self, at) for at, name in enumerate(names))
+
+    def decode(self, values: NDArray[np.float64], at: int = 0) -> NDArray[np.float64]:
+        assert self.facts is not None
+        if at == len(self.facts["parts"]):  # the flag
+            return values
+        shift, divisor = self.facts["parts"][at]
+        found: NDArray[np.float64] = values * divisor + shift
+        return found
 
     def parts(self, typed: Typed) -> list[NDArray[np.float64]]:
         """Each part of the filled dates, f64[n]."""

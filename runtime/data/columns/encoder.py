@@ -72,6 +72,20 @@ class Encoder(ABC):
         """The values, i64[n, width]. Raises TypeError with the reason if they are not integers."""
         raise TypeError("it gives fractions")
 
+    @property
+    def scaled(self) -> bool:
+        """True if the values are not in the units of the data."""
+        return False
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The values of a row, if each can be decoded to a number in the units of the data; else none."""
+        return ()
+
+    def decode(self, values: NDArray[np.float64], at: int = 0) -> NDArray[np.float64]:
+        """The inverse of the scaling for value ``at`` of a row, element by element; needs facts and ``units``."""
+        raise TypeError("its values are not numbers of the data")
+
     @abstractmethod
     def check(self) -> None:
         """Raises ValueError if the facts do not fit the options or each other; their schema has been checked."""
@@ -82,6 +96,19 @@ class Encoder(ABC):
     def as_data(self) -> dict[str, Any]:
         facts = None if self.facts is None else dict(self.facts)
         return {"kind": self.kind, "options": dict(self.options), "facts": facts}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A value of a row of a column that can be decoded. ``at``: its place in the row."""
+
+    name: str
+    column: Encoder
+    at: int
+
+    def decode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The values in the units of the data, in the same shape."""
+        return self.column.decode(values, self.at)
 
 
 def missing_error(name: str, typed: Typed, example: str) -> Typed:

@@ -6,7 +6,7 @@ the same numbers as the training, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from dslc.base.errors import ArtifactError, DataError
 from dslc.base.schema import Enum, Int, Json, ListOf, MapOf, Mismatch, Nullable, Record, Text, checker
 from dslc.runtime.data.columns import category, date, number  # noqa: F401  (register their kinds)
 from dslc.runtime.data.columns.category import MOST, Category
-from dslc.runtime.data.columns.encoder import Encoder, kinds
+from dslc.runtime.data.columns.encoder import Encoder, Unit, kinds
 from dslc.runtime.data.columns.raw import LONGEST_TEXT
 
 #: The name of the note.
@@ -62,6 +62,11 @@ class Fitted:
         column = self.columns.get(columns[0]) if len(columns) == 1 else None
         indexed = isinstance(column, Category) and column.options["categories"] == "index"
         return column.class_names if isinstance(column, Category) and indexed else None
+
+    def units(self, names: Sequence[str]) -> tuple[Unit, ...]:
+        """The values in a row of an input that reads these columns; none unless all columns can be decoded."""
+        columns = [self.columns.get(name) or number.Number.plain(name) for name in names]
+        return tuple(unit for column in columns for unit in column.units) if all(c.units for c in columns) else ()
 
     def as_data(self) -> dict[str, Any]:
         return {

@@ -13,6 +13,7 @@ from dslc.runtime.data.columns.encoder import (
     Encoded,
     Encoder,
     Fitter,
+    Unit,
     column_of,
     missing_error,
     register,
@@ -97,9 +98,19 @@ class Number(Encoder):
         typed = missing_error(self.name, undescribed_error(self.name, integers(raw), "index"), "median")
         return Encoded(column_of(typed.values), typed.errors)
 
-    def decode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The inverse of the scaling."""
+    @property
+    def scaled(self) -> bool:
+        return bool(self.options["scale"])
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        flag = (Unit(f"{self.name}.missing", self, 1),) if self.options["flag"] else ()
+        return (Unit(self.name, self, 0), *flag)
+
+    def decode(self, values: NDArray[np.float64], at: int = 0) -> NDArray[np.float64]:
         assert self.facts is not None
+        if at == 1:  # the flag
+            return values
         found: NDArray[np.float64] = values * self.facts["divisor"] + self.facts["shift"]
         return np.expm1(found) if LOG in self.options["scale"] else found
 

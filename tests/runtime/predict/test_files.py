@@ -105,6 +105,27 @@ def test_an_npz_has_the_names_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("name", ["file", "args", "kwds", "allow_pickle", "self", "row", "class", "compression"])
+def test_a_result_may_have_any_name(name: str, suffix: str, tmp_path: Path) -> None:
+    """Also one that a function which writes files takes as an argument."""
+    values = np.arange(6, dtype=np.float32)
+    face = interface(Tensor(name, "f32", ("B",)))
+    written = []
+    for again in range(2):
+        path = tmp_path / f"out{again}{suffix}"
+        write(path, batches({name: values}, [*"abcdef"]), lambda: layout_of(face, {}), face)
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+    if suffix in TABLES:
+        assert [float(x) for x in columns(path)[name]] == values.tolist()
+    else:
+        found = np.load(path)
+        assert np.array_equal(found if suffix == ".npy" else found[name], values)
+        if suffix == ".npz":
+            assert [each for each in found if each != name] == ["row_" if name == "row" else "row"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
 def test_an_error_leaves_the_earlier_file(suffix: str, tmp_path: Path) -> None:
     face = interface(Tensor("y", "f32", ("B",)))
     path = tmp_path / f"out{suffix}"

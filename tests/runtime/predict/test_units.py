@@ -11,10 +11,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from dslc.base.errors import InputError
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
+from dslc.runtime.data.columns.date import PARTS, Date
+from dslc.runtime.data.columns.encoder import Encoder, kinds
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.number import Number
-from dslc.runtime.predict.files import FORMATS, write
+from dslc.runtime.data.columns.raw import raw_of
+from dslc.runtime.predict.files import FORMATS, check_target, write
 from dslc.runtime.predict.layout import layout_of
 from dslc.runtime.predict.regression import Errors
 from dslc.runtime.predict.rows import Predicted
@@ -42,7 +46,7 @@ def face(results: dict[str, tuple[Any, ...]], targets: list[str], dtype: str = "
     return Interface("net", "Net", (Dim("B", 1, 64, 8, True),), (Tensor("x", "f32", ("B", 2)),), tensors, train)
 
 
-def fitted(inputs: dict[str, tuple[str, ...]], *columns: Number) -> Fitted:
+def fitted(inputs: dict[str, tuple[str, ...]], *columns: Encoder) -> Fitted:
     return Fitted({column.name: column for column in columns}, inputs)
 
 
@@ -85,6 +89,54 @@ def test_every_file_has_the_units_of_the_data(
     assert np.array_equal(found["" if suffix == ".npy" else "price"], expected)
     if suffix != ".npy":
         assert np.array_equal(np.asarray(found[raw], np.float32).reshape(values.shape), values)
+
+
+def date(parts: list[str], *, flag: bool = False) -> Date:
+    options = {"date": parts, "format": None, "missing": "2000-01-01", "flag": flag, "scale": ["minmax"]}
+    return Date("built", options, {"parts": [[2000.0 + at, 10.0 + at] for at, _ in enumerate(parts)]})
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("parts", [["days"], ["year"], ["year", "month"]])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_scaled_date_is_decoded(suffix: str, parts: list[str], flag: bool, tmp_path: Path) -> None:
+    column = date(parts, flag=flag)
+    names = [f"built.{part}" for part in parts] + (["built.missing"] if flag else [])
+    interface = face({"output": (len(names),)}, ["target"])
+    facts = fitted({"target": ("built",)}, column)
+    values = np.linspace(0, 1, 3 * len(names), dtype=np.float32).reshape(3, len(names))
+    expected = FittedData(interface, facts).decode("target", values)
+    for at, _ in enumerate(parts):
+        assert np.array_equal(expected[:, at], values[:, at].astype(np.float64) * (10 + at) + 2000 + at)
+    units = units_of(interface, facts, single=suffix == ".npy")
+    assert units.names == tuple(names) and not units.unclear
+    if suffix == ".npy" and len(names) > 1:
+        with pytest.raises(InputError, match="several results"):
+            check_target(tmp_path / "out.npy", units.interface)
+        return
+    path = tmp_path / f"out{suffix}"
+    parts_of = iter([Predicted(None, {"output": values})])
+    write(path, units.parts(parts_of), lambda: layout_of(units.interface, {}), units.interface)
+    found = read(path)
+    for at, name in enumerate(names):
+        assert np.array_equal(found["" if suffix == ".npy" else name], expected[:, at])
+
+
+def test_every_kind_of_column_that_is_scaled_can_be_decoded() -> None:
+    """What ``encode`` gives, ``decode`` takes back; so no scaled target stays scaled."""
+    raw = raw_of(["2003-07-01", "2011-02-05"])
+    column = date(list(PARTS))
+    encoded = column.encode(raw).values
+    for unit, part in zip(column.units, column.parts(column.typed(raw)), strict=True):
+        np.testing.assert_allclose(unit.decode(encoded[:, unit.at]), part, rtol=1e-12, atol=1e-9)
+    flagged = number("price", ["log"], flag=True)
+    encoded = flagged.encode(raw_of([3.0, None])).values
+    assert [unit.name for unit in flagged.units] == ["price", "price.missing"]
+    np.testing.assert_allclose(flagged.units[0].decode(encoded[:, 0]), [3.0, 1.0])
+    assert flagged.units[1].decode(encoded[:, 1]).tolist() == [0.0, 1.0]
+    for kind in kinds().values():
+        if "scale" in kind.options_schema.fields:
+            assert kind.decode is not Encoder.decode and kind.scaled is not Encoder.scaled, kind
 
 
 def test_a_csv_says_in_its_header_which_is_which(tmp_path: Path) -> None:
