@@ -148,7 +148,7 @@ def test_another_machine_builds_again_and_a_foreign_load_says_how(
         with pytest.raises(EnvironmentFault, match="R202") as caught:
             machine_level([other])
         assert "dslc build" in str(caught.value.help)
-        ran = dslc("predict", "data.npz:x", "-o", "out.npz")
+        ran = dslc("predict", "data.npz:x", "-o", "out.npz", "--weights", "init")
     assert levels_in(project) == [NATIVE] and "other options (cpu)" in ran.err
 
 
