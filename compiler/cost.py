@@ -130,11 +130,29 @@ def work(node: Node, machine: Machine) -> float:
         return 0.0
     if machine.measured is not None and (found := machine.measured(node)) is not None:
         return max(0.0, found - machine.device.launch)
+    return machine.of_kind(kind(node)).start + _modelled(node, machine)
+
+
+def halves(node: Node, machine: Machine) -> tuple[float, float]:
+    """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
+    time. The latency is the launch and the start. That of a measured product with fewer tiles than the device has
+    multiprocessors also contains the time of the others, as far as the model needs less for the product's work."""
+    whole = work(node, machine)
+    busy = whole - min(machine.of_kind(kind(node)).start, whole)  # measured work may be less than the start
+    if machine.measured is not None and node.op.name in PRODUCTS and machine.device.multiprocessors:
+        tiles = _elements(node.types[0]) / _TILE**2
+        part = min(1.0, tiles / machine.device.multiprocessors)
+        busy = min(busy, max(part * busy, _modelled(node, machine)))
+    return machine.device.launch + whole - busy, busy
+
+
+def _modelled(node: Node, machine: Machine) -> float:
+    """Seconds of a node without its launch and start, by the model."""
     moving, arithmetic = roof(node, machine)
     reached = machine.of_kind(kind(node))
     if reached is not _PEAK and node.op.name in CONTRACTIONS:
         arithmetic /= _filled(node)
-    return reached.start + max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
+    return max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
 
 
 def seconds(node: Node, machine: Machine) -> float:

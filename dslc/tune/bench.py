@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FEWEST_SETS, _MOST_SETS = 2, 32  # of operands; each is used by one call of a graph
 _LONG: Final = 5e-4  # seconds of a graph next to which those of an event's record are small
 _LOOKS: Final = 3  # calls that give a first idea of a candidate's time
+_BUSY: Final = 16  # writes of the memory of a flush before such a call: some 0.5 ms
 _HOPELESS: Final = 2.0  # times the least first time of a provider: such candidates are timed no further
 _HEADROOM: Final = 0.8  # part of the free memory that sets may take; the rest is for workspaces
 #: A comparison's blocks, threads, and results per block, as in ``dslc.compiler.codegen.cuda.compare``.
@@ -226,8 +227,11 @@ class Bench:
         return why
 
     def _look(self, loaded: _Accepted) -> float:
-        """Seconds of one call on the first set, with what submitting it takes."""
+        """Seconds of one call on the first set. The GPU writes other data while the call is submitted: otherwise it
+        would wait for the host, which takes up to 0.2 ms to submit a library's call."""
         driver, (begin, end) = self.device.driver, self._events
+        for _ in range(_BUSY):
+            self._flush.enqueue(self.stream)
         driver.record(begin, self.stream)
         for _, step in loaded.calls(self._first):
             step.submit(self.device, self.stream)  # type: ignore[union-attr]

@@ -87,9 +87,13 @@ def choose_place(artifact: Artifact, device: str) -> Place:
     if not for_gpus:
         raise _not_built(artifact, targets, "a GPU", "sm_90")
     from dslc.runtime.cuda import device as devices
+    from dslc.runtime.cuda.libraries.preload import preload
 
     try:
-        gpu = devices.device(devices.index_of(device) if device != "auto" else 0)
+        index = devices.index_of(device) if device != "auto" else 0
+        devices.driver()  # there is one: vendor libraries will be needed
+        preload(artifact)
+        gpu = devices.device(index)
         choice = choose_target(for_gpus, gpu.capability)
         if choice is None:
             target = f"sm_{gpu.capability[0]}{gpu.capability[1]}"

@@ -11,7 +11,7 @@ from places import MODELS
 from dslc.compiler import cost
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import machine_for, machine_of, seconds, total_seconds
+from dslc.compiler.cost import halves, machine_for, machine_of, seconds, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Kind, Node
@@ -19,7 +19,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
 from dslc.compiler.passes.plan.schedule import schedule
-from dslc.compiler.passes.plan.stream_timeline import finish, halves, timeline
+from dslc.compiler.passes.plan.stream_timeline import finish, timeline
 from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.pipeline import compile_entry
 
@@ -64,24 +64,35 @@ def test_a_key_is_made_once_for_each_node(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [PRODUCT, RELU]
 
 
-def test_streams_go_by_measured_times() -> None:
-    """Two chains of equal nodes: if each works for long, no stream hides anything; if each mostly waits, two do."""
+@pytest.mark.parametrize(("rows", "seconds", "several"), [(256, 1e-7, True), (2048, 1e-3, False), (256, 1e-3, True)])
+def test_streams_go_by_measured_times(rows: int, seconds: float, several: bool) -> None:
+    """Two chains of equal products: if each works for long on all multiprocessors, no stream hides anything; if each
+    mostly waits, or leaves multiprocessors free, two do."""
     b = Builder(name="here")
+    sources = [input_of(name, Kind.DATA, rows, rows) for name in "xy"]
     ends = []
-    for source in (X, W):
+    for source in sources:
         value = source.value
         for _ in range(20):
             value = b(OPS["matmul"], value, value, transpose_a=False, transpose_b=False)
         ends.append(value)
-    graph = graph_of([X, W], {f"result.{i}": value for i, value in enumerate(ends)})
-    node = graph.nodes[0]
-    program = Program("predict", {}, graph, target="sm_90")
-    found = {}
-    for time in (1e-7, 1e-3):
-        choices = Choices({key_of(node): (Measured(Choice("own"), time),)})
-        asked = Build("sm_90", "own", streams="auto", choices=choices)
-        found[time] = bool(streams(schedule(program, asked), asked).streams)
-    assert traits_of("sm_90").has_streams and found == {1e-7: True, 1e-3: False}
+    graph = graph_of(sources, {f"result.{i}": value for i, value in enumerate(ends)})
+    choices = Choices({key_of(graph.nodes[0]): (Measured(Choice("own"), seconds),)})
+    asked = Build("sm_90", "own", streams="auto", choices=choices)
+    scheduled = schedule(Program("predict", {}, graph, target="sm_90"), asked)
+    assert traits_of("sm_90").has_streams and bool(streams(scheduled, asked).streams) is several
+
+
+def test_a_product_of_few_tiles_works_as_long_as_its_tiles_do() -> None:
+    """The time of a measured product is busy time by its share of the multiprocessors, but at least by the model."""
+    for rows, share in ((256, 4 / 132), (2048, 1.0)):
+        x = input_of("x", Kind.DATA, rows, rows).value
+        node = Builder(name="here").node(OPS["matmul"], x, x, transpose_a=False, transpose_b=False)
+        choices = Choices({key_of(node): (Measured(Choice("own"), 5e-3),)})
+        machine = machine_for(Build("sm_90", "own", choices=choices))
+        latency, busy = halves(node, machine)
+        assert latency + busy == pytest.approx(5e-3, rel=1e-12)
+        assert busy == pytest.approx(share * 5e-3, rel=0.01)
 
 
 @pytest.mark.parametrize("provider", ["own", "vendor"])

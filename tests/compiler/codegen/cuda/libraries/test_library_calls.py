@@ -138,12 +138,19 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
         (convolution("conv", (2, 8, 9, 9, 9), (8, 8, 3, 3, 3), True), "3 spatial axes"),
         (convolution("conv", (1, 8, 9, 9), (8, 8, 3, 3), True), "few multiply-adds"),
         (convolution("conv", (2, 8, 32, 32), (64, 8, 3, 3), True), "few channels"),
+        (convolution("conv_wgrad", (8, 8, 64, 64), (64, 8, 4, 4), True, stride=(4, 4)), "patches of few channels"),
         (node("relu", (1024, 1024)), None),
     ],
     ids=str,
 )
 def test_what_has_own_kernels(made: Node, why: str | None) -> None:
     assert library_call(made) == why
+
+
+def test_only_patches_of_few_channels_have_an_own_weight_gradient() -> None:
+    for channels, stride in ((8, (2, 2)), (16, (4, 4))):
+        made = convolution("conv_wgrad", (8, channels, 64, 64), (64, channels, 4, 4), True, stride=stride)
+        assert isinstance(library_call(made), Launch)
 
 
 def test_the_work_counts_alike_in_all_three_convolutions() -> None:
