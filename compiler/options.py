@@ -13,7 +13,6 @@ from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.graph import Origin
-from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Tuned
 from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
@@ -104,7 +103,7 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 )
     if options.precision is None:
         for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
-            if name != compute and not _widens(where, name, compute):
+            if name != compute and not _follows(name, compute, options.targets):
                 raise BuildError(
                     "E0602",
                     f"everything is computed in {compute}, not `{where}` in {name}",
@@ -113,24 +112,31 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 )
     tf32 = compute == "tf32"
     dtype = DType.F32 if tf32 else DType(compute)
-    return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32, _wide(checked, options))
+    return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32, _nodes(checked, options))
 
 
-def _widens(where: str, asked: str, compute: str) -> bool:
-    """Whether single nodes can follow this setting: f32 in a 16-bit model, for an attribute or a function that is one
-    op. The statistics of a normalisation are f32 in any case."""
-    return asked == "f32" and compute in _HALF and (where == "@precision" or where in OPS)
+def _follows(asked: str, compute: str, targets: tuple[str, ...]) -> bool:
+    """Whether single nodes can follow this setting: f32 in a 16-bit model, bf16 in an f32 model. f16 in an f32 model
+    would need a loss scale. The statistics of a normalisation are f32 in any case."""
+    known = all(asked in traits_of(target).compute_dtypes for target in targets)
+    pair = (asked == "f32" and compute in _HALF) or (asked, compute) == ("bf16", "f32")
+    return known and pair
 
 
-def _wide(checked: Checked, options: Options) -> frozenset[Origin]:
-    """The nodes of a 16-bit model that the source wants in f32; an attribute goes before the file's section. None with
-    ``--precision``, which applies to the whole model."""
+def _nodes(checked: Checked, options: Options) -> Mapping[Origin, DType]:
+    """The nodes whose dtype the source names; an attribute goes before the file's section. None with ``--precision``,
+    which applies to the whole model."""
     asked = checked.precision
-    if options.precision is not None or asked.compute not in _HALF:
-        return frozenset()
-    ops = {name for name, dtype in asked.ops.items() if dtype == "f32" and name in OPS and not OPS[name].statistics}
-    named = {(n.name, n.span): "f32" for n in checked.graph.nodes if n.op.name in ops}
-    return frozenset(origin for origin, dtype in (named | dict(asked.nodes)).items() if dtype == "f32")
+    if options.precision is not None:
+        return MappingProxyType({})
+    ops, named = asked.by_function(), {}
+    for node in checked.graph.nodes if ops else ():
+        origin = (node.name, node.span)
+        dtype = ops.get(node.op.name) or ops.get(asked.functions.get(origin, ""))
+        if dtype is not None and not (dtype == "f32" and node.op.statistics):
+            named[origin] = dtype
+    wanted = {origin: d for origin, d in (named | dict(asked.nodes)).items() if d != asked.compute or d in _HALF}
+    return MappingProxyType({origin: DType(d) for origin, d in wanted.items()})
 
 
 def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:

@@ -48,6 +48,7 @@ from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.lower.simplify import simplify
@@ -85,6 +86,7 @@ def mirror(program: Program, build: Build) -> Program:
 _LOWERING: Final[tuple[Pass, ...]] = (
     autodiff,
     precision,
+    compose,
     when(tensor_cores, channels_last),
     when(reductions_with_bodies, decompose),
     simplify,
@@ -297,6 +299,7 @@ def build(
         compiler=compiler,
         level=options.level,
         lock=provenance(programs, options.tuned),
+        packages=[each.provenance for each in checked.packages],
     )
     counts = compiler.cache.counts
     seconds = time.monotonic() - started

@@ -24,7 +24,9 @@ SECTIONS: Final[dict[str, list[str]]] = {
     "Learn": ["docs/install.md", "docs/tutorial.md", "docs/pytorch.md", "docs/cookbook.md", "examples/README.md"],
     "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/sweep.md", "docs/gpu.md",
                "docs/tuning.md"],
-    "Reference": ["docs/ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md"],
+    "Reference": [
+        "docs/ops.md", "docs/own_ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md",
+    ],
     "Internals": [
         "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md", "benchmarks/README.md",
         "CONTRIBUTING.md", "CHANGELOG.md",

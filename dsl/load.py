@@ -14,7 +14,7 @@ from dslc.dsl.lexer import too_long
 from dslc.dsl.limits import MAX_FILES, MAX_SOURCE_BYTES, MAX_USE_DEPTH
 from dslc.dsl.parser import parse
 from dslc.dsl.span import Source, Span
-from dslc.dsl.syntax import File, Use
+from dslc.dsl.syntax import PACKAGE, File, Use
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class _Loader:
             return None
         uses: list[tuple[Use, Module]] = []
         for item in file.items:
-            if isinstance(item, Use):
+            if isinstance(item, Use) and not item.path.startswith(PACKAGE):
                 module = self._follow(item, real, shown, (*chain, (real, shown)))
                 if module is not None:
                     uses.append((item, module))

@@ -7,8 +7,12 @@ represents the text, not its meaning: the checker handles names, types and shape
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from dslc.dsl.span import Span
+
+#: What the path of a `use` begins with that names the ops of an installed package; the checker finds these.
+PACKAGE: Final = "entry:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,8 @@ RUN = """
 import importlib.util, json, sys
 import numpy as np
 import dslc
-names = ("dslc.compiler", "dslc.dsl", "dslc.tune", "numba", "llvmlite", "lark", "pytest")
+names = ("dslc.compiler", "dslc.dsl", "dslc.own_ops", "dslc.testing", "dslc.tune")
+names += ("numba", "llvmlite", "lark", "pytest")
 there = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) and importlib.util.find_spec(name)]
 sys.path.insert(0, "build")
 import spam

@@ -23,7 +23,7 @@ HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
 RUNTIME: Final = "dslc-runtime"
 #: The parts of the package that only the compiler needs.
-COMPILER: Final = ("compiler", "dsl", "tune")
+COMPILER: Final = ("compiler", "dsl", "own_ops", "testing", "tune")
 #: Extras that only the compiler, or a contributor, needs.
 COMPILER_EXTRAS: Final = ("cuda", "dev")
 SUFFIXES: Final = (

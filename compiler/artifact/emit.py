@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.canonical import dumps
-from dslc.base.errors import BuildError
+from dslc.base.errors import BuildError, DslcError
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
@@ -38,13 +39,15 @@ def emit_artifact(
     compiler: KernelCompiler,
     level: str = EVERY_LEVEL,
     lock: Mapping[str, Any] | None = None,
+    packages: Sequence[Mapping[str, str]] = (),
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
     ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
     data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels,
     for one level of code of the processor, or all.
-    ``lock``: for each target whose programs obey measurements, where these come from.
+    ``lock``: for each target whose programs obey measurements, where these come from. ``packages``: those whose ops the
+    model uses.
     """
     blobs: list[Blob] = []
     plans: list[Plan] = []
@@ -79,7 +82,8 @@ def emit_artifact(
         raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
     for target, described in kernels.items():
         if described:
-            blobs += target_of(target, level=level).blobs(described, compiler)
+            with _at_its_node(programs):
+                blobs += target_of(target, level=level).blobs(described, compiler)
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
@@ -100,7 +104,21 @@ def emit_artifact(
     }
     if lock:
         header["lock"] = dict(lock)
+    if packages:
+        header["packages"] = [dict(each) for each in packages]
     return write_artifact(header, blobs), header
+
+
+@contextmanager
+def _at_its_node(programs: Sequence[Program]) -> Iterator[None]:
+    """Adds the place in the model to an error of the kernel of a package's op, whose place is the op's name."""
+    try:
+        yield
+    except DslcError as error:
+        spans = (n.span for p in programs for n in p.graph.nodes if n.op.name == error.place and n.span is not None)
+        if error.code == "E0115":
+            error.place = str(next(spans, error.place))
+        raise
 
 
 def _state(layout: StateLayout) -> dict[str, Any]:

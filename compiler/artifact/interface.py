@@ -7,9 +7,10 @@ from typing import Any
 
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Precision
-from dslc.compiler.ir.graph import Input
+from dslc.compiler.ir.graph import Input, Node, Value
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.constants.constant import int_range
 
 
 def interface(checked: Checked, name: str, precision: Precision) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
         data["train"] = {
             "inputs": [_tensor(n, _input(checked, n).value.type, boundary) for n in train.inputs],
             "scalars": [{"name": n, "default": v} for n, v in train.scalars.items()],
-            "lr": float(train.optimizer_args["lr"]),
+            "lr": float(train.updates[0].optimizer_args["lr"]),
             "metrics": list(train.metrics),
             "ranges": {n: r for n, r in ranges.items() if n not in mine},
         }
@@ -64,8 +65,28 @@ def integer_ranges(checked: Checked) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for node in checked.graph.nodes:
         for i, value in enumerate(node.inputs):
-            allowed = node.op.index_range(node, i) if value in inputs and value.type.dtype.is_int else None
+            origin = _origin(value)
+            allowed = node.op.index_range(node, i) if origin in inputs and value.type.dtype.is_int else None
             if allowed is not None and isinstance(allowed[1], int):
-                low, high = found.get(inputs[value], [allowed[0], allowed[1]])
-                found[inputs[value]] = [max(low, allowed[0]), min(high, allowed[1])]
+                low, high = found.get(inputs[origin], [allowed[0], allowed[1]])
+                found[inputs[origin]] = [max(low, allowed[0]), min(high, allowed[1])]
     return found
+
+
+def _origin(value: Value) -> Value:
+    """The tensor whose elements, all of them and unchanged, ``value`` holds in another shape or in a wider dtype."""
+    node = value.producer
+    while isinstance(node, Node) and _keeps_numbers(node):
+        value = node.inputs[0]
+        node = value.producer
+    return value
+
+
+def _keeps_numbers(node: Node) -> bool:
+    if node.op.name == "cast":
+        (old,), new = node.input_types, node.types[0]
+        if not (old.dtype.is_int and new.dtype.is_int):
+            return False
+        (low, high), (least, most) = int_range(new.dtype), int_range(old.dtype)
+        return low <= least and most <= high
+    return node.op.name in ("reshape", "transpose", "expand")

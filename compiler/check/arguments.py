@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
@@ -19,6 +20,9 @@ from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
+
+#: annotations of arguments that become tensors, which may hold `inf` and `nan`
+_UNLIMITED: Final = ("Operand",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ def bind_function(
             raise unknown_argument(function.name, arg, list(by_name))
         if parameter.name in named:
             raise Problem("E0201", f"`{function.name}` gets `{parameter.name}` twice", arg.span, "again here")
+        if parameter.annotation not in _UNLIMITED and parameter.name not in function.not_finite:
+            require_finite(arg.value, f"`{parameter.name}` of `{function.name}`", arg.span)
         named[parameter.name] = convert(str(parameter.annotation), arg, given, frame, function.name)
     missing = [n for n, p in by_name.items() if p.default is inspect.Parameter.empty and n not in named]
     if missing:
@@ -167,7 +173,7 @@ def as_init(value: Static) -> Init | None:
     """An initialiser from a named one, a number, or a function such as `zeros` with an initialiser's name."""
     if isinstance(value, Init):
         return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return Init("constant", (float(value),))
     if isinstance(value, Function) and complete(value.name):
         return initialiser(value.name)

@@ -1,4 +1,4 @@
-"""Arithmetic on static values: ints up to 2^63 - 1, finite floats, sizes with dims, bools, lists."""
+"""Arithmetic on static values: ints up to 2^63 - 1, floats, sizes with dims, bools, lists; no float overflows."""
 
 from __future__ import annotations
 
@@ -51,11 +51,17 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
             raise too_complex(limit, span) from None
     assert isinstance(left, (int, float)) and isinstance(right, (int, float))
     try:
-        return checked(_of_numbers(op, left, right, span), span)
+        found = _of_numbers(op, left, right, span)
+        return found if _unlimited(left) or _unlimited(right) else checked(found, span)
     except ZeroDivisionError:
         raise Problem("E0209", f"`{op}` by zero", span, "the right side is 0") from None
     except OverflowError:
         raise Problem("E0005", "this float overflows", span, "not finite") from None
+
+
+def _unlimited(value: Static) -> bool:
+    """Whether it is `inf`, `-inf` or `nan`."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def too_complex(limit: SizeLimit, span: Span) -> Problem:
@@ -218,6 +224,8 @@ def _whole(f: Callable[[float], int]) -> Callable[[Sequence[Static], Span], Stat
 
     def rounded(values: Sequence[Static], span: Span) -> Static:
         [value] = values
+        if _unlimited(value):
+            raise Problem("E0209", f"there is no whole number for {value}", span, "not finite")
         return checked(f(value), span) if isinstance(value, float) else value
 
     return rounded

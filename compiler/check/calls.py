@@ -9,12 +9,24 @@ from dslc.compiler.check import arithmetic
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static, kind_of
-from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape
+from dslc.compiler.check.values import (
+    BlockRef,
+    Groups,
+    Layer,
+    Poison,
+    Poisoned,
+    Problem,
+    Static,
+    kind_of,
+    require_finite,
+)
+from dslc.compiler.ir.fault import PackageFault
+from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape, operands_of
 from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.constants.constant import as_attr
 from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
@@ -54,22 +66,10 @@ class CallSite:
         self.expander.tensors.update(f"{self.param_path}.{leaf}", new)
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
-        return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)
+        return self.emit(OPS["full"], value=as_attr(value), dtype=dtype, shape=shape)
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
-        met = [x.type.dtype for x in xs if isinstance(x, Value)]
-        dtype = met[0] if met else DType.FLOAT
-        found: list[Value] = []
-        for x in xs:
-            if isinstance(x, Value):
-                found.append(x)
-                continue
-            if isinstance(x, float) and not dtype.is_float:
-                raise Mismatch(
-                    f"the number {x:g} is combined with {dtype} tensors", "write an int, or `cast` the tensor", "E0204"
-                )
-            found.append(self.full(x, dtype))
-        return tuple(found)
+        return operands_of(self, xs)
 
     def random(self, purpose: str, type_shape: Shape) -> tuple[tuple[Value, Value, Value], dict[str, Attr]]:
         from dslc.compiler.ops.random.philox import key_of
@@ -164,7 +164,7 @@ class Calls:
             raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks])) from None
         if not isinstance(value, (BlockRef, Function, Layer)):  # what cannot be called hides no block and no function
             block = frame.scope.values.get(name)
-            value = block if isinstance(block, BlockRef) else FUNCTIONS.get(name, value)
+            value = block if isinstance(block, (BlockRef, Function)) else FUNCTIONS.get(name, value)
         return resolve_callee(value, name, span)
 
     def run(
@@ -184,10 +184,13 @@ class Calls:
 
     def _call_function(self, function: Function, given: list[Given], site: CallSite) -> Static:
         positional, named = bind_function(function, given, site.span, site.frame, self.expander)
+        self.expander.functions[site.node_path, site.span] = function.name
         try:
             result: Any = function.build(site, *positional, **named)
         except Mismatch as wrong:
             raise self._mismatch(function.name, given, wrong, site) from None
+        except PackageFault as fault:
+            raise Problem("E0115", fault.message, site.span, "this call", help=fault.help) from fault
         return result  # type: ignore[no-any-return]
 
     def _mismatch(self, name: str, given: list[Given], wrong: Mismatch, site: CallSite) -> Problem:
@@ -255,6 +258,7 @@ def _initialiser(name: str, given: list[Given], span: Span) -> Init:
     for arg in given:
         if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
             raise Problem("E0202", f"`{name}` takes numbers, this is {kind_of(arg.value)}", arg.span, "not a number")
+        require_finite(arg.value, f"an argument of `{name}`", arg.span)
     try:
         return initialiser(
             name,

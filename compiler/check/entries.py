@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
 from dslc.compiler.eval_partials import split_at_batch
-from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -21,30 +22,41 @@ ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", 
 
 
 def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | None:
-    """The optimizer and the parameter groups; None without a train section. ``scale``: the scale of its loss."""
+    """The updates and the parameter groups; None without a train section. ``scale``: the scale of its loss."""
     train = checked.train
-    if train is None or train.optimizer is None:
+    if train is None or any(update.optimizer is None for update in train.updates):
         return None
-    args = dict(train.optimizer_args)
-    decay_on, clip_norm, clip_value = args.pop("decay_on"), args.pop("clip_norm"), args.pop("clip_value")
-    specs = []
-    for name, info in checked.params.items():
-        if info.input.kind is not Kind.PARAM:
-            continue
-        groups = info.groups
-        if groups.decay is not None:
-            decay = groups.decay
-        else:
-            everywhere = decay_on == "all" or info.input.value.type.rank >= 2
-            decay = float(args["weight_decay"]) if everywhere else 0.0
-        specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze and name not in checked.unreached))
-    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate, scale)
+    if scale is not None and len(train.updates) > 1:
+        raise BuildError("E0602", "a train section with several steps cannot scale its loss, which f16 needs",
+                         place="precision", help="compute in bf16 or f32")  # fmt: skip
+    base = float(train.updates[0].optimizer_args["lr"])
+    updates: list[UpdateSpec] = []
+    found: dict[str, ParamSpec] = {}
+    for update in train.updates:
+        assert update.optimizer is not None
+        args = dict(update.optimizer_args)
+        decay_on, clip_norm, clip_value = args.pop("decay_on"), args.pop("clip_norm"), args.pop("clip_value")
+        pace = 1.0 if args["lr"] == base else float(args["lr"]) / base
+        updates.append(UpdateSpec(update.name, update.optimizer, args, update.trained, clip_norm, clip_value))
+        for name in update.trained:
+            info = checked.params[name]
+            decay = info.groups.decay
+            if decay is None:
+                everywhere = decay_on == "all" or info.input.value.type.rank >= 2
+                decay = float(args["weight_decay"]) if everywhere else 0.0
+            found[name] = ParamSpec(name, info.groups.lr * pace, decay)
+    params = tuple(
+        found.get(name) or ParamSpec(name, info.groups.lr, trained=False)
+        for name, info in checked.params.items()
+        if info.input.kind is Kind.PARAM
+    )
+    return TrainSpec(tuple(updates), params, train.ema, train.accumulate, scale)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
     """Name of each optimizer tensor -> its parameter, in forward order."""
-    slots = spec.slots
-    return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots}
+    slots = {name: spec.slots(update) for update in spec.updates for name in update.trained}
+    return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots[p.name]}
 
 
 def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:

@@ -38,6 +38,7 @@ class Expander:
         self.batch: Size | None = None
         self.precisions: set[str] = set()
         self.precision_words: dict[Origin, str] = {}
+        self.functions: dict[Origin, str] = {}
         self.mirror: dict[Origin, str] = {}
         self.count = 0
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.values import NOT_FINITE, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.index.take import subscripted
 from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
@@ -79,7 +81,10 @@ class Evaluator:
 
     def size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """The value of an expression that must be a size."""
-        value = self(expr, frame)
+        return self._as_size(self(expr, frame), expr)
+
+    @staticmethod
+    def _as_size(value: Static, expr: syntax.Expr) -> Size:
         if isinstance(value, bool) or not isinstance(value, (int, Poly)):
             help = None
             if isinstance(value, float):
@@ -124,6 +129,8 @@ class Evaluator:
             value = FUNCTIONS.get(name)
         if value is None and complete(name):
             value = initialiser(name)
+        if value is None:
+            value = NOT_FINITE.get(name)
         if isinstance(value, Poison):
             raise Poisoned
         if value is None:
@@ -203,19 +210,38 @@ class Evaluator:
         stops: list[Size] = list(shape)
         steps = [1] * len(shape)
         picked: set[int] = set()
+        tensors: dict[int, Value] = {}
         for axis, item in enumerate(expr.items):
             if isinstance(item, syntax.Slice):
                 starts[axis], stops[axis], steps[axis] = self._slice_range(item, shape[axis], frame)
+                continue
+            at = self(item, frame)
+            if isinstance(at, Value):
+                tensors[axis - len(picked)] = at
             else:
-                starts[axis] = self._position(item, shape[axis], frame, inclusive=False)
+                starts[axis] = self._within(at, item, shape[axis], inclusive=False)
                 stops[axis] = starts[axis] + 1
                 picked.add(axis)
-        emit = self.expander.emit
-        y = emit(frame, expr.span, OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+        emit, y = self.expander.emit, x
+        if len(tensors) < len(expr.items):
+            y = emit(frame, expr.span, OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
         if picked:
             kept = tuple(s for axis, s in enumerate(y.type.shape) if axis not in picked)
             y = emit(frame, expr.span, OPS["reshape"], y, shape=kept)
-        return y
+        return self._at_tensors(expr, y, tensors, frame) if tensors else y
+
+    def _at_tensors(self, expr: syntax.Index, x: Value, index: dict[int, Value], frame: Frame) -> Value:
+        """``x`` at the integer tensors of these axes; E0202 for tensors of other dtypes."""
+        for at in index.values():
+            if not at.type.dtype.is_int:
+                help = 'convert it: `cast(i, "i32")`'
+                if at.type.dtype is DType.B1:
+                    help = "the number of true elements is unknown; `where(mask, x, 0)` keeps the shape"
+                raise Problem("E0202", f"an index tensor holds integers, this is {at.type}", expr.span, help=help)
+        try:
+            return subscripted(self.expander.calls.site(frame, expr.span, frame.node_prefix), x, index)
+        except Mismatch as wrong:
+            raise Problem(wrong.code, wrong.why, expr.span, help=wrong.help) from None
 
     def _slice_range(self, item: syntax.Slice, size: Size, frame: Frame) -> tuple[Size, Size, int]:
         """Start, stop and step of a slice; for a negative step, a stop of -1 precedes the first element."""
@@ -236,7 +262,11 @@ class Evaluator:
         return start, stop, step
 
     def _position(self, expr: syntax.Expr, size: Size, frame: Frame, *, inclusive: bool) -> Size:
-        at = self.size(expr, frame)
+        return self._within(self(expr, frame), expr, size, inclusive=inclusive)
+
+    def _within(self, value: Static, expr: syntax.Expr, size: Size, *, inclusive: bool) -> Size:
+        """A position of an axis, from 0; negative ones count from its end. E0304."""
+        at = self._as_size(value, expr)
         if bounds(at)[1] < 0:
             at = at + size
         room = size - at - (0 if inclusive else 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.check.values import Groups, Problem, Static
+from dslc.compiler.check.values import Groups, Problem, Static, require_finite
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 
@@ -33,6 +33,7 @@ def with_attrs(groups: Groups, attrs: tuple[syntax.Attr, ...], evaluate: Callabl
             groups = _word(groups, attr)
             continue
         value = evaluate(args[0].value)
+        require_finite(value, f"`@{attr.name}`", args[0].span)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
             raise Problem("E0210", f"`@{attr.name}` takes a number of at least 0", args[0].span)
         if attr.name == "lr":

@@ -14,8 +14,8 @@ from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.sections import sections_of
 from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
-from dslc.compiler.check.train import TrainSection, check_train
-from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
+from dslc.compiler.check.training.section import TrainSection, check_train
+from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, require_finite
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
 from dslc.dsl import syntax
@@ -98,6 +98,7 @@ def _bind_argument(
     else:
         help = f"give it a default, or -D {param.name}=VALUE"
         raise Problem("E0201", f"`{param.name}` of `{block.name}` has no value", span, help=help)
+    require_finite(value, f"`{param.name}`, an argument of a model,", param.span)
     expander.statements.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dslc.compiler.check import callgraph
 from dslc.compiler.check.expand import Expander
-from dslc.compiler.check.gradients import unreached
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope
 from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_precision
 from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
-from dslc.compiler.check.train import TrainSection
+from dslc.compiler.check.training.gradients import unreached
+from dslc.compiler.check.training.section import TrainSection
 from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
+from dslc.compiler.ops.packages.find import Package
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError, Diagnostic, did_you_mean
@@ -38,6 +39,7 @@ class Checked:
 
     ``args``: compile-time arguments of the model and of its train section, with defaults for those not given.
     ``unreached``: parameters that are not frozen, but that the loss does not reach; they are not trained.
+    ``packages``: those whose ops its files use, by entry point.
     ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers.
     """
 
@@ -57,6 +59,7 @@ class Checked:
     warnings: tuple[Diagnostic, ...]
     module: Module
     digest: str
+    packages: tuple[Package, ...]
     selection: Selection
 
 
@@ -153,7 +156,9 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str], selectio
         check_names(each, expander.reports)
     expander.reports.raise_errors()
     assert chosen is not None
-    return _finish(chosen, section, precision, budget, files, expander, selection)
+    used = {each.entry: each for scope in scopes.values() for each in scope.packages}
+    packages = tuple(used[entry] for entry in sorted(used))
+    return _finish(chosen, section, precision, budget, files, packages, expander, selection)
 
 
 def _choose(scope: ModuleScope, module: Module, wanted: str | None) -> BlockRef:
@@ -185,6 +190,7 @@ def _finish(
     precision: Precision,
     budget: int | None,
     files: FileSet,
+    packages: tuple[Package, ...],
     expander: Expander,
     selection: Selection,
 ) -> Checked:
@@ -221,14 +227,19 @@ def _finish(
         mirror=dict(expander.mirror),
         warnings=tuple(expander.reports.warnings),
         module=files.main,
-        digest=_digest(files),
+        digest=_digest(files, packages),
+        packages=packages,
         selection=selection,
     )
 
 
-def _digest(files: FileSet) -> str:
-    """SHA-256 of the digests of all files, in the order of use; paths do not count."""
-    return hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules)).hexdigest()
+def _digest(files: FileSet, packages: Sequence[Package]) -> str:
+    """SHA-256 of the digests of all files, in the order of use, and of the packages whose ops they use; paths do not
+    count."""
+    digest = hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules))
+    for each in packages:
+        digest.update(f"\n{each.identity}".encode())
+    return digest.hexdigest()
 
 
 __all__ = ["Checked", "CompileError", "check_all", "check_file", "check_program", "kind_of"]

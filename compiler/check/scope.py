@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
+from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
+from dslc.compiler.ops.packages.find import Package, Unusable, package
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.load import Module
@@ -24,6 +26,7 @@ class ModuleScope:
     values: dict[str, Static] = field(default_factory=dict)
     dims: dict[str, Dim | int] = field(default_factory=dict)
     places: dict[str, Span] = field(default_factory=dict)
+    packages: list[Package] = field(default_factory=list)
 
     @property
     def models(self) -> dict[str, BlockRef]:
@@ -79,6 +82,10 @@ def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleSco
         with expander.report():
             _use(scope, use, other)
     for item in module.file.items:
+        if isinstance(item, syntax.Use) and item.path.startswith(syntax.PACKAGE):
+            with expander.report():
+                _use_package(scope, item)
+    for item in module.file.items:
         name = getattr(item, "name", None)
         with expander.report():
             match item:
@@ -97,7 +104,8 @@ def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleSco
 
 
 def _use(scope: ModuleScope, use: syntax.Use, other: ModuleScope) -> None:
-    own = {n: v for n, v in other.values.items() if not isinstance(v, BlockRef) or v.scope is other}
+    values = {n: v for n, v in other.values.items() if not isinstance(v, Function)}  # a package's: in its file only
+    own = {n: v for n, v in values.items() if not isinstance(v, BlockRef) or v.scope is other}
     for name in use.names or own:
         if name not in own:
             near = did_you_mean(name, own)
@@ -109,6 +117,24 @@ def _use(scope: ModuleScope, use: syntax.Use, other: ModuleScope) -> None:
                 help=f"did you mean `{near}`?" if near else "only blocks, models and constants can be used",
             )
         scope.declare(name, own[name], name_span(use, name) if use.names else use.span)
+
+
+def _use_package(scope: ModuleScope, use: syntax.Use) -> None:
+    """Declares functions of an installed package, in this file only; each hides the built-in function of its name."""
+    for name in use.names:
+        scope.values.setdefault(name, Poison())
+    try:
+        found = package(use.path.removeprefix(syntax.PACKAGE))
+    except Unusable as error:
+        title = f"the ops of `{use.path}` cannot be used"
+        raise Problem("E0115", title, use.span, str(error), help=error.help) from error
+    scope.packages.append(found)
+    for name in use.names or found.functions:
+        if name not in found.functions:
+            near = did_you_mean(name, found.functions)
+            help = f"did you mean `{near}`?" if near else f"it has {', '.join(sorted(found.functions))[:200]}"
+            raise Problem("E0102", f"`{use.path}` has no `{name}`", name_span(use, name), "not there", help=help)
+        scope.declare(name, found.functions[name], name_span(use, name) if use.names else use.span)
 
 
 def _declare_dim(scope: ModuleScope, item: syntax.DimDecl, expander: Expander) -> None:

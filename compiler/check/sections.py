@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dslc.base.words import BYTE_UNITS
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Origin
+from dslc.compiler.ops.registry import family_of
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
@@ -18,12 +19,16 @@ from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
+#: The groups of functions that `precision` may name, and the folders of ``compiler/ops`` that define their functions.
+GROUPS: Final[Mapping[str, str]] = {"norm": "normalization", "loss": "loss", "reduction": "reduction"}
+
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtypes of floats: ``compute`` for activations, ``params`` for parameters, ``ops`` by function.
+    """The dtypes of floats: ``compute`` for activations, ``params`` for parameters, ``ops`` by function or group.
 
     ``blocks``: the dtypes of all `@precision` attributes in the model. ``nodes``: the dtype of each node inside one.
+    ``functions``: the function whose call made the nodes of an origin.
     """
 
     compute: str = "f32"
@@ -31,6 +36,13 @@ class Precision:
     ops: Mapping[str, str] = field(default_factory=dict)
     blocks: frozenset[str] = frozenset()
     nodes: Mapping[Origin, str] = field(default_factory=dict)
+    functions: Mapping[Origin, str] = field(default_factory=dict)
+
+    def by_function(self) -> dict[str, str]:
+        """``ops`` with each group replaced by its functions; a function's own entry goes before its group's."""
+        groups = {g: d for g, d in self.ops.items() if g in GROUPS}
+        named = {f: groups[g] for g in groups for f in FUNCTIONS if family_of(f) == GROUPS[g]}
+        return named | dict(self.ops)
 
 
 def sections_of(scope: ModuleScope, kind: str) -> list[syntax.Section]:
@@ -53,9 +65,11 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
             name = entry.targets[0]
             if entry.entries is not None or len(entry.targets) != 1:
                 raise Problem("E0113", "an entry of `precision` is `NAME = DTYPE`", entry.span)
-            if name not in ("compute", "params") and name not in FUNCTIONS:
-                near = did_you_mean(name, ["compute", "params", *FUNCTIONS])
-                help = f"did you mean `{near}`?" if near else "compute, params, or a function such as softmax"
+            known = ("compute", "params", *GROUPS, *FUNCTIONS)
+            if name not in known:
+                near = did_you_mean(name, known)
+                groups = ", ".join(GROUPS)
+                help = f"did you mean `{near}`?" if near else f"compute, params, {groups}, or a function: softmax"
                 raise Problem("E0113", f"`precision` has no entry `{name}`", entry.span, help=help)
             if name in values:
                 raise Problem("E0103", f"`{name}` occurs twice in `precision`", entry.span)
@@ -68,7 +82,8 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
             values[name] = entry.value.name
     compute = values.pop("compute", "f32")
     params = values.pop("params", "f64" if compute == "f64" else "f32")
-    return Precision(compute, params, values, frozenset(expander.precisions), dict(expander.precision_words))
+    return Precision(compute, params, values, frozenset(expander.precisions), dict(expander.precision_words),
+                     dict(expander.functions))  # fmt: skip
 
 
 def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
@@ -96,13 +111,8 @@ def check_sections(scope: ModuleScope, expander: Expander) -> None:
         with expander.report():
             if item.kind not in known:
                 if item.kind == "step":
-                    raise Problem(
-                        "E0009",
-                        "`step`, one of several updates of a training step, does not compile yet",
-                        item.span,
-                        "not built yet",
-                        help="write one `train` section, with the sum of the losses",
-                    )
+                    raise Problem("E0113", "a step stands inside of a `train` section", item.span, "outside",
+                                  help="train Model() { step critic { ... } }")  # fmt: skip
                 near = did_you_mean(item.kind, known)
                 help = f"did you mean `{near}`?" if near else f"known are {', '.join(known)}"
                 raise Problem("E0113", f"unknown section `{item.kind}`", name_span(item, item.kind), help=help)

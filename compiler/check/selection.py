@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Selection:
     def applied(self, stored: Mapping[str, ParamInfo]) -> dict[str, ParamInfo]:
         """The parameters with these groups. BuildError E0605 for a pattern that selects no parameter."""
         found = dict(stored)
-        names = {name: name.split(".") for name, info in stored.items() if info.input.kind is Kind.PARAM}
+        names = [name for name, info in stored.items() if info.input.kind is Kind.PARAM]
         for text in dict.fromkeys(self.freeze):
             for name in _selected(text, names, "train.freeze"):
                 found[name] = replace(found[name], groups=replace(found[name].groups, freeze=True))
@@ -50,15 +50,21 @@ class Selection:
         return found
 
 
-def _selected(text: str, names: Mapping[str, list[str]], place: str) -> list[str]:
+def selected(text: str, names: Iterable[str]) -> list[str]:
+    """The names that a pattern selects. BadRule if it is malformed or selects none."""
+    parts = {name: name.split(".") for name in names}
+    pattern = Pattern(text, stars=_MOST_STARS)
+    found = [name for name, each in parts.items() if pattern.match(each, whole=False) is not None]
+    if not found:
+        known = (".".join(each[:count]) for each in parts.values() for count in range(1, len(each) + 1))
+        near = nearest(text.removesuffix(".*"), known)
+        help = f"did you mean `{near}`?" if near else f"the first parameter is `{next(iter(parts), 'none')}`"
+        raise BadRule(f"`{text[:80]}` selects no parameter of the model", help)
+    return found
+
+
+def _selected(text: str, names: Iterable[str], place: str) -> list[str]:
     try:
-        pattern = Pattern(text, stars=_MOST_STARS)
+        return selected(text, names)
     except BadRule as bad:
         raise BuildError("E0605", str(bad), place=place, help=bad.help) from bad
-    found = [name for name, parts in names.items() if pattern.match(parts, whole=False) is not None]
-    if not found:
-        known = (".".join(parts[:count]) for parts in names.values() for count in range(1, len(parts) + 1))
-        near = nearest(text.removesuffix(".*"), known)
-        help = f"did you mean `{near}`?" if near else f"the first parameter is `{next(iter(names), 'none')}`"
-        raise BuildError("E0605", f"`{text[:80]}` selects no parameter of the model", place=place, help=help)
-    return found

@@ -103,7 +103,7 @@ class Statements:
         call of a name skips values that cannot be called."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
         if not isinstance(value, (BlockRef, Function, Layer)):
-            in_file = in_file and not isinstance(frame.scope.values.get(name), BlockRef)
+            in_file = in_file and not isinstance(frame.scope.values.get(name), (BlockRef, Function))
         if name in frame.dims or in_file:
             what = "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
@@ -141,7 +141,7 @@ class Statements:
                 f"an element of {kind_of(holder)} cannot be assigned",
                 target.span,
                 "not a list",
-                help="tensors are values: make a new one with `concat`, `where` or `scatter_add`",
+                help="tensors are values: make a new one with `concat`, `where` or `scatter`",
             )
         if not -len(holder) <= at < len(holder):
             raise Problem("E0209", f"index {at} of a list of {len(holder)}", target.items[0].span, "out of range")

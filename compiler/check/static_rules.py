@@ -15,7 +15,7 @@ from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.callgraph import called_name, walk
 from dslc.compiler.check.calls import unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
-from dslc.compiler.check.values import Problem
+from dslc.compiler.check.values import NOT_FINITE, Problem
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
@@ -97,7 +97,17 @@ def check_names(scope: ModuleScope, reports: Reports) -> None:
 
 def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports) -> None:
     bound = set(_bound(block))
-    known = {*bound, *scope.values, *scope.dims, *FUNCTIONS, *INITIALISERS, *OPTIMIZERS, *STATIC_FUNCTIONS, "len"}
+    known = {
+        *bound,
+        *scope.values,
+        *scope.dims,
+        *FUNCTIONS,
+        *INITIALISERS,
+        *OPTIMIZERS,
+        *STATIC_FUNCTIONS,
+        "len",
+        *NOT_FINITE,
+    }
     words = {id(tree) for attr in walk(block.body) if isinstance(attr, syntax.Attr) for tree in walk(attr.args)}
     for tree in walk(block.body):
         callee = called_name(tree)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
+from dslc.compiler.ir.fault import Signal
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.scope import ModuleScope
 
 
-class Problem(Exception):
+class Problem(Signal):
     """An error at a place. Each statement catches it once and makes it a diagnostic; the statement's targets are
     poisoned."""
 
@@ -40,7 +42,7 @@ class Problem(Exception):
         self.final = final  # a limit is reached: checking stops
 
 
-class Poisoned(Exception):
+class Poisoned(Signal):
     """A poisoned name was read. Its cause has already been reported: one cause, one error."""
 
 
@@ -85,6 +87,17 @@ class Groups:
 Static: TypeAlias = Union[
     int, float, bool, str, Poly, Init, "Value", "list[Static]", "tuple[Static, ...]", BlockRef, Function, Layer, Poison
 ]
+
+
+#: numbers with a name, which a file may give to something else
+NOT_FINITE: Final = {"inf": math.inf, "nan": math.nan}
+
+
+def require_finite(value: object, what: str, span: Span) -> None:
+    """E0209 for `inf`, `-inf` or `nan` in a number or a list."""
+    for each in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(each, float) and not math.isfinite(each):
+            raise Problem("E0209", f"{what} is finite, this is {each}", span, "not finite")
 
 
 def kind_of(value: Static) -> str:

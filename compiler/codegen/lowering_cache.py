@@ -14,6 +14,7 @@ from functools import lru_cache
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.choice import Choice
+from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Input, Kind, Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import TensorType
@@ -25,7 +26,10 @@ def lowered(node: Node, target: str, vendor: bool, choice: Choice | None = None)
     read = tuple([number[v] for v in node.inputs])
     attrs = _Attrs(repr(sorted(node.attrs.items())), node.attrs)
     types = tuple([v.type for v in number])
-    first, launches = _first(node.op.name, types, read, node.types, attrs, target, vendor, choice)
+    try:
+        first, launches = _first(node.op.name, types, read, node.types, attrs, target, vendor, choice)
+    except PackageFault as fault:
+        raise fault.at(node.span) from fault.__cause__
     if launches is None:
         return None
     place = dict(zip((*first.inputs, *first.outputs), (*node.inputs, *node.outputs)))

@@ -44,13 +44,13 @@ class LossScale:
 class Precision:
     """Storage dtypes that replace the checker's ``float``: for activations (``compute``) and for state (``params``).
     ``loss_scale``: the loss scaling of training, if needed. ``tf32``: factors of f32 products are rounded to TF32.
-    ``wide``: nodes of a 16-bit model that compute in f32 and store f32, by their origin."""
+    ``nodes``: by origin, nodes that compute and store another dtype: f32 in a 16-bit model, bf16 in an f32 model."""
 
     compute: DType = DType.F32
     params: DType = DType.F32
     loss_scale: LossScale | None = None
     tf32: bool = False
-    wide: frozenset[Origin] = frozenset()
+    nodes: Mapping[Origin, DType] = field(default_factory=lambda: MappingProxyType({}), hash=False)
 
     @property
     def boundary(self) -> DType:
@@ -70,17 +70,28 @@ class ParamSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainSpec:
-    """The train section. ``params`` are in forward order. ``clip_norm``: largest norm of all gradients together;
-    ``clip_value``: largest absolute value of a gradient's element, applied first; None: no limit. ``ema``: the decay of
-    the average that each trained parameter holds; None: the parameters themselves are trained. ``accumulate``:
-    micro-batches per step, whose gradients are averaged. ``loss_scale``: None if gradients need none."""
+class UpdateSpec:
+    """An update of a training step. ``name``: that of a step, empty for the only update; ``trained``: the names of the
+    parameters that it changes. ``clip_norm``: largest norm of all its gradients together; ``clip_value``: largest
+    absolute value of a gradient's element, applied first; None: no limit."""
 
+    name: str
     optimizer: Optimizer
     args: Mapping[str, Any]
-    params: tuple[ParamSpec, ...]
+    trained: tuple[str, ...]
     clip_norm: float | None = None
     clip_value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSpec:
+    """The train section. ``updates``: what a step does, in order; each has parameters of its own. ``params`` are in
+    forward order. ``ema``: the decay of the average that each trained parameter holds; None: the parameters themselves
+    are trained. ``accumulate``: micro-batches per step, whose gradients are averaged. ``loss_scale``: None if gradients
+    need none."""
+
+    updates: tuple[UpdateSpec, ...]
+    params: tuple[ParamSpec, ...]
     ema: float | None = None
     accumulate: int = 1
     loss_scale: LossScale | None = None
@@ -90,12 +101,11 @@ class TrainSpec:
         averages."""
         return f"{param.name}.{RAW}" if self.ema is not None and param.trained else param.name
 
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The names of the state tensors of kind optimizer that each trained parameter has."""
+    def slots(self, update: UpdateSpec) -> tuple[str, ...]:
+        """The names of the state tensors of kind optimizer that each parameter of an update has."""
         raw = (RAW,) if self.ema is not None else ()
         grad_sum = (GRAD_SUM,) if self.accumulate > 1 else ()
-        return (*self.optimizer.slots(dict(self.args)), *raw, *grad_sum)
+        return (*update.optimizer.slots(dict(update.args)), *raw, *grad_sum)
 
 
 def _nowhere() -> Mapping[str, int]:

@@ -26,10 +26,10 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from dslc.compiler.ir.graph import Attr, Value
-from dslc.compiler.ir.op import Op
+from dslc.compiler.ir.op import Mismatch, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType
 
@@ -39,6 +39,10 @@ Axes: TypeAlias = tuple[int, ...]
 Floats: TypeAlias = tuple[float, ...]
 Ints: TypeAlias = tuple[int, ...]
 Operand: TypeAlias = "Value | int | float | bool"
+
+#: The annotations, each also with ``| None``.
+ANNOTATIONS: Final = ("Value", "Operand", "list[Value]", "tuple[Value, ...]", "int", "float", "bool", "str", "Size",
+                      "Shape", "Axis", "Axes", "Init", "Floats", "Ints")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +88,29 @@ class Call(Protocol):
         ``row_elements``: elements of one row of the batch, 0 if axis 0 is not the batch."""
 
 
+def operands_of(call: Call, xs: Sequence[Operand]) -> tuple[Value, ...]:
+    """Tensors from tensors and numbers, as ``Call.operands`` promises. Raises Mismatch E0204."""
+    dtype = next((x.type.dtype for x in xs if isinstance(x, Value)), DType.FLOAT)
+    found: list[Value] = []
+    for x in xs:
+        if isinstance(x, float) and not dtype.is_float:
+            raise Mismatch(
+                f"the number {x:g} is combined with {dtype} tensors", "write an int, or `cast` the tensor", "E0204"
+            )
+        found.append(x if isinstance(x, Value) else call.full(x, dtype))
+    return tuple(found)
+
+
 class Function(ABC):
     """A function of the language. The docstring is the manual page: its first line starts with the name. An example
     follows ``>>>``, in terms of the tensors in the page's ``given:`` line, for instance ``given: x: [B, 8], t:
     i32[B]``. A test compiles it."""
 
     name: ClassVar[str]
+    #: The gradient is not the derivative, on purpose, so that tests do not compare it with differences.
+    surrogate: ClassVar[bool] = False
+    #: The names of float arguments that may be `inf`, `-inf` or `nan`.
+    not_finite: ClassVar[frozenset[str]] = frozenset()
     build: Any  # (self, call: Call, *arguments) -> Value | tuple[Value, ...]
 
     @property
@@ -137,13 +158,17 @@ def _checked_name(thing: object, table: dict[str, Any]) -> str:
     return name
 
 
+def checked_function(f: Function, table: dict[str, Any]) -> str:
+    """The name of a function; TypeError if a part is missing or the name is taken in the table."""
+    name = _checked_name(f, table)
+    if not callable(getattr(f, "build", None)) or ">>>" not in (inspect.getdoc(f) or ""):
+        raise TypeError(f"{type(f).__name__} needs `build` and an example after `>>>`")
+    return name
+
+
 def function(f: F) -> F:
     """Adds the only instance of a function to the table; TypeError if a part is missing or the name is taken."""
-    name = _checked_name(f, FUNCTIONS)
-    page = inspect.getdoc(f) or ""
-    if not callable(getattr(f, "build", None)) or ">>>" not in page:
-        raise TypeError(f"{type(f).__name__} needs `build` and an example after `>>>`")
-    FUNCTIONS[name] = f
+    FUNCTIONS[checked_function(f, FUNCTIONS)] = f
     return f
 
 

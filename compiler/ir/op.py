@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import NO_ATTRS, Attr, Attrs, Node, Phase, Value
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.sizes import Size
@@ -68,6 +69,10 @@ class Op(ABC):
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
     #: Inputs that stay in f32 when tensors have 16 bits: weights of a normalisation, statistics.
     statistics: ClassVar[tuple[int, ...]] = ()
+    #: The group of the ops that compute in f32 in a 16-bit model by default (``passes/lower/wide.py``); "" for others.
+    wide: ClassVar[str] = ""
+    #: Each output element is an input element or a constant: nothing is computed.
+    moves: ClassVar[bool] = False
     #: Cheap enough that the mirror pass may recompute it from its inputs instead of keeping it.
     mirror: ClassVar[bool] = False
     #: Random ops read the scalars seed, step and row as their last three inputs.
@@ -206,8 +211,17 @@ class Builder:
         return Builder(name=node.name, span=node.span, phase=phase or self.phase)
 
     def node(self, op: Op, *inputs: Value, **attrs: Attr) -> Node:
-        """Applies an op; raises Mismatch."""
-        types = op.infer([v.type for v in inputs], attrs)
+        """Applies an op; raises Mismatch, and PackageFault for an op of a package, whose name has a dot."""
+        try:
+            types = op.infer([v.type for v in inputs], attrs)
+        except PackageFault as fault:
+            raise fault.at(self.span) from fault.__cause__
+        except Mismatch as wrong:
+            if "." not in op.name:
+                raise
+            types_given = " and ".join(str(v.type) for v in inputs)
+            help = wrong.help or "use other dtypes or sizes, or ask the package's author"
+            raise PackageFault(f"the op `{op.name}` refuses {types_given}: {wrong.why}", help).at(self.span) from wrong
         return Node(op, inputs, types, attrs, name=self.name, span=self.span, phase=self.phase)
 
     def __call__(self, op: Op, *inputs: Value, **attrs: Attr) -> Value:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.intervals import Ownership
 from dslc.compiler.ir.op import Mismatch, Op
@@ -97,14 +98,27 @@ def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
             raise VerifyError(f"{source.name} is {source.value.type}, its new value {value.type}")
 
 
+def _unfit(graph: Graph, node: Node, why: str) -> Exception:
+    """The error for a node that its op refuses: a package's op decided otherwise when the model was checked."""
+    if "." not in node.op.name:
+        return _fault(graph, node, why)
+    sizes = " and ".join(map(str, node.input_types))
+    return PackageFault(
+        f"the op `{node.op.name}`: `infer` {why} for inputs {sizes}, but did not when the model was checked",
+        "its author makes `infer` give the same for a size and for a dim of this size",
+    ).at(node.span)
+
+
 def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
     """Checks that the node's types are those that its op infers from the types of its inputs."""
     try:
         types = inferred.types(node)
     except Mismatch as mismatch:
-        raise _fault(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
+        raise _unfit(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
+    except PackageFault as fault:
+        raise fault.at(node.span) from fault.__cause__
     if types != node.types:
-        raise _fault(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
+        raise _unfit(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
     if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
         raise _fault(graph, node, "a view must have the elements of its first input")
 

@@ -19,10 +19,20 @@ def int_attr(attrs: Attrs, name: str) -> int:
     return value
 
 
+# Values that are not finite are stored as strings, because attributes are JSON, which cannot represent them.
+NOT_FINITE = ("inf", "-inf", "nan")
+
+
 def float_attr(attrs: Attrs, name: str) -> float:
     value = attrs[name]
     assert isinstance(value, int | float) and not isinstance(value, bool), f"{name} must be a number, got {value!r}"
     return float(value)
+
+
+def number_attr(attrs: Attrs, name: str) -> float:
+    """A float, which may be stored as ``"inf"``, ``"-inf"`` or ``"nan"`` because JSON has no such numbers."""
+    value = attrs[name]
+    return float(value) if isinstance(value, str) and value in NOT_FINITE else float_attr(attrs, name)
 
 
 def bool_attr(attrs: Attrs, name: str) -> bool:

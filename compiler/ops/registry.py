@@ -31,6 +31,11 @@ def functions() -> Mapping[str, Function]:
     return FUNCTIONS
 
 
+def family_of(name: str) -> str:
+    """The folder of ``compiler/ops`` that defines this function; KeyError for an unknown one."""
+    return type(FUNCTIONS[name]).__module__.rpartition(".")[0].rpartition(".")[2]
+
+
 def optimizers() -> Mapping[str, Optimizer]:
     """Every optimizer of the language by its name."""
     load_all()

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.cost import machine_of
+from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.fuse.pointwise import apart
+from dslc.compiler.passes.lower.wide import WHY, in_train_section, wide
 from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
 from dslc.compiler.report.facts import Facts, what
 
@@ -120,9 +123,11 @@ def _on_line(text: str, file: str, number: int, origins: Iterable[Origin]) -> Wa
     return stands
 
 
-def history(programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[str] = ()) -> History:
+def history(
+    programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[str] = (), asked: Precision | None = None
+) -> History:
     """``programs``: the program before all passes as ``input``, and after each pass. ``mirror``: reasons from the
-    options that forbid recomputation, in addition to those of the nodes."""
+    options that forbid recomputation, in addition to those of the nodes. ``asked``: the precision of the build."""
     changes: list[Change] = []
     before: Counter[str] = Counter()
     for name, program in programs.items():
@@ -132,7 +137,8 @@ def history(programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[st
             changes.append(Change(name, tuple(gone.elements()), tuple(new.elements())))
         before = after
     last = list(programs.values())[-1]
-    reasons = (*_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
+    dtypes = () if asked is None else _dtypes(programs, chosen, asked)
+    reasons = (*dtypes, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
     return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), reasons)
 
 
@@ -188,6 +194,27 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
             runs = tuple(launch.symbol for launch in program.kernels[node])
         yield Ending(_told(node), node.name, node.phase.value, step, told.stream, places, runs, told.flops, told.bytes,
                      told.seconds, told.bound)  # fmt: skip
+
+
+def _dtypes(programs: Mapping[str, Program], chosen: Wanted, asked: Precision) -> Iterable[str]:
+    """Why forward nodes store their floats in their dtype, if not all nodes of the model have the same."""
+    before, half = _before(programs, "precision"), asked.compute in (DType.BF16, DType.F16)
+    if before is None or not (half or asked.nodes):
+        return
+    groups = wide(before.graph, asked.nodes) if half else {}
+    for node in _part(before.graph, chosen):
+        if node.phase is not Phase.FORWARD or not any(t.dtype is DType.FLOAT for t in node.types):
+            continue
+        origin = (node.name, node.span)
+        if in_train_section(node):
+            dtype, why = DType.F32 if half else asked.compute, "it belongs to the train section"
+        elif origin in asked.nodes:
+            dtype, why = asked.nodes[origin], "the source asks for it"
+        elif origin in groups:
+            dtype, why = DType.F32, WHY[groups[origin]]
+        else:
+            dtype, why = asked.compute, "the precision of the model"
+        yield f"precision: {node.op.name} {node.name} computes in {dtype}: {why}"
 
 
 def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:

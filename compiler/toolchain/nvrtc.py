@@ -14,6 +14,14 @@ _OPTIONS: Final = (b"-std=c++17", b"--fmad=false")
 _PROGRAM: Final = b"kernels.cu"
 
 
+class Rejected(RuntimeError):
+    """A source text that does not compile. ``log``: what the compiler says."""
+
+    def __init__(self, architecture: str, log: str) -> None:
+        super().__init__(f"a kernel does not compile for {architecture}:\n{log}")
+        self.log = log
+
+
 def nvrtc_version() -> str:
     """The library's version, as ``13.0``. EnvironmentFault R205 if it is not installed."""
     nvrtc = _library()
@@ -24,7 +32,7 @@ def nvrtc_version() -> str:
 def compile_cuda(text: str, architecture: str) -> tuple[bytes, bytes]:
     """PTX (without its final NUL) and cubin of a source text, for an architecture such as ``sm_90``.
 
-    Raises EnvironmentFault R205 without NVRTC, RuntimeError with the compiler's log for a text that does not compile.
+    Raises EnvironmentFault R205 without NVRTC, Rejected for a text that does not compile.
     """
     nvrtc = _library()
     program = _ask(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), _PROGRAM, 0, [], []))
@@ -34,7 +42,7 @@ def compile_cuda(text: str, architecture: str) -> tuple[bytes, bytes]:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = b" " * _ask(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
             _ask(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
-            raise RuntimeError(f"a kernel does not compile for {architecture}:\n{log.decode(errors='replace')}")
+            raise Rejected(architecture, log.decode(errors="replace").rstrip("\0 "))
         ptx = b" " * _ask(nvrtc, nvrtc.nvrtcGetPTXSize(program))
         _ask(nvrtc, nvrtc.nvrtcGetPTX(program, ptx))
         cubin = b" " * _ask(nvrtc, nvrtc.nvrtcGetCUBINSize(program))

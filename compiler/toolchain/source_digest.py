@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def digest_of(folders: Iterable[Path]) -> str:
-    """SHA-256 of the files in the folders, in order, without compiled bytecode."""
+def digest_of(sources: Iterable[Path]) -> str:
+    """SHA-256 of the files, and of those in the folders, in order, without compiled bytecode."""
     digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(p for p in folder.rglob("*") if p.suffix != ".pyc" and p.is_file()):
-            data = path.read_bytes()
-            digest.update(f"{path.relative_to(folder.parent)} {len(data)}\n".encode() + data)
+    for source in sources:
+        inside = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+        for path in inside:
+            if path.suffix != ".pyc":
+                data = path.read_bytes()
+                digest.update(f"{path.relative_to(source.parent)} {len(data)}\n".encode() + data)
     return digest.hexdigest()

@@ -52,6 +52,7 @@ CODES: Final[dict[str, str]] = {
     "E0112": "a name would hide another",
     "E0113": "an unknown section or field",
     "E0114": "too many files",
+    "E0115": "the ops of a package cannot be used",
     # E02xx: arguments and types
     "E0201": "an argument is missing or not expected",
     "E0202": "an argument has the wrong type",
@@ -85,6 +86,7 @@ CODES: Final[dict[str, str]] = {
     "E0507": "an operation has no gradient",
     "E0508": "the file trains no such model",
     "E0509": "a step cannot be divided into micro-batches",
+    "E0510": "the steps do not divide the parameters",
     # E06xx: target, precision, build options
     "E0601": "an unknown target",
     "E0602": "the target lacks this precision",

@@ -10,7 +10,7 @@ from typing import Final
 VERSION: Final = "0.1.0"
 
 #: The packages of the distribution `dslc`.
-COMPILER: Final = ("dslc.compiler", "dslc.dsl", "dslc.tune")
+COMPILER: Final = ("dslc.compiler", "dslc.dsl", "dslc.own_ops", "dslc.testing", "dslc.tune")
 
 
 def has_compiler() -> bool:

@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.function import Function
 
 _TYPES: Final = {
     "Value": "tensor",
@@ -78,13 +82,11 @@ def _indented(text: str) -> list[str]:
 
 def every_page() -> dict[str, Page]:
     """All pages by name, functions first, each group in alphabetical order."""
-    from dslc.compiler.check.train import COMMON
+    from dslc.compiler.check.training.optimizer import COMMON
     from dslc.compiler.ops.random.init import INITIALISERS
     from dslc.compiler.ops.registry import functions, optimizers
 
-    pages = {}
-    for name, function in sorted(functions().items()):
-        pages[name] = _page(name, "function", inspect.getdoc(function) or "", _arguments(function.parameters))
+    pages = pages_of(functions())
     for name, optimizer in sorted(optimizers().items()):
         arguments = tuple(
             Argument(key, _kind(value), None if value is None and key not in COMMON else _shown(value), True)
@@ -98,6 +100,14 @@ def every_page() -> dict[str, Page]:
             arguments = tuple(Argument(a, "number", default, False) for a, default in rows)
             pages[name] = _page(name, "initialiser", known.page, arguments)
     return pages
+
+
+def pages_of(functions: Mapping[str, Function]) -> dict[str, Page]:
+    """The pages of functions by name, in alphabetical order."""
+    return {
+        name: _page(name, "function", inspect.getdoc(function) or "", _arguments(function.parameters))
+        for name, function in sorted(functions.items())
+    }
 
 
 def _page(name: str, kind: str, doc: str, arguments: tuple[Argument, ...]) -> Page:

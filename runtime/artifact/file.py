@@ -17,7 +17,15 @@ from dslc.base.canonical import uncollected
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.artifact import container
 from dslc.runtime.artifact.container import Blob, Container
-from dslc.runtime.artifact.header import FORMAT, WITH_EXTENTS, WITH_LOCK, WRITERS, check_header, interface_sha256
+from dslc.runtime.artifact.header import (
+    FORMAT,
+    WITH_EXTENTS,
+    WITH_LOCK,
+    WITH_PACKAGES,
+    WRITERS,
+    check_header,
+    interface_sha256,
+)
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.plan_check import BlobInfo, check
 from dslc.runtime.artifact.port_check import check_ports
@@ -192,7 +200,8 @@ def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
     except (KeyError, ValueError, TypeError) as error:
         raise ArtifactError("R301", f"no interface, or none that JSON holds: {error}", place="interface") from error
     # The lowest version that describes it, so that a reader refuses no artifact without need.
-    form = [FORMAT[0], WITH_LOCK if "lock" in header else WITH_EXTENTS]
+    since = {"packages": WITH_PACKAGES, "lock": WITH_LOCK}
+    form = [FORMAT[0], max((minor for name, minor in since.items() if name in header), default=WITH_EXTENTS)]
     data = container.pack({**header, "format": form, "interface_sha256": digest}, blobs)
     Artifact.of_bytes(data).verify()
     return data

@@ -31,11 +31,13 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_ax
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
 from dslc.runtime.extents import key_of
 
-FORMAT: Final = (1, 2)
+FORMAT: Final = (1, 3)
 #: The first minor version whose header says how many bytes kernels touch.
 WITH_EXTENTS: Final = 1
 #: The minor version of a header that says which measurements the build obeyed; without any it has the version before.
 WITH_LOCK: Final = 2
+#: The minor version of a header that names the packages whose ops the model uses.
+WITH_PACKAGES: Final = 3
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
@@ -154,6 +156,7 @@ HEADER: Final = Record(
             Record({"gpu": Text(400), "sha256": _SHA, "blocks": Int(1, 20_000), "versions": ListOf(Text(400), 20_000)}),
             64,
         ),
+        "packages": ListOf(Record({"entry": Text(400), "name": Text(400), "version": Text(400), "sha256": _SHA}), 1024),
     },
 )
 _check_schema = checker(HEADER)
@@ -179,6 +182,7 @@ def check_header(header: dict[str, Any], place: str = "artifact") -> None:
         _check_programs(header)
         _check_kernels(header)
         _check_lock(header)
+        _check_packages(header)
     except Mismatch as mismatch:
         raise ArtifactError(
             "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build it again"
@@ -331,6 +335,12 @@ def _check_kernels(header: dict[str, Any]) -> None:
         if key in seen:
             _refuse(f"kernels[{index}]", f"a launch of {key[0]} occurs twice")
         seen.add(key)
+
+
+def _check_packages(header: dict[str, Any]) -> None:
+    if "packages" in header and header["format"][1] < WITH_PACKAGES:
+        _refuse("packages", f"format {FORMAT[0]}.{header['format'][1]} has no such field")
+    _unique("packages", [each["entry"] for each in header.get("packages", ())])
 
 
 def _check_lock(header: dict[str, Any]) -> None:

@@ -17,7 +17,8 @@ from dslc.base.explain import page
 from dslc.cli.app import app
 from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
-from dslc.compiler.check.train import COMMON
+from dslc.compiler.check.sections import GROUPS
+from dslc.compiler.check.training.optimizer import COMMON
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.compiler.ops.registry import load_all
@@ -36,7 +37,7 @@ FIELDS = {"train", "precision", "budget", "loss", "metrics", "optimizer", "ema",
 EXAMPLES = {"name", "f", "x", "y", "a", "b", "i", "n", "fc", "tok", "embed", "mu", "value", "condition", "nn"}
 #: calls of a session; ops that messages name as what they are
 OTHERS = {"predict", "train_step", "contraction", "gelu_grad"}
-KNOWN = OTHERS | CALLABLE | WORDS | ARGUMENTS | FIELDS | EXAMPLES | {*ATTRIBUTES, *DTYPES}
+KNOWN = OTHERS | CALLABLE | WORDS | ARGUMENTS | FIELDS | EXAMPLES | {*ATTRIBUTES, *DTYPES, *GROUPS}
 
 
 def options(command: click.Command) -> set[str]:
@@ -118,7 +119,7 @@ def test_commands_and_options_exist() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["`scatter` it", "write `conf(x, 3)`", "`dslc buid`", "`dslc build --bulks 3`", "dslc: build with --bulks"],
+    ["`strew` it", "write `conf(x, 3)`", "`dslc buid`", "`dslc build --bulks 3`", "dslc: build with --bulks"],
 )
 def test_these_tests_can_fail(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "texts_of", lambda *_: [("here:1", source)])

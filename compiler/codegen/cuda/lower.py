@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from dslc.compiler.codegen.cuda.ops.own import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
@@ -21,6 +22,7 @@ from dslc.compiler.codegen.region.split_rows import Chooser, split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.compound.fused_sums import FusedSums
+from dslc.compiler.ops.packages.composed import Composed
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cuda")
 
@@ -33,6 +35,8 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
     if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
+    elif isinstance(node.op, Composed):
+        launches = own_kernel(node)
     else:
         found = LOWERINGS.get(node.op.name)
         launches = None if found is None else found(node)

@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
+from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
 from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
 from dslc.compiler.ops.random.stochastic import ALL, kept_share
 
@@ -211,7 +211,7 @@ def pad(node: Node) -> list[Launch]:
     places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
     target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
     region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
-    return [*filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
+    return [*filled(node, number_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
 
 
 @lowers("literal")

@@ -11,15 +11,13 @@ from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Poly, bounds
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import dtype_attr, shape_attr
+from dslc.compiler.ops.attrs import NOT_FINITE, dtype_attr, shape_attr
 from dslc.compiler.ops.lazy import np
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# Values that are not finite are stored as strings, because attributes are JSON, which cannot represent them.
-NOT_FINITE = ("inf", "-inf", "nan")
 _INT_BITS = {DType.I64: 64, DType.I32: 32, DType.I16: 16, DType.I8: 8}
 
 
@@ -33,7 +31,7 @@ def int_range(dtype: DType) -> tuple[int, int]:
 
 def as_attr(value: float) -> Attr:
     """A number as the attribute ``value`` of ``full``."""
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _check(value: Attr, dtype: DType) -> None:
@@ -98,6 +96,7 @@ class FullFunction(Function):
     """
 
     name = "full"
+    not_finite = frozenset({"value"})
 
     def build(self, call: Call, shape: Shape, value: float) -> Value:
         return call.emit(full, value=as_attr(value), dtype=DType.FLOAT, shape=shape)

@@ -21,6 +21,7 @@ class Tan(Primitive):
     """
 
     name = "tan"
+    wide = "position"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs
@@ -36,6 +37,7 @@ class Asin(Primitive):
     """
 
     name = "asin"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs
@@ -50,6 +52,7 @@ class Acos(Primitive):
     """
 
     name = "acos"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs

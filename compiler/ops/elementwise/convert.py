@@ -13,14 +13,15 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import dtype_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, Unary, only
 from dslc.compiler.ops.lazy import np
-from dslc.dsl.dtype_names import integer_for, is_float_name
+from dslc.dsl.dtype_names import float_for, integer_for, is_float_name
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# The dtypes that the language may name; `precision` selects the float dtype.
-_WRITTEN = (DType.FLOAT, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
+# The dtypes that the language may name; "float" is the one that `precision` selects.
+_FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
+_WRITTEN = (DType.FLOAT, *_FLOATS, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
 
 
 class Cast(Elementwise):
@@ -32,6 +33,7 @@ class Cast(Elementwise):
     """
 
     name = "cast"
+    wide = "position"
     arity = 1
     accepts = "any"
 
@@ -87,10 +89,14 @@ stop_gradient = register(StopGradient())
 
 
 class CastFunction(Function):
-    """cast(x, dtype): the same values in another dtype: "float", "i64", "i32", "i16", "i8", "u8" or "b1".
+    """cast(x, dtype): the same values in another dtype: "float", "f64", "f32", "f16", "bf16", or one of the integers
+    "i64", "i32", "i16", "i8", "u8", or "b1".
 
     Float to integer truncates towards zero and saturates at the limits of the dtype; nan becomes 0. Integer to integer
-    keeps the low bits. To b1: true unless 0. Gradients flow only between floats.
+    keeps the low bits. To b1: true unless 0. Gradients flow only between floats, in the dtype of each value.
+
+    "float" is the dtype that `precision` selects. The other floats stay as written, whatever `precision` says: cast
+    back to "float" before they meet weights or other floats. "f16" and "bf16" need a GPU.
 
     given: t: i32[B]
     >>> cast(t, "float") / 2
@@ -102,10 +108,13 @@ class CastFunction(Function):
         for known in _WRITTEN:
             if known.value == dtype:
                 return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
-        near = integer_for(dtype)
-        help = f'write "{near}"' if near else "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
-        if is_float_name(dtype):
+        near = integer_for(dtype) or next((d.value for d in _FLOATS if d.value == float_for(dtype)), None)
+        if near is not None:
+            help = f'write "{near}"'
+        elif is_float_name(dtype):
             help = 'write "float"; `precision { compute = ... }` selects the float dtype'
+        else:
+            help = "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
         raise Mismatch(f"`cast` has no dtype {dtype!r}", help, "E0209")
 
 

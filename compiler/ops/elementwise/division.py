@@ -25,6 +25,7 @@ class FloorDiv(Elementwise):
     """
 
     name = "floordiv"
+    wide = "position"
     arity = 2
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -45,6 +46,7 @@ class Mod(Elementwise):
     """
 
     name = "mod"
+    wide = "position"
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
 

@@ -24,6 +24,7 @@ class Sinh(Primitive):
     """
 
     name = "sinh"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs
@@ -38,6 +39,7 @@ class Cosh(Primitive):
     """
 
     name = "cosh"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs

@@ -23,6 +23,7 @@ class Exp2(Primitive):
     """
 
     name = "exp2"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs
@@ -37,6 +38,7 @@ class Log2(Primitive):
     """
 
     name = "log2"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs
@@ -51,6 +53,7 @@ class Log10(Primitive):
     """
 
     name = "log10"
+    wide = "exponent"
 
     def backward(self, attrs: Attrs, *xs: Expr) -> Sequence[Expr]:
         x, dy = xs

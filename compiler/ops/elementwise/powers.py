@@ -34,6 +34,7 @@ class Pow(Elementwise):
     """
 
     name = "pow"
+    wide = "exponent"
     arity = 2
     accepts = "float"
     needs = (frozenset({"x0", "x1", "y0"}),)
@@ -60,6 +61,7 @@ class Powi(Elementwise):
     """powi(x): ``x`` to the power of the attribute ``exponent``, an int; not negative for an integer tensor."""
 
     name = "powi"
+    wide = "exponent"
     arity = 1
     needs = (frozenset({"x0"}),)
 

@@ -32,6 +32,7 @@ class Ceil(Flat):
     """
 
     name = "ceil"
+    wide = "position"
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         return -tree.call("floor", -xs[0])
@@ -45,6 +46,7 @@ class Trunc(Flat):
     """
 
     name = "trunc"
+    wide = "position"
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         return _trunc(xs[0])
@@ -58,6 +60,7 @@ class Frac(Formula):
     """
 
     name = "frac"
+    wide = "position"
     arity = 1
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -77,6 +80,7 @@ class Fmod(Formula):
     """
 
     name = "fmod"
+    wide = "position"
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
 

@@ -28,6 +28,7 @@ class Exp(Elementwise):
     """
 
     name = "exp"
+    wide = "exponent"
     arity = 1
     accepts = "float"
     needs = (frozenset({"y0"}), frozenset({"x0"}))
@@ -50,6 +51,7 @@ class Expm1(Elementwise):
     """
 
     name = "expm1"
+    wide = "exponent"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -72,6 +74,7 @@ class Log(Elementwise):
     """
 
     name = "log"
+    wide = "exponent"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -94,6 +97,7 @@ class Log1p(Elementwise):
     """
 
     name = "log1p"
+    wide = "exponent"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -117,6 +121,7 @@ class Sin(Elementwise):
     """
 
     name = "sin"
+    wide = "position"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -139,6 +144,7 @@ class Cos(Elementwise):
     """
 
     name = "cos"
+    wide = "position"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -185,6 +191,7 @@ class Floor(Elementwise):
     """
 
     name = "floor"
+    wide = "position"
     arity = 1
     accepts = "float"
 
@@ -206,6 +213,7 @@ class Round(Elementwise):
     """
 
     name = "round"
+    wide = "position"
     arity = 1
     accepts = "float"
 

@@ -118,6 +118,9 @@ class ScatterRowsAdd(Op):
         rows, ids = node.input_types
         return Cost(rows.bytes // rows.dtype.itemsize, rows.bytes + ids.bytes + node.types[0].bytes)
 
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return (0, int_attr(node.attrs, "count")) if index == 1 else None
+
 
 class OneHot(Op):
     """one_hot(ids): 1 at the position of each id along a new last axis of ``count``, else 0, in ``dtype``.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
-def _require_agreement(op: str, x: TensorType, index: TensorType, axis: int) -> None:
+def require_agreement(op: str, x: TensorType, index: TensorType, axis: int) -> None:
     """Raises Mismatch unless ``index`` has an integer dtype and the shape of x except for the size of ``axis``."""
     require_kind(op, index.dtype, "int")
     if x.rank != index.rank or any(i != axis and a != b for i, (a, b) in enumerate(zip(x.shape, index.shape))):
@@ -47,13 +47,14 @@ class Gather(Op):
     """
 
     name = "gather"
+    moves = True
     needs = (frozenset({"x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, index = types
         axis = int_attr(attrs, "axis")
         assert 0 <= axis < x.rank
-        _require_agreement("gather", x, index, axis)
+        require_agreement("gather", x, index, axis)
         return (TensorType(x.dtype, index.shape),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -99,7 +100,7 @@ class ScatterAdd(Op):
         assert isinstance(count, int | Poly) and not isinstance(count, bool)
         assert 0 <= axis < src.rank
         require_kind("scatter_add", src.dtype, "number")
-        _require_agreement("scatter_add", src, index, axis)
+        require_agreement("scatter_add", src, index, axis)
         if src.shape != index.shape:
             raise Mismatch(f"`scatter_add` of {src} at indices {index}", "give each element its index", "E0302")
         return (TensorType(src.dtype, (*src.shape[:axis], count, *src.shape[axis + 1 :])),)
@@ -164,7 +165,7 @@ class ScatterAddFunction(Function):
 
     def build(self, call: Call, x: Value, index: Value, src: Value, axis: Axis = -1) -> Value:
         at = from_zero(self.name, x.type, axis)
-        _require_agreement(self.name, x.type, index.type, at)
+        require_agreement(self.name, x.type, index.type, at)
         if src.type.dtype is not x.type.dtype:
             raise Mismatch(f"`scatter_add` of {src.type} into {x.type}", "convert one with `cast`", "E0204")
         return call.emit(add, x, call.emit(scatter_add, src, index, axis=at, count=x.type.shape[at]))

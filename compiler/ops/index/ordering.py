@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class ArgExtreme(Op):
     """The index of the first greatest or least element along the attribute ``axis``, as i32."""
 
+    wide = "position"
+
     @abstractmethod
     def places(self, x: Array, axis: int) -> Any:
         """The indices in numpy, of any integer dtype."""
@@ -71,6 +73,14 @@ class ArgMin(ArgExtreme):
         return np.argmin(x, axis=axis)
 
 
+def order(x: Array, axis: int, descending: bool) -> Array:
+    """The indices of the elements along the axis in order, equal elements in ascending index order."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # a stable sort of the reversed line, read from its end
+    return np.asarray(x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis))
+
+
 class TopK(Op):
     """topk(x): the ``k`` greatest elements along ``axis``, the greatest first, and their indices along it as i32.
 
@@ -79,6 +89,7 @@ class TopK(Op):
     """
 
     name = "topk"
+    wide = "position"
     needs = (frozenset({"y1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -102,12 +113,7 @@ class TopK(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, axis, k = xs[0], int(attrs["axis"]), int(attrs["k"])
-        if attrs["largest"]:
-            # a stable sort of the reversed line, read from its end, so equal elements are in ascending index order
-            order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
-        else:
-            order = np.argsort(x, axis=axis, kind="stable")
-        place = np.take(order, np.arange(k), axis=axis)
+        place = np.take(order(x, axis, attrs["largest"]), np.arange(k), axis=axis)
         return np.take_along_axis(x, place, axis), place.astype(np.int32)
 
     def cost(self, node: Node) -> Cost:

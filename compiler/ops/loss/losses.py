@@ -33,6 +33,7 @@ class BceWithLogits(Elementwise):
     """
 
     name = "bce_with_logits"
+    wide = "exponent"
     arity = 2
     accepts = "float"
     needs = (frozenset({"x0", "x1"}),)

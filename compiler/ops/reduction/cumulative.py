@@ -32,6 +32,7 @@ class Prod(Reduction):
     """prod(x): the product over the axes ``over``; an empty product is 1. Integers and b1 are multiplied in i64."""
 
     name = "prod"
+    wide = "reduction"
     kind = "any"
     of_nothing = True
     needs = (frozenset({"x0"}),)
@@ -121,6 +122,7 @@ class CumSum(Running):
     """
 
     name = "cumsum"
+    wide = "reduction"
     combined = "cumsum"
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -134,6 +136,7 @@ class CumProd(Running):
     """
 
     name = "cumprod"
+    wide = "reduction"
     combined = "cumprod"
     needs = (frozenset({"x0", "y0"}),)
 

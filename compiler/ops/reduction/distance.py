@@ -32,6 +32,7 @@ class Norm(Reduction):
     """
 
     name = "norm"
+    wide = "reduction"
     kind = "float"
     of_nothing = True
     needs = (frozenset({"x0", "y0"}),)

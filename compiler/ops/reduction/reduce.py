@@ -98,6 +98,7 @@ class Sum(Reduction):
     """sum(x): the sum over the axes ``over``; an empty sum is 0. Integers and b1 are added in i64."""
 
     name = "sum"
+    wide = "reduction"
     mirror = True
     kind = "any"
     of_nothing = True
@@ -116,6 +117,7 @@ class Mean(Reduction):
     """mean(x): the mean over the axes ``over``, the sum divided by the number of elements."""
 
     name = "mean"
+    wide = "reduction"
     mirror = True
     kind = "float"
 

@@ -43,6 +43,7 @@ class Softmax(AlongAxis):
     """softmax(x): ``exp(x) / sum(exp(x))`` along the attribute ``axis``; nan if all elements are -inf."""
 
     name = "softmax"
+    wide = "exponent"
     mirror = True
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -59,6 +60,7 @@ class LogSoftmax(AlongAxis):
     """log_softmax(x): ``x - log(sum(exp(x)))`` along the attribute ``axis``."""
 
     name = "log_softmax"
+    wide = "exponent"
     mirror = True
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -126,6 +128,7 @@ class LogSumExp(Reduction):
     """logsumexp(x): ``log(sum(exp(x)))`` over the axes ``over``; -inf if all elements are, inf if one is."""
 
     name = "logsumexp"
+    wide = "exponent"
     mirror = True
     kind = "float"
     needs = (frozenset({"x0", "y0"}),)

@@ -34,6 +34,7 @@ class Expand(Op):
     """expand(x): ``x`` repeated to the attribute ``shape`` by numpy's broadcasting, also to new leading axes."""
 
     name = "expand"
+    moves = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

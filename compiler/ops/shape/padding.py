@@ -9,6 +9,7 @@ from dslc.compiler.ir.function import Call, Function, Ints, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Size, bounds
+from dslc.compiler.ops.constants.constant import as_attr
 from dslc.compiler.ops.shape.broadcast import expand
 from dslc.compiler.ops.shape.slicing import concat, pad, piece, slice_
 
@@ -60,6 +61,7 @@ class PadFunction(Function):
     """
 
     name = "pad"
+    not_finite = frozenset({"value"})
 
     def build(
         self,
@@ -75,7 +77,8 @@ class PadFunction(Function):
             raise Mismatch(f"{x.type} has {x.type.rank} axes", "give one number for each axis", "E0306")
         if mode == "constant":
             zeros = (0,) * len(before)
-            return call.emit(pad, x, low=before, high=after, interior=zeros, value=0.0 if value is None else value)
+            filler = as_attr(0.0 if value is None else value)
+            return call.emit(pad, x, low=before, high=after, interior=zeros, value=filler)
         if mode not in _MODES:
             known = ", ".join(f'"{name}"' for name in ("constant", *_MODES))
             raise Mismatch(f'`mode` is "{mode}"', f"one of {known}", "E0209")

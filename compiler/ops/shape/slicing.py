@@ -11,7 +11,7 @@ from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple, ints_attr, shape_attr
+from dslc.compiler.ops.attrs import int_attr, int_tuple, ints_attr, number_attr, shape_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.shape.broadcast import written
@@ -34,6 +34,7 @@ class Slice(Op):
     """
 
     name = "slice"
+    moves = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -88,6 +89,7 @@ class Pad(Op):
     """
 
     name = "pad"
+    moves = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -96,7 +98,7 @@ class Pad(Op):
         assert len(low) == len(high) == len(interior) == len(shape), "pad needs low, high and interior for each axis"
         if min((*low, *high, *interior), default=0) < 0:
             raise Mismatch("padding cannot be negative", "use a slice, `x[a:b]`, instead", "E0209")
-        if types[0].dtype.is_int and not float_attr(attrs, "value").is_integer():
+        if types[0].dtype.is_int and not number_attr(attrs, "value").is_integer():
             raise Mismatch(f"{attrs['value']} is no {types[0].dtype}", "pad with an integer", "E0204")
         sizes: list[Size] = []
         for size, a, z, gap in zip(shape, low, high, interior):
@@ -120,7 +122,7 @@ class Pad(Op):
         x = xs[0]
         parts = list(zip(x.shape, int_tuple(attrs, "low"), int_tuple(attrs, "high"), int_tuple(attrs, "interior")))
         shape = tuple(n + a + z + max(n - 1, 0) * gap for n, a, z, gap in parts)
-        y = np.full(shape, attrs["value"], x.dtype)
+        y = np.full(shape, number_attr(attrs, "value"), x.dtype)
         y[tuple(slice(a, a + n + max(n - 1, 0) * gap, gap + 1) for n, a, _, gap in parts)] = x
         return [y]
 
@@ -139,6 +141,7 @@ class Concat(Op):
     """concat(xs): tensors of one dtype joined along the attribute ``axis``; other sizes agree."""
 
     name = "concat"
+    moves = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -23,6 +23,7 @@ class Reshape(Op):
     """reshape(x): the same elements in the same row-major order, in the attribute ``shape``. A view, at no cost."""
 
     name = "reshape"
+    moves = True
     mirror = True
     view = True
     inplace = ((0, 0),)
@@ -66,6 +67,7 @@ class Transpose(Op):
     """transpose(x): axis ``i`` of the result is axis ``perm[i]`` of ``x``, with the attribute ``perm``."""
 
     name = "transpose"
+    moves = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

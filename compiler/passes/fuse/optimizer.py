@@ -41,8 +41,14 @@ MAX_BYTES_OF_ALL: Final = 1 << 24
 
 def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
+    while groups := _groups(graph, on_gpu):
+        graph = _merged(graph, groups)
+    return graph
+
+
+def _merged(graph: Graph, groups: Sequence[Sequence[tuple[Node, Value]]]) -> Graph:
     new: dict[Value, Value] = {}
-    for members in _groups(graph, on_gpu):
+    for members in groups:
         nodes, more = [n for n, _ in members], len(members) - 1
         name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
         whole = joined(nodes, name, [grad for _, grad in members])
@@ -52,28 +58,34 @@ def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
             b = Builder().at(node, node.phase)
             flag = b(OPS["slice"], whole.outputs[-1], starts=(number,), stops=(number + 1,), steps=(1,))
             new[node.outputs[-1]] = b(OPS["reshape"], flag, shape=())
-    return _renamed(graph, new) if new else graph
+    return _renamed(graph, new)
 
 
 def _groups(graph: Graph, on_gpu: bool) -> list[Sequence[tuple[Node, Value]]]:
-    """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient."""
-    groups: dict[Hashable, list[tuple[Node, Value]]] = {}
-    updated: set[Value] = set()  # values that depend on an update
+    """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient. Updates
+    that need other updates are in groups only after all of these are merged."""
+    levels: dict[int, dict[Hashable, list[tuple[Node, Value]]]] = {}
+    after: dict[Value, int] = {}  # the number of updates one after another on which a value depends, if any
     most = MAX_BYTES_OF_ALL if on_gpu and _bytes_of_all(graph) <= MAX_BYTES_OF_ALL else MAX_BYTES
     for node in graph.nodes:
-        if any(v in updated for v in node.inputs):
-            updated.update(node.outputs)
-        elif isinstance(node.op, Update):
-            updated.update(node.outputs)
+        before = max((after.get(v, 0) for v in node.inputs), default=0)
+        changes = isinstance(node.op, Update) or node.op.name == "multi_update"
+        if before or changes:
+            after |= dict.fromkeys(node.outputs, before + changes)
+        if isinstance(node.op, Update):
             alone = node if node.types[0].bytes > most else None
             grad = _before_cast(node.inputs[1]) if on_gpu else None
             if not node.op.layerwise and (grad or not alone):
                 grad = grad or node.inputs[1]
                 kind = (node.types[0].dtype, grad.type.dtype)
                 key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone)
-                groups.setdefault(key, []).append((node, grad))
-    cut = chunks(groups.values(), MAX_PARAMS)
-    return [members for members in cut if len(members) > 1 or members[0][1].type.dtype in _HALF]
+                levels.setdefault(before, {}).setdefault(key, []).append((node, grad))
+    for _, groups in sorted(levels.items()):
+        cut = chunks(groups.values(), MAX_PARAMS)
+        found = [members for members in cut if len(members) > 1 or members[0][1].type.dtype in _HALF]
+        if found:
+            return found
+    return []
 
 
 def _bytes_of_all(graph: Graph) -> int:

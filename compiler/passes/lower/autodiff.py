@@ -27,14 +27,14 @@ parts of a value, each once, their gradients are concatenated instead of padded 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dslc.base.errors import DslcError
-from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
-from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
+from dslc.compiler.ir.op import OPS, Builder, Op
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
@@ -61,19 +61,6 @@ def autodiff(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
 
-class NotDifferentiable(DslcError):
-    """E0507, at the ``span`` of a node."""
-
-    def __init__(self, node: Node, why: NoGradient) -> None:
-        self.span = node.span
-        super().__init__(
-            "E0507",
-            f"`{node.op.name}` has no gradient: {why}",
-            place=str(node.span) if node.span else node.name,
-            help="put `stop_gradient(...)` around the part that needs no gradient",
-        )
-
-
 def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None) -> dict[Value, Value]:
     """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type,
     times ``seed``.
@@ -91,19 +78,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
     if loss not in reached:
         return {}
     terms = {loss: [_one(loss) if seed is None else seed]}  # summands of each value's gradient
-    for node in reversed(between):
-        dys = [total(terms[v]) if v in terms else None for v in node.outputs]
-        if all(dy is None for dy in dys):
-            continue
-        builder = Builder().at(node, Phase.BACKWARD)
-        try:
-            found = node.op.grad(node, dys, builder)
-        except NoGradient as why:
-            raise NotDifferentiable(node, why) from why
-        assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
-        for value, gradient in zip(node.inputs, found):
-            if gradient is not None and value in reached and value.type.dtype.is_float:
-                terms.setdefault(value, []).append(_sum_to(builder, gradient, value.type))
+    pull_back(between, terms, reached, total)
     return {v: total(terms[v]) for v in wrt if v in terms}
 
 
@@ -114,21 +89,17 @@ def _one(loss: Value) -> Value:
     return b(OPS["full"], value=1.0, dtype=loss.type.dtype, shape=())
 
 
-def _sum_to(b: Builder, gradient: Value, type: TensorType) -> Value:
-    """Sums the gradient over the axes along which the value was broadcast."""
-    if gradient.type.shape == type.shape:
-        return gradient
-    return b(OPS["sum_to"], gradient, shape=type.shape)
-
-
 def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
     """``whole``: this is the last micro-batch, which updates; otherwise the gradients are only accumulated."""
+    assert any(spec.trained for spec in train.params), "the check refuses a model without a parameter that is trained"
+    if len(train.updates) > 1:
+        return _in_turn(graph, train)
+    [update] = train.updates
     inputs = {i.name: i for i in graph.inputs}
-    trained = [spec for spec in train.params if spec.trained]
-    assert trained, "the check refuses a model without a parameter that is trained"
+    trained = _trained(train, update)
     tensors = [inputs[train.iterate(spec)] for spec in trained]
     scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
-    gradients = _gradients(graph, tensors, trained, None if scaling is None else scaling.seed)
+    gradients = _gradients(graph, graph.outputs["loss"], tensors, None if scaling is None else scaling.seed)
     added: list[Input] = []
     updates = list(graph.updates)
     outputs = dict(graph.outputs)
@@ -144,7 +115,7 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
     if whole:
         if verdict is not None and not sums:
             gradients = _times(verdict.inverse(), gradients, tensors)
-        found, flags = _step(train, trained, inputs, added, gradients, verdict)
+        found, flags = _step(train, update, inputs, added, gradients, verdict)
         updates += found
         outputs["nonfinite"] = _flags(flags) if verdict is None else verdict.flags
         if verdict is not None:
@@ -154,22 +125,77 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
     return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
 
 
-def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], seed: Value | None) -> list[Value]:
-    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], seed)
-    missed = [spec.name for spec, tensor in zip(trained, of) if tensor.value not in found]
+def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
+    """The graph of a step with several updates: the loss of each is computed with the parameters that the updates
+    before it have changed. What these do not change is computed once."""
+    assert train.accumulate == 1 and train.loss_scale is None, "refused by the check and by the options"
+    inputs = {i.name: i for i in graph.inputs}
+    added: list[Input] = []
+    updates, outputs = list(graph.updates), dict(graph.outputs)
+    changed: dict[Value, Value] = {}  # a parameter's value at the start of the step -> its present one
+    flags: dict[str, Value] = {}
+    losses: list[Value] = []
+    for update in train.updates:
+        name = f"metric.{update.name}"
+        loss = _reading(graph.inputs, graph.outputs[name], changed)
+        trained = _trained(train, update)
+        gradients = _gradients(graph, loss, [inputs[train.iterate(spec)] for spec in trained], None)
+        found, own = _step(train, update, inputs, added, gradients, None)
+        updates += found
+        iterates = {train.iterate(spec) for spec in trained}
+        changed |= {
+            state.value: _builder(state)(OPS["stop_gradient"], value)  # not through the update itself
+            for state, value in found
+            if state.name in iterates
+        }
+        flags |= {spec.name: flag for spec, flag in zip(trained, own)}
+        outputs[name] = loss
+        losses.append(loss)
+    outputs["loss"] = _sum(losses)
+    outputs["nonfinite"] = _flags([flags[spec.name] for spec in train.params if spec.trained])
+    nodes = order([*outputs.values(), *(v for _, v in updates)])
+    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+
+
+def _reading(inputs: tuple[Input, ...], value: Value, instead: Mapping[Value, Value]) -> Value:
+    """A value that is computed from other values of the inputs."""
+    if not instead:
+        return value
+    graph = Graph(inputs, order([value]), {"value": value})
+    changed = graph.rewrite(lambda node: node.reading(instead))
+    return changed.outputs["value"]
+
+
+def _sum(losses: Sequence[Value]) -> Value:
+    total, *more = losses
+    for loss in more:
+        b = Builder(name="loss", phase=Phase.UPDATE)
+        total = b(OPS["add"], total, loss)
+    return total
+
+
+def _trained(train: TrainSpec, update: UpdateSpec) -> list[ParamSpec]:
+    mine = frozenset(update.trained)
+    return [spec for spec in train.params if spec.name in mine]
+
+
+def _gradients(graph: Graph, loss: Value, of: Sequence[Input], seed: Value | None) -> list[Value]:
+    found = differentiate(graph, loss, [i.value for i in of], seed)
+    missed = [tensor.name for tensor in of if tensor.value not in found]
     assert not missed, f"the check says which parameters the loss does not reach, but not {missed}"
     return [found[i.value] for i in of]
 
 
 def _step(
     train: TrainSpec,
-    trained: Sequence[ParamSpec],
+    update: UpdateSpec,
     inputs: dict[str, Input],
     added: list[Input],
     gradients: list[Value],
     verdict: Verdict | None,
 ) -> tuple[list[tuple[Input, Value]], list[Value]]:
-    """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient.
+    """The new values of an update's parameters, of their slots and averages, and the flag b1[] of each parameter's
+    gradient.
 
     ``verdict``: with a loss scale, the result of checking the gradients; its updates keep the old value if one is not
     finite.
@@ -180,12 +206,12 @@ def _step(
         if verdict is not None:
             count = b(OPS["mul"], count, verdict.sound)
         gradients = [b(OPS["div"], gradient, count) for gradient in gradients]
-    if train.clip_value is not None:
+    if update.clip_value is not None:
         b = Builder(name="clip_value", phase=Phase.UPDATE)
-        gradients = clip_by_value(b, gradients, train.clip_value)
-    if train.clip_norm is not None:
+        gradients = clip_by_value(b, gradients, update.clip_value)
+    if update.clip_norm is not None:
         b = Builder(name="clip_norm", phase=Phase.UPDATE)
-        gradients = clip_by_global_norm(b, gradients, train.clip_norm)
+        gradients = clip_by_global_norm(b, gradients, update.clip_norm)
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
     step = _scalar(inputs, added, "step", DType.I64)
     if verdict is not None:
@@ -193,8 +219,8 @@ def _step(
     pace = None if train.ema is None else _pace(train.ema, step)
     updates: list[tuple[Input, Value]] = []
     flags: list[Value] = []
-    for spec, gradient in zip(trained, gradients):
-        new, flag = _update(train, spec, inputs, gradient, lr, step)
+    for spec, gradient in zip(_trained(train, update), gradients):
+        new, flag = _update(inputs[train.iterate(spec)], update, spec, inputs, gradient, lr, step)
         updates += new
         flags.append(flag)
         if pace is not None:
@@ -237,10 +263,15 @@ def _scalar(inputs: dict[str, Input], added: list[Input], name: str, dtype: DTyp
 
 
 def _update(
-    train: TrainSpec, spec: ParamSpec, inputs: dict[str, Input], gradient: Value, lr: Value, step: Value
+    param: Input,
+    update: UpdateSpec,
+    spec: ParamSpec,
+    inputs: dict[str, Input],
+    gradient: Value,
+    lr: Value,
+    step: Value,
 ) -> tuple[list[tuple[Input, Value]], Value]:
-    """The updates of one parameter and its slots, and the flag b1[] of its gradient."""
-    param = inputs[train.iterate(spec)]
+    """The new values of one parameter and its slots, and the flag b1[] of its gradient."""
     b = _builder(param)
 
     def emit(op: Op, *values: Value, **attrs: Attr) -> tuple[Value, ...]:
@@ -249,11 +280,11 @@ def _update(
     if spec.lr_factor != 1.0:
         factor = b(OPS["full"], value=spec.lr_factor, dtype=lr.type.dtype, shape=())
         lr = b(OPS["mul"], lr, factor)
-    args: dict[str, Any] = {**train.args, "weight_decay": spec.weight_decay}
-    slots = [inputs[f"{spec.name}.{slot}"] for slot in train.optimizer.slots(args)]
-    outputs = train.optimizer.update(emit, args, param.value, gradient, [s.value for s in slots], lr, step)
+    args: dict[str, Any] = {**update.args, "weight_decay": spec.weight_decay}
+    slots = [inputs[f"{spec.name}.{slot}"] for slot in update.optimizer.slots(args)]
+    outputs = update.optimizer.update(emit, args, param.value, gradient, [s.value for s in slots], lr, step)
     *new, flag = outputs
-    assert len(new) == 1 + len(slots), f"{train.optimizer.name} gives {len(new)} new tensors"
+    assert len(new) == 1 + len(slots), f"{update.optimizer.name} gives {len(new)} new tensors"
     return list(zip([param, *slots], new)), flag
 
 

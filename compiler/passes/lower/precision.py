@@ -18,8 +18,8 @@ Forward and backward nodes compute in ``compute``, the update phase in the dtype
 results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
-and statistics of normalisations (``Op.statistics``), and the nodes that the source asks for (``Precision.wide``), with
-their gradients.
+and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
+(``Precision.nodes``), with their gradients. In an f32 model such nodes compute in bf16, except in the train section.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase,
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.passes.lower.wide import in_train_section, wide
 
 _HALF = (DType.BF16, DType.F16)
 
@@ -51,13 +52,31 @@ def precision(program: Program, build: Build) -> Program:
                 place="precision",
                 help="--precision f32",
             )
+    _refuse_unknown_floats(program.graph, build.target)
     return dataclasses.replace(program, graph=_Typing(program.graph, asked).run())
+
+
+def _refuse_unknown_floats(graph: Graph, target: str) -> None:
+    """Raises E0602 for a 16-bit float that the source writes (by `cast`) and the target lacks."""
+    known = traits_of(target).compute_dtypes
+    for node in graph.nodes:
+        for type in node.types:
+            if type.dtype in _HALF and type.dtype.value not in known:
+                raise BuildError(
+                    "E0602",
+                    f"the target {target} does not compute in {type.dtype}, the dtype of this `{node.op.name}`",
+                    place=str(node.span) if node.span else node.name,
+                    help='build for a GPU, or write `cast(x, "float")`',
+                )
 
 
 class _Typing:
     def __init__(self, graph: Graph, asked: Precision) -> None:
         self.graph = graph
         self.asked = asked
+        self.nodes = dict(asked.nodes)
+        if asked.compute in _HALF:
+            self.nodes = dict.fromkeys(wide(graph, asked.nodes), DType.F32) | self.nodes
         self.new: dict[Value, Value] = {}
         self.casts: dict[tuple[Value, DType], Value] = {}
 
@@ -91,8 +110,11 @@ class _Typing:
 
     def _node(self, node: Node) -> None:
         dtype = self.asked.params if node.phase is Phase.UPDATE else self.asked.compute
-        if dtype in _HALF and (_in_train_section(node) or (node.name, node.span) in self.asked.wide):
+        own = self.nodes.get((node.name, node.span))
+        if dtype in _HALF and (in_train_section(node) or own is DType.F32):
             dtype = DType.F32
+        elif own is DType.BF16 and node.phase is not Phase.UPDATE and not in_train_section(node):
+            dtype = own
         b = Builder().at(node, node.phase)
         statistic = DType.F32 if dtype in _HALF else dtype
         statistics = node.op.statistics
@@ -113,10 +135,6 @@ class _Typing:
         if key not in self.casts:
             self.casts[key] = b(OPS["cast"], value, dtype=dtype)
         return self.casts[key]
-
-
-def _in_train_section(node: Node) -> bool:
-    return node.name == "train" or node.name.startswith("train.")
 
 
 def _is_abstract(node: Node) -> bool:

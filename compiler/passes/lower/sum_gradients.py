@@ -34,7 +34,7 @@ from math import prod
 
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ops.attrs import bool_attr, float_attr, ints_attr
+from dslc.compiler.ops.attrs import bool_attr, ints_attr, number_attr
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _multiplied(terms: Sequence[Value]) -> list[Value]:
 
 def _part(term: Value, number: int) -> _Part | None:
     node = term.producer
-    if not isinstance(node, Node) or node.op.name != "pad" or float_attr(node.attrs, "value") != 0:
+    if not isinstance(node, Node) or node.op.name != "pad" or number_attr(node.attrs, "value") != 0:
         return None
     low, high, interior = (ints_attr(node.attrs, name) for name in ("low", "high", "interior"))
     axes = [axis for axis, padded in enumerate(zip(low, high)) if any(padded)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
@@ -20,6 +20,7 @@ from dslc.compiler.codegen.targets import DEFAULT, traits_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 
 
@@ -27,6 +28,7 @@ def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     traits = traits_of(program.target)
     if traits.has_reference and build.provider == "reference":
+        _refuse_packages(program, build, program.graph.nodes)
         return program
     vendor = build.provider == "vendor" and traits.has_libraries
     working = [n for n in program.graph.nodes if not n.op.view]
@@ -35,6 +37,7 @@ def select(program: Program, build: Build) -> Program:
         for node in working
         if (found := lowered(node, program.target, vendor, choice_of(node, build))) is not None
     }
+    _refuse_packages(program, build, [node for node in working if node not in launches])
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
     return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
@@ -62,6 +65,31 @@ def _refuse_missing(program: Program, build: Build, working: Sequence[Node], ker
             if has_reference
             else f"build with --target {DEFAULT}, or avoid these ops in the model",
         )
+
+
+def _refuse_packages(program: Program, build: Build, without: Sequence[Node]) -> None:
+    """Raises BuildError E0603 if a node without a kernel needs an op of a package, whose name has a dot: the machine
+    that runs the artifact may not have the package."""
+    for name in sorted({name for node in without for name in _package_ops(node)}):
+        raise BuildError(
+            "E0603",
+            f"{program.entry} needs a kernel for the op {name} of a package, and has none for {program.target}",
+            place="--providers reference" if build.provider == "reference" else f"--target {program.target}",
+            help="build with --providers auto: the reference needs the package at run time"
+            if build.provider == "reference"
+            else "use other dtypes or sizes, or ask its author for a kernel",
+        )
+
+
+def _package_ops(node: Node) -> Iterator[str]:
+    """The ops of packages that a node computes: its own, and those that its attributes name."""
+    left: list[object] = [node.op.name, *node.attrs.values()]
+    while left:
+        each = left.pop()
+        if isinstance(each, tuple):
+            left.extend(each)
+        elif isinstance(each, str) and "." in each and each in OPS:
+            yield each
 
 
 def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:

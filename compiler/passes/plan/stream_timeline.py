@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from dslc.compiler.cost import Machine, kind, work
+from dslc.compiler.cost import Machine, halves
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
@@ -49,14 +49,6 @@ class Busy:
             now = max(now, self.ends[at])
             at += 1
         return first, at, now + left
-
-
-def halves(node: Node, machine: Machine) -> tuple[float, float]:
-    """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
-    time."""
-    working = work(node, machine)
-    starting = min(machine.of_kind(kind(node)).start, working)  # measured work may be less
-    return machine.device.launch + starting, working - starting
 
 
 def timeline(

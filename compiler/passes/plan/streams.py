@@ -32,13 +32,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import Machine, machine_for, total_seconds
+from dslc.compiler.cost import Machine, halves, machine_for, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.memory import memory, work_bound
 from dslc.compiler.passes.plan.schedule import contents
-from dslc.compiler.passes.plan.stream_timeline import Busy, halves
+from dslc.compiler.passes.plan.stream_timeline import Busy
 
 #: The numbers of streams that ``auto`` tries.
 AUTO: Final = (2, 3, 4, 6)

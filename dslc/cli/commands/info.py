@@ -42,6 +42,7 @@ def command(artifact: str | None, weights: bool) -> None:
         f"source     sha256:{header['source_sha256']}",
         f"options    {_options(header['options'])}",
         *(_code(found.blobs("object"))),
+        *(_package(each) for each in header.get("packages", ())),
         *(_measured(target, each) for target, each in header.get("lock", {}).items()),
         *(f"dim        {d['name']} in {d['low']}..{d['high']} = {d['default']}" for d in interface["dims"]),
         *(f"input      {tensor_text(t)}" for t in interface["inputs"]),
@@ -78,6 +79,7 @@ def command(artifact: str | None, weights: bool) -> None:
         "source_sha256": header["source_sha256"],
         "options": header["options"],
         "lock": header.get("lock", {}),
+        "packages": header.get("packages", []),
         "interface": interface,
         "state_bytes": header["state"]["bytes"],
         "state": header["state"]["tensors"],
@@ -91,6 +93,11 @@ def command(artifact: str | None, weights: bool) -> None:
 def _code(objects: tuple[str, ...]) -> list[str]:
     """The CPU levels of which the artifact holds one object each, ``code.LEVEL``."""
     return [f"CPU code   {', '.join(name.removeprefix('code.') for name in objects)}"] if objects else []
+
+
+def _package(package: dict[str, str]) -> str:
+    """A package whose ops are in the kernels; it is not needed to run them."""
+    return f"package    entry:{package['entry']}: {package['name']} {package['version']}, sha256:{package['sha256']}"
 
 
 def _measured(target: str, lock: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,12 @@ train Net(label: i32[B]) {
 
 
 @pytest.mark.parametrize("entry", ["train_step", "predict"])
-def test_f32_for_a_block_and_an_op_of_a_16_bit_model(tmp_path: Path, entry: str) -> None:
-    """With their gradients; everything else stays in bf16, and so does the whole model with --precision bf16."""
-    (tmp_path / "net.nn").write_text(_MIXED)
+@pytest.mark.parametrize(("wide", "other"), [("f32", "bf16"), ("bf16", "f32")])
+def test_another_dtype_for_a_block_and_an_op(tmp_path: Path, entry: str, wide: str, other: str) -> None:
+    """With their gradients; everything else stays as it is, and --precision bf16 holds for the whole model."""
+    swapped = {"f32": wide, "bf16": other}
+    text = re.sub(r"\b(f32|bf16)\b", lambda m: swapped[m[0]], _MIXED)
+    (tmp_path / "net.nn").write_text(text)
     checked = check_file(str(tmp_path / "net.nn"))
 
     def dtypes(options: Options) -> dict[tuple[str, str], set[str]]:
@@ -127,10 +131,18 @@ def test_f32_for_a_block_and_an_op_of_a_16_bit_model(tmp_path: Path, entry: str)
 
     phases = {"forward", "backward"} if entry == "train_step" else {"forward"}
     mixed = dtypes(Options(target="sm_90"))
-    assert mixed == {(p, s): {"f32" if p == "wide" else "bf16"} for p in ("wide", "other") for s in phases}
+    assert mixed == {(p, s): {wide if p == "wide" else other} for p in ("wide", "other") for s in phases}
     whole = dtypes(Options(target="sm_90", precision="bf16"))
     assert whole == {(p, s): {"bf16"} for p in ("wide", "other") for s in phases}
 
 
 def test_gpt2_with_its_softmax_in_f32() -> None:
     assert precision_of(check_file(str(MODELS / "gpt2.nn")), Options(target="sm_90")).compute.value == "bf16"
+
+
+@pytest.mark.slow
+def test_a_gpu_builds_a_block_in_bf16_in_an_f32_model_and_the_cpu_refuses_it(tmp_path: Path) -> None:
+    checked = check_file(written(tmp_path, attr="@precision(bf16)"))
+    build(checked, Options(target="sm_90", provider="own"))
+    with pytest.raises(BuildError, match="not `@precision` in bf16"):
+        build(checked, Options())

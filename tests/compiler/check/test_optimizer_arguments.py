@@ -6,7 +6,7 @@ import pytest
 from sources.in_memory import files
 
 from dslc.compiler.check.model import check_program
-from dslc.compiler.check.train import COMMON
+from dslc.compiler.check.training.optimizer import COMMON
 from dslc.compiler.ir.function import OPTIMIZERS
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl.diagnostics import CompileError, Diagnostic

@@ -108,6 +108,14 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = 
     ("topk", [draw(4, 9)], {"axis": 1, "k": 3, "largest": True}, lambda x: x.topk(3, 1).values),
     ("topk", [draw(4, 9)], {"axis": 0, "k": 2, "largest": False}, lambda x: x.topk(2, 0, largest=False).values),
     ("gather", [draw(4, 9), classes(4, 5, most=9)], {"axis": 1}, lambda x, i: x.gather(1, i)),
+    *(("scatter_reduce", [draw(4, 3), draw(4, 5), classes(4, 5, most=3)], {"axis": 1, "how": how},
+       lambda x, s, i, name=name: x.scatter_reduce(1, i, s, name))
+      for how, name in (("prod", "prod"), ("max", "amax"), ("min", "amin"))),
+    ("sort", [draw(4, 9)], {"axis": 1, "descending": False}, lambda x: x.sort(dim=1, stable=True).values),
+    ("sort", [np.round(draw(40, 3))], {"axis": 0, "descending": True},
+     lambda x: x.sort(dim=0, descending=True, stable=True).values),
+    ("roll", [draw(4, 5, 3)], {"shifts": (0, -8, 2)}, lambda x: x.roll((-8, 2), (1, 2))),
+    ("take", [draw(4, 5, 3), classes(2, 6, most=5)], {"axis": 1}, lambda x, i: x[:, i]),
     ("scatter_add", [draw(4, 5), classes(4, 5, most=3)], {"axis": 1, "count": 3},
      lambda x, i: torch.zeros(4, 3, dtype=torch.float64).scatter_add(1, i, x)),
     *[

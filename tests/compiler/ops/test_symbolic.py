@@ -46,6 +46,7 @@ FITS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], tuple[DType, Sh
     ("gather", [(FLOAT, (B, 9)), (I32, (B, T))], {"axis": 1}, (FLOAT, (B, T))),
     ("scatter_add", [(FLOAT, (B, T)), (I32, (B, T))], {"axis": 1, "count": B}, (FLOAT, (B, B))),
     ("tri", [], {"shape": (B, T), "diagonal": 0}, (B1, (B, T))),
+    ("roll", [(FLOAT, (B, T))], {"shifts": (3, -9)}, (FLOAT, (B, T))),
     ("arange", [], {"shape": (T,), "start": 3, "step": 1}, (I32, (T,))),
     ("slice", [(FLOAT, (B, 8))], {"starts": (B - 1, 6), "stops": (-1, 0), "steps": (-1, -4)}, (FLOAT, (B, 2))),
     ("interpolate", [(FLOAT, (T, 3, B))], {"size": (B * 2,), "mode": "linear"}, (FLOAT, (T, 3, 2 * B))),
@@ -137,6 +138,11 @@ ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None
     ("matmul", [(FLOAT, (B, 4, 8)), (FLOAT, (B, 8, 3))], {"transpose_a": False, "transpose_b": False}, [0, 0], (0,)),
     ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, 5))], {}, [None, 0], (0,)),
     ("scatter_rows_add", [(FLOAT, (B, 3)), (I32, (B,))], {"count": 9}, [0, 0], None),
+    ("take", [(FLOAT, (B, 9)), (I32, (5, 2))], {"axis": 1}, [0, None], (0,)),
+    ("take", [(FLOAT, (9, B)), (I32, (5, 2))], {"axis": 0}, [1, None], (2,)),
+    ("take", [(FLOAT, (9, B)), (I32, (5, 2))], {"axis": 1}, [1, None], None),
+    ("take", [(FLOAT, (3, 9)), (I32, (B,))], {"axis": 1}, [None, 0], (1,)),
+    ("take", [(FLOAT, (B, 9)), (I32, (B,))], {"axis": 1}, [0, 0], None),
     ("gather", [(FLOAT, (B, 9)), (I32, (B, 2))], {"axis": 1}, [0, 0], (0,)),
     ("gather", [(FLOAT, (9, 3)), (I32, (B, 3))], {"axis": 0}, [None, 0], (0,)),
     ("gather", [(FLOAT, (B, 3)), (I32, (B, 3))], {"axis": 0}, [0, 0], None),
@@ -146,8 +152,16 @@ ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None
     ("cumsum", [(FLOAT, (B, 2))], {"axis": 0, "reverse": False}, [0], None),
     ("topk", [(FLOAT, (B, 4))], {"axis": 1, "k": 2, "largest": True}, [0], (0, 0)),
     ("topk", [(FLOAT, (B, 4))], {"axis": 0, "k": 1, "largest": True}, [0], None),
+    ("sort", [(FLOAT, (B, 4))], {"axis": 1, "descending": True}, [0], (0, 0)),
+    ("sort", [(FLOAT, (B, 4))], {"axis": 0, "descending": True}, [0], None),
+    ("unsort", [(FLOAT, (B, 4)), (I32, (B, 4))], {"axis": 1}, [0, 0], (0,)),
+    ("unsort", [(FLOAT, (B, 4)), (I32, (B, 4))], {"axis": 0}, [0, 0], None),
     ("slice", [(FLOAT, (B, 4))], {"starts": (0, 3), "stops": (B, -1), "steps": (1, -1)}, [0], (0,)),
     ("slice", [(FLOAT, (B, 4))], {"starts": (B - 1, 0), "stops": (-1, 4), "steps": (-1, 1)}, [0], None),
+    ("roll", [(FLOAT, (B, 4))], {"shifts": (0, -1)}, [0], (0,)),
+    ("scatter_reduce", [(FLOAT, (B, 4)), (FLOAT, (B, 2)), (I32, (B, 2))], {"axis": 1, "how": "max"}, [0] * 3, (0,)),
+    ("scatter_reduce", [(FLOAT, (4, B)), (FLOAT, (4, B)), (I32, (4, B))], {"axis": 1, "how": "max"}, [1] * 3, None),
+    ("roll", [(FLOAT, (B, 4))], {"shifts": (1, 0)}, [0], None),
     ("interpolate", [(FLOAT, (B, 3, 4))], {"size": (8,), "mode": "linear"}, [0], (0,)),
     ("interpolate", [(FLOAT, (4, 3, B))], {"size": (8,), "mode": "linear"}, [2], None),
     ("adaptive_maxpool", [(FLOAT, (B, 3, 4))], {"size": (3,)}, [0], (0, 0)),
@@ -161,7 +175,7 @@ def test_where_rows_lie(name: str, inputs: list[Any], attrs: dict[str, Any], axe
 
 
 def test_index_ranges() -> None:
-    ranges = {"gather": {"axis": 1}, "scatter_add": {"axis": 1, "count": 9}}
+    ranges = {"gather": {"axis": 1}, "scatter_add": {"axis": 1, "count": 9}, "scatter_rows_add": {"count": 9}}
     for name, attrs in ranges.items():
         node = _node(name, [(FLOAT, (B, 9)), (I32, (B, 9))], attrs)
         assert [ops()[name].index_range(node, i) for i in (0, 1)] == [None, (0, 9)]

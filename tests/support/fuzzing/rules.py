@@ -254,6 +254,19 @@ def _topk(w: Writer) -> None:
     w.write("topk", text, [x], shape, shape, kinds="fi", high=int(x.shape[a]))
 
 
+@rule("sort", "argsort")
+def _sort(w: Writer) -> None:
+    x = w.pick(lambda v: any(isinstance(s, int) for s in v.shape))
+    a = axis_of(w, x, number=True)
+    way = w.rng.choice(["", ", descending=true"])
+    if w.rng.random() < 0.3:
+        w.write(
+            "argsort", f"argsort({x.name}, axis={a}{way})", [x], x.shape, kind="i", high=int(x.shape[a]), diff=False
+        )
+        return
+    w.write("sort", f"sort({x.name}, axis={a}{way})", [x], x.shape, x.shape, kinds="fi", high=int(x.shape[a]))
+
+
 def _loss(name: str, target: str) -> None:
     def write(w: Writer) -> None:
         x = w.tame(w.pick(), 8)

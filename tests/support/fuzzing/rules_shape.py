@@ -101,6 +101,14 @@ def _slice(w: Writer) -> None:
     w.write("slice", f"{x.name}[{', '.join(parts)}]", [x], tuple(shape))
 
 
+@rule("roll")
+def _roll(w: Writer) -> None:
+    x = w.pick()
+    axes = sorted(w.rng.sample(range(x.rank), w.rng.randint(1, min(2, x.rank))))
+    shifts = [w.rng.randint(-7, 7) for _ in axes]
+    w.write("roll", f"roll({x.name}, {shifts}, axis={axes})", [x], x.shape)
+
+
 @rule("pad")
 def _pad(w: Writer) -> None:
     x = w.pick(_numbers)
@@ -134,6 +142,44 @@ def _gather(w: Writer) -> None:
     y = w.like(shape)
     text = f"scatter_add({x.name}, {t.name}, {y.name}, axis={a})"
     w.write("scatter_add", text, [x, t, y], x.shape, bound=x.bound + 3 * y.bound)
+
+
+@rule("scatter")
+def _scatter(w: Writer) -> None:
+    x = w.tame(w.pick(_numbers), 3)
+    a = axis_of(w, x, number=True)
+    n = w.size(1, 3)
+    shape = tuple(n if i == a else s for i, s in enumerate(x.shape))
+    t = w.like(shape if w.rng.random() < 0.6 else (n,), "i", int(x.shape[a]))
+    y = w.tame(w.like(shape), 3)
+    mode = w.rng.choice(["replace", "add", "mul", "max", "min"])
+    own = w.rng.choice(["", "", ", include_self=false"])
+    text = f'scatter({x.name}, {t.name}, {y.name}, axis={a}, mode="{mode}"{own})'
+    w.write("scatter", text, [x, t, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
+
+
+@rule("structure: subscript by tensors")
+def _subscript(w: Writer) -> None:
+    """One or two indexed axes anywhere, next to whole axes, slices and positions."""
+    x = w.pick(_numbers)
+    numbers = [i for i, s in enumerate(x.shape) if isinstance(s, int)]
+    indexed = sorted(w.rng.sample(numbers, min(len(numbers), w.rng.randint(1, 2))))
+    ids = [w.like((w.size(1, 3),) if i == 0 else (1,), "i", int(x.shape[a])) for i, a in enumerate(indexed)]
+    parts: list[str] = []
+    place: list[int] = []  # of each indexed axis among the axes that are left
+    kept: list[Size] = []
+    for a, s in enumerate(x.shape):
+        if a in indexed:
+            parts.append(ids[indexed.index(a)].name)
+            place.append(len(kept))
+        elif isinstance(s, int) and w.rng.random() < 0.3:
+            parts.append(str(w.rng.randrange(s)))
+        else:
+            parts.append(w.rng.choice([":", "::-1"]))
+            kept.append(s)
+    at = place[0] if place[0] == place[-1] else 0
+    shape = (*kept[:at], ids[0].shape[0], *kept[at:])
+    w.write("take", f"{x.name}[{', '.join(parts)}]", [x, *ids], shape)
 
 
 @rule("tril", "triu", "tri")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 
 from graphs.random_graphs import build_for, graph_of, input_of, random_graph
+from graphs.train_specs import one_update
 
 from dslc.compiler.artifact.plan import plan_of
-from dslc.compiler.ir.build import Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import Build, ParamSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.registry import optimizers
 from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.precision import precision
@@ -51,6 +51,6 @@ def mlp_step(layers: int, width: int = 2) -> tuple[Graph, Build]:
         product = b(OPS["matmul"], value, leaves[0].value, transpose_a=False, transpose_b=True)
         value = b(OPS["relu"], b(OPS["add"], product, leaves[1].value))
     loss = Builder(name="loss")(OPS["mean"], value, over=(0, 1), keep=False)
-    train = TrainSpec(optimizers()["sgd"], {"momentum": 0.9, "nesterov": False}, tuple(specs))
+    train = one_update("sgd", {"momentum": 0.9, "nesterov": False}, specs)
     graph = graph_of(inputs, {"loss": loss})
     return graph, build_for(graph, train=train)

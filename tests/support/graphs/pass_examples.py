@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -15,9 +16,13 @@ from dslc.compiler import pipeline
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_program
 from dslc.compiler.ir.build import Build, Pass
-from dslc.compiler.ir.graph import Graph, Kind
+from dslc.compiler.ir.function import FUNCTIONS, Call, Function
+from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.packages.composed import Composed, Functions
+from dslc.compiler.ops.registry import load_all
 from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import pass_name
 from dslc.runtime.artifact.dtypes import numpy_dtype
@@ -81,7 +86,52 @@ model M(x: [B, 4, 64], h0: [B, 64], c0: [B, 64]) -> [B, 8] {
 }
 train M(target: [B, 8]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
+    "gated": """nn 1
+dim B in 1..512 = 4
+model M(x: [B, 8]) -> [B, 4] {
+  return x |> linear(8) as a |> gate
 }
+train M(target: [B, 4]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
+}
+
+
+class _GateOp(Composed):
+    """examples.gate(x): an op as a package brings it."""
+
+    name = "examples.gate"
+
+    def compose(self, f: Functions, *xs: Any, **attrs: Any) -> Value:
+        a, b = f.split(xs[0], 2, axis=-1)
+        gated: Value = f.mul(f.relu(a), b)
+        return gated
+
+    def meaning(self, xs: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> list[np.ndarray]:
+        a, b = np.split(xs[0], 2, axis=-1)
+        return [np.maximum(a, 0) * b]
+
+
+class _Gate(Function):
+    """gate(x): its function."""
+
+    name = "gate"
+
+    def build(self, call: Call, x: Value) -> Value:
+        return call.emit(_GATE, x)
+
+
+_GATE = _GateOp()
+
+
+@contextmanager
+def _package() -> Iterator[None]:
+    """The op is in the tables only while an example is compiled: other tests list these."""
+    load_all()
+    OPS[_GATE.name], FUNCTIONS["gate"] = _GATE, _Gate()
+    try:
+        yield
+    finally:
+        del OPS[_GATE.name], FUNCTIONS["gate"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +158,7 @@ EXAMPLES = (
     Example("convolutions", 32, "sm_90", "bf16"),
     Example("transformer", 4, "sm_90"),
     Example("recurrent", 4, "sm_90", "bf16"),
+    Example("gated", 4, "cpu"),
 )
 
 
@@ -123,6 +174,11 @@ class Step:
 @cache
 def steps(example: Example) -> Mapping[str, Step]:
     """By name, every pass of the pipeline as it ran over an example."""
+    with _package():
+        return _steps(example)
+
+
+def _steps(example: Example) -> Mapping[str, Step]:
     checked = check_program(files(SOURCES[example.model]))
     options = Options(
         target=example.target, provider="own", precision=example.precision, mirror=example.mirror,
@@ -142,7 +198,8 @@ def steps(example: Example) -> Mapping[str, Step]:
 
 
 def _run(step: Pass, build: Build, program: Program) -> Program:
-    return step(program, build)
+    with _package():
+        return step(program, build)
 
 
 def source_of(step: Pass) -> str:

@@ -115,7 +115,7 @@ CASES: dict[str, list[list[str]]] = {
     "fmt": [["fmt", "--check", f"{FILE}.nn"], ["fmt", "--diff", f"{FILE}.nn"], ["fmt", f"{FILE}.nn"], ["fmt", "."],
             ["fmt", f"{FILE}-none.nn"]],
     "explain": [["explain", FILE]],
-    "ops": [["ops", FILE]],
+    "ops": [["ops", FILE], ["ops", "--package", FILE], ["ops", "--package", FILE, "--test"]],
     "build": [["build", f"{FILE}.nn"], ["build", "net.nn", "-o", FILE], ["build", "net.nn", "--name", FILE],
               ["build", "net.nn", "--report", f"{FILE}.html"], ["build", "net.nn", "--target", FILE],
               ["build", "net.nn", "--size", f"{FILE}=1"], ["build", "net.nn", "-o", f"{FILE}.npz"]],

@@ -99,6 +99,7 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         Excuse(("far", *_TOP), "exp(y) * sum(dy), where y need not be a logarithm"),
         Excuse(("small", "offset"), "dy - sum(dy) of a single class cancels", 1e-6),
     ),
+    "scatter_reduce": (Excuse(_TOP, "a product overflows before a factor below 1"),),
     "softmax_cross_entropy": (Excuse(("larger",), "the mean of distances near the greatest number overflows"),),
     "softmax_cross_entropy_both": (
         Excuse(("larger",), "the mean of distances near the greatest number overflows"),

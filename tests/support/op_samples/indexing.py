@@ -17,10 +17,37 @@ def gathered(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     return y
 
 
+def parts(x: np.ndarray, ids: np.ndarray, axis: int) -> np.ndarray:
+    y = np.zeros((*x.shape[:axis], *ids.shape, *x.shape[axis + 1 :]), x.dtype)
+    for at in np.ndindex(ids.shape):
+        for before in np.ndindex(x.shape[:axis]):
+            y[(*before, *at)] = x[(*before, ids[at])]
+    return y
+
+
+def joint(i: np.ndarray, j: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    inside = np.zeros((rows, columns), int)
+    inside.reshape(-1)[:] = range(rows * columns)
+    i, j = np.broadcast_arrays(i, j)
+    known = [0 <= a < rows and 0 <= b < columns for a, b in zip(i.flat, j.flat)]
+    return np.array([inside[a, b] if k else -1 for a, b, k in zip(i.flat, j.flat, known)], int).reshape(i.shape)
+
+
 def scattered(src: np.ndarray, index: np.ndarray, axis: int, count: int) -> np.ndarray:
     y = np.zeros((*src.shape[:axis], count, *src.shape[axis + 1 :]), src.dtype)
     for at in np.ndindex(src.shape):
         y[(*at[:axis], index[at], *at[axis + 1 :])] += src[at]
+    return y
+
+
+def combined(x: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, how: str, lost: int = 0) -> np.ndarray:
+    y = x.copy()
+    for at in np.ndindex(src.shape):
+        to = (*at[:axis], index[at], *at[axis + 1 :])
+        if 0 <= index[at] < x.shape[axis]:
+            y[to] = {"prod": lambda a, b: a * b, "max": max, "min": min}[how](y[to], src[at])
+        elif lost:
+            y[(*at[:axis], slice(None), *at[axis + 1 :])] = lost
     return y
 
 
@@ -39,8 +66,19 @@ def top(x: np.ndarray, axis: int, k: int, largest: bool) -> tuple[np.ndarray, np
     lines = np.moveaxis(x, axis, -1)
     places = np.zeros((*lines.shape[:-1], k), int)
     for at in np.ndindex(lines.shape[:-1]):
-        places[at] = line_order(list(lines[at]), largest)[:k]
+        places[at] = line_order(lines[at].tolist(), largest)[:k]
     return np.moveaxis(np.take_along_axis(lines, places, -1), -1, axis), np.moveaxis(places, -1, axis)
+
+
+def in_order(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, np.ndarray]:
+    return top(x, axis, x.shape[axis], descending)
+
+
+def put_back(y: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    x = np.zeros(y.shape)
+    for at in np.ndindex(y.shape):
+        x[(*at[:axis], index[at], *at[axis + 1 :])] = y[at]
+    return x
 
 
 def first_place(best: Callable[[list[Any]], Any]) -> Callable[..., np.ndarray]:
@@ -83,6 +121,29 @@ SAMPLES: dict[str, list[Sample]] = {
         for shape, size, axis, dtype in PLACES
     ]
     + [Sample([Spec((3, 4), "int32", -9, 9), Spec((3, 2), "int32", 0, 3)], {"axis": 1}, reference=gathered)],
+    "take": [
+        Sample([Spec(shape), Spec(ids, dtype, 0, shape[axis] - 1)], {"axis": axis}, reference=parts)
+        for shape, axis, ids, dtype in (
+            ((4, 5), 1, (3,), "int32"),
+            ((2, 3, 4), 1, (2, 5), "int64"),
+            ((2, 3, 4), 2, (), "uint8"),
+            ((3, 5), 0, (7,), "int32"),
+            ((2, 3, 33), 1, (1,), "int32"),
+            ((0, 4), 1, (2,), "int32"),
+            ((3, 4), 1, (0, 2), "int32"),
+            ((2, 2, 3, 2), 2, (4,), "int32"),
+        )
+    ]
+    + [Sample([Spec((3, 4), "int32", -9, 9), Spec((2,), "int32", 0, 3)], {"axis": 1}, reference=parts)],
+    "joint_index": [
+        Sample([Spec(i, dtype, -1, 3), Spec(j, dtype, -1, 5)], {"rows": 3, "columns": 5}, reference=joint)
+        for i, j, dtype in (
+            ((6,), (6,), "int32"),
+            ((4, 1), (3,), "int64"),
+            ((2, 3), (), "int32"),
+            ((0,), (1,), "int32"),
+        )
+    ],
     "scatter_add": [
         Sample(
             [Spec(_other(shape, size, axis)), Spec(_other(shape, size, axis), dtype, 0, shape[axis] - 1)],
@@ -95,6 +156,50 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(
             [Spec((3, 4), "int32", -9, 9), Spec((3, 4), "int32", 0, 1)], {"axis": 1, "count": 2}, reference=scattered
         )
+    ],
+    "scatter_reduce": [
+        Sample(
+            [
+                Spec(shape, distinct=how != "prod"),
+                Spec(_other(shape, size, axis), low=-1.9, high=2.1, distinct=how != "prod"),
+                Spec(_other(shape, size, axis), dtype, 0, shape[axis] - 1),
+            ],
+            {"axis": axis, "how": how},
+            reference=combined,
+        )
+        for how in ("prod", "max", "min")
+        for shape, size, axis, dtype in PLACES
+    ]
+    + [  # zeros among the factors: none, one, and several of one element
+        Sample(
+            [
+                np.array([[2.0, 0.0, 3.0, 0.5]]),
+                np.array([[0.0, 1.5, 0.0, 4.0, 0.0, -2.0]]),
+                np.array([[0, 0, 1, 2, 3, 3]]),
+            ],
+            {"axis": 1, "how": "prod"},
+            reference=combined,
+        ),
+        Sample(
+            [Spec((3, 4), "int32", -9, 9), Spec((3, 7), "int32", -9, 9), Spec((3, 7), "int32", -1, 4)],
+            {"axis": 1, "how": "min"},
+            reference=combined,
+        ),
+        Sample(
+            [np.full((3, 4), -1, np.int32), Spec((3, 7), "int32", 0, 6), Spec((3, 7), "int32", -1, 3)],
+            {"axis": 1, "how": "max", "lost": 7},
+            reference=combined,
+        ),
+        Sample(
+            [Spec((2, 70), "uint8", 0, 9), Spec((5, 70), "uint8", 0, 9), Spec((5, 70), "int64", 0, 1)],
+            {"axis": 0, "how": "prod"},
+            reference=combined,
+        ),
+        Sample(  # more indices than are scanned for each element
+            [Spec((2, 5)), Spec((2, 70), distinct=True), Spec((2, 70), "int32", 0, 3)],
+            {"axis": 1, "how": "max"},
+            reference=combined,
+        ),
     ],
     "argmin": [
         Sample([x], {"axis": a}, reference=first_place(min))
@@ -125,5 +230,29 @@ SAMPLES: dict[str, list[Sample]] = {
         for x in (TIES, NANS, Spec((5, 6), "int32", 0, 3), Spec((2, 9), "uint8", 0, 255))
         for k in (1, 3)
         for largest in (True, False)
+    ],
+    "sort": [
+        Sample([Spec(shape, distinct=True)], {"axis": axis, "descending": descending}, reference=in_order)
+        for shape, axis in (((4, 5), 1), ((4, 5), 0), ((7,), 0), ((2, 8, 3), 1), ((3, 1), 1), ((0, 3), 1), ((3, 0), 1))
+        for descending in (True, False)
+    ]
+    + [
+        Sample([x], {"axis": 1, "descending": descending}, outputs=(), reference=in_order)
+        for x in (TIES, NANS, Spec((5, 33), "int32", 0, 3), Spec((70, 9), "uint8", 0, 255))
+        for descending in (True, False)
+    ],
+    "unsort": [
+        Sample(
+            [Spec(shape), np.argsort(np.random.default_rng(axis).random(shape), axis).astype(dtype)],
+            {"axis": axis},
+            reference=put_back,
+        )
+        for shape, axis, dtype in (
+            ((4, 5), 1, "int32"),
+            ((4, 5), 0, "int64"),
+            ((7,), 0, "uint8"),
+            ((2, 8, 3), 1, "int32"),
+            ((0, 3), 1, "int32"),
+        )
     ],
 }

@@ -63,6 +63,13 @@ def _sum_to(large: tuple[int, ...], small: tuple[int, ...]) -> Sample:
     return Sample([Spec(large)], {"shape": small}, reference=summed)
 
 
+def rolled(x: np.ndarray, shifts: list[int]) -> np.ndarray:
+    y = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        y[tuple((i + s) % n for i, s, n in zip(at, shifts, x.shape))] = x[at]
+    return y
+
+
 PAIRS = [
     ((3,), (2, 3)),
     ((), (2, 3)),
@@ -130,6 +137,21 @@ SAMPLES: dict[str, list[Sample]] = {
         _slice((0, 3), (-1, 2), (-1, -1), (-1, -1)),
         _slice((1, 33), (0, 32), (-1, -1), (-1, -1)),
     ],
+    "roll": [
+        Sample([Spec(shape)], {"shifts": shifts}, reference=rolled)
+        for shape, shifts in (
+            ((7,), (2,)),
+            ((3, 5), (0, -8)),
+            ((3, 5), (1, 0)),
+            ((3, 5), (0, 0)),
+            ((4, 3, 5), (-1, 2**70, 3)),
+            ((2, 6, 7, 3), (0, -3, 4, 0)),
+            ((2, 0), (1, 1)),
+            ((1, 1), (5, -5)),
+            ((33, 70), (40, -1)),
+        )
+    ]
+    + [Sample([Spec((2, 9), "uint8", 0, 255)], {"shifts": (1, -2)}, reference=rolled)],
     "pad": [
         _pad((3,), (1,), (2,), (0,), 0.0),
         _pad((2, 3), (0, 1), (0, 2), (0, 1), -1.5),

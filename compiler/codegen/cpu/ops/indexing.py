@@ -14,14 +14,15 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, VECTOR_BYTES, VOID, Code, memory_type
+from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, VECTOR_BYTES, VOID, Code, Reg, memory_type
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.pointwise import filled
+from dslc.compiler.codegen.region.ir import Access, dense
+from dslc.compiler.codegen.region.pointwise import copy, filled
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.attrs import int_attr, str_attr
 
 _TASK_ELEMENTS: Final = 16384  # elements per task, about
 
@@ -87,13 +88,26 @@ class Gather(KernelSpec):
                     Values(code, 1).store_value(t.nothing, t.dtype, out, code.add(target, k), 1)
 
         with code.loop(stop, code.mul(code.first, self.group)) as row:
-            outer, target = code.divmod(row, t.length)[0], code.mul(row, t.inner)
+            (outer, line), target = code.divmod(row, t.length), code.mul(row, t.inner)
             if t.rows:
-                move(*t.find(code, ids, outer, row), target, t.inner)
+                move(*t.find(code, ids, outer, self._id(row, line)), target, t.inner)
             else:
                 with code.loop(t.inner) as k:
                     known, place = t.find(code, ids, outer, code.add(target, k))
                     move(known, code.add(place, k), code.add(target, k), 1)
+
+    def _id(self, row: Any, line: Any) -> Any:
+        """The place in ``ids`` of the id of ``row``, which is row ``line`` of its part of the table."""
+        return row
+
+
+@described("Take", "table")
+@dataclass(frozen=True)
+class Take(Gather):
+    """``k(table, ids, out)`` of rows, where all parts of the table have the same ``length`` ids."""
+
+    def _id(self, row: Any, line: Any) -> Any:
+        return line
 
 
 @described("ScatterAdd", "table")
@@ -138,6 +152,15 @@ class ScatterAdd(KernelSpec):
                 with code.loop(t.length) as j:
                     self._row(code, pointers, outer, code.add(code.mul(outer, t.length), j), first, lanes)
 
+    def combined(self, values: Values, old: Reg, new: Reg) -> Reg:
+        """An element of the table with one of the source."""
+        return values.combine("sum", old, new)
+
+    @property
+    def filler(self) -> Any:
+        """The value of a line with an index that does not exist; None: such an index has no effect."""
+        return self.table.nothing if self.table.dtype.is_float else None
+
     def _row(self, code: Code, pointers: list[Any], outer: Any, row: Any, first: Any, lanes: int) -> None:
         t, (source, ids, table) = self.table, pointers
         at = code.add(code.mul(row, t.inner), first)
@@ -148,13 +171,13 @@ class ScatterAdd(KernelSpec):
                 with then:
                     here = code.add(place, column)
                     old, new = (values.load(p, i, 1, t.dtype) for p, i in ((table, here), (source, at)))
-                    values.store(values.combine("sum", old, new), table, here, 1)
+                    values.store(self.combined(values, old, new), table, here, 1)
                 with otherwise:
-                    if t.dtype.is_float:
+                    if self.filler is not None:
                         with code.loop(t.count) as line, code.loop(lanes) as k:
                             lost = code.mul(code.add(code.mul(outer, t.count), line), t.inner)
                             lost = code.add(code.add(lost, column), k)
-                            Values(code, 1).store_value(t.nothing, t.dtype, table, lost, 1)
+                            Values(code, 1).store_value(self.filler, t.dtype, table, lost, 1)
 
         if t.rows:
             add(*t.find(code, ids, outer, row), at, first, lanes)
@@ -162,6 +185,34 @@ class ScatterAdd(KernelSpec):
             with code.loop(lanes) as k:
                 there = code.add(at, k)
                 add(*t.find(code, ids, outer, there), there, code.add(first, k), 1)
+
+
+@described("ScatterReduce", "table how lost")
+@dataclass(frozen=True)
+class ScatterReduce(ScatterAdd):
+    """Like ScatterAdd, but elements are multiplied, or the greatest or least one stays. The table starts as a copy.
+
+    ``lost``: the filler of a table of integers, at least as great as its elements.
+    """
+
+    how: str
+    lost: int | None
+
+    def combined(self, values: Values, old: Reg, new: Reg) -> Reg:
+        return values.combine(self.how, old, new)
+
+    @property
+    def filler(self) -> Any:
+        return super().filler if self.lost is None else memory_type(self.table.dtype)(self.lost)
+
+
+@described("Unsort", "table")
+@dataclass(frozen=True)
+class Unsort(ScatterAdd):
+    """Puts each element at its index, which no other element has."""
+
+    def combined(self, values: Values, old: Reg, new: Reg) -> Reg:
+        return new
 
 
 def _copy(code: Code, target: Any, source: Any, count: int) -> None:
@@ -184,6 +235,14 @@ def scatter_rows_add(node: Node) -> list[Launch]:
     return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("take", target="cpu")
+def take(node: Node) -> list[Launch]:
+    (x, ids), axis = node.input_types, int_attr(node.attrs, "axis")
+    outer, inner = math.prod(x.ints[:axis]), math.prod(x.ints[axis + 1 :])
+    table = Table(x.dtype, ids.dtype, outer, math.prod(ids.ints), x.ints[axis], inner, True)
+    return [Launch(Take(table), node.inputs, node.outputs)]
+
+
 @lowers("gather", target="cpu")
 def gather(node: Node) -> list[Launch]:
     spec = Gather(_along(node, node.input_types[0].ints, node.types[0].ints))
@@ -196,7 +255,29 @@ def scatter_add(node: Node) -> list[Launch]:
     return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("scatter_reduce", target="cpu")
+def scatter_reduce(node: Node) -> list[Launch]:
+    x, src, index = node.inputs
+    shape, dtype, axis = x.type.ints, x.type.dtype, int_attr(node.attrs, "axis")
+    table = _table(dtype, index.type.dtype, axis, shape, src.type.ints)
+    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    whole = Access(dtype, dense(shape))
+    return [
+        Launch(copy(shape, whole, whole), (x,), node.outputs),
+        Launch(ScatterReduce(table, str_attr(node.attrs, "how"), lost), (src, index), node.outputs),
+    ]
+
+
+@lowers("unsort", target="cpu")
+def unsort(node: Node) -> list[Launch]:
+    shape = node.types[0].ints
+    return [Launch(Unsort(_along(node, shape, shape)), node.inputs, node.outputs)]
+
+
 def _along(node: Node, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
-    axis = int_attr(node.attrs, "axis")
+    return _table(node.types[0].dtype, node.input_types[1].dtype, int_attr(node.attrs, "axis"), table, picked)
+
+
+def _table(dtype: DType, ids: DType, axis: int, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
     outer, inner = math.prod(table[:axis]), math.prod(table[axis + 1 :])
-    return Table(node.types[0].dtype, node.input_types[1].dtype, outer, picked[axis], table[axis], inner, False)
+    return Table(dtype, ids, outer, picked[axis], table[axis], inner, False)

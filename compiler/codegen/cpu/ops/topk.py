@@ -179,3 +179,12 @@ def topk(node: Node) -> list[Launch]:
     k, largest = int_attr(node.attrs, "k"), bool_attr(node.attrs, "largest")
     spec = TopK(node.types[0].dtype, before, shape[axis], after, k, largest)
     return [Launch(spec, node.inputs, node.outputs)]
+
+
+@lowers("sort", target="cpu")
+def sort(node: Node) -> list[Launch]:
+    """All elements of each line: the heap is then the line, and the whole a heapsort."""
+    shape, axis = node.input_types[0].ints, int_attr(node.attrs, "axis")
+    before, count, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    spec = TopK(node.types[0].dtype, before, count, after, count, bool_attr(node.attrs, "descending"))
+    return [Launch(spec, node.inputs, node.outputs)]

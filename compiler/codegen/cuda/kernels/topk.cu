@@ -1,14 +1,7 @@
 // The K first elements of lines of COUNT in an order, and their places: a block for each line, that goes through it once
 // for each, and looks for the first element behind the one taken last. x [., COUNT, AFTER], values and places [., K, AFTER].
 
-// Whether element a at i comes before b at j: a strict order of all, where nan counts as greatest.
-__device__ __forceinline__ bool ahead(KEY a, int i, KEY b, int j) {
-  const bool lost_a = a != a, lost_b = b != b;
-  if (lost_a != lost_b) return LARGEST ? lost_a : lost_b;
-  if (a == b || lost_a) return i < j;
-  return LARGEST ? a > b : a < b;
-}
-
+#include "order.cuh"
 // The earlier of the pair held and another one; place -1 is none.
 __device__ __forceinline__ void take(KEY &held, int &place, KEY other, int there) {
   if (there >= 0 && (place < 0 || ahead(other, there, held, place))) {

@@ -21,7 +21,7 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import as_expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
+from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
 
 _BLOCK_THREADS: Final = 128
 _THREAD_ELEMENTS: Final = 8  # elements of a line per thread
@@ -101,13 +101,15 @@ class ScatterAdd(SizeGeneric):
         return Code("scatter.cu", text + f"__device__ __forceinline__ void put_nan(T *to) {{ {nan}; }}\n")
 
 
-@lowers("gather_rows", target="cuda")
-def gather_rows(node: Node) -> list[Launch]:
+@lowers("gather_rows", "take", target="cuda")
+def take(node: Node) -> list[Launch]:
     """An id that does not exist reads nothing and gives nan, or 0 if the dtype has no nan."""
-    table, ids = node.input_types
-    length, count, inner = prod(ids.ints), table.ints[0], prod(table.ints[1:])
-    sources = [Access(table.dtype, (0, 1)), Access(ids.dtype, (1, 0))]
-    b = RegionBuilder([length, inner], (), sources, [Access(table.dtype, (inner, 1))])
+    (table, ids), axis = node.input_types, int_attr(node.attrs, "axis") if node.op.name == "take" else 0
+    length, count, inner = prod(ids.ints), table.ints[axis], prod(table.ints[axis + 1 :])
+    own = 0 if axis else 1  # without an axis before them, rows have no part of the table of their own
+    shape, parts = [prod(table.ints[:axis]), length, inner][own:], (count * inner, 0, 1)[own:]
+    sources = [Access(table.dtype, parts), Access(ids.dtype, (0, 1, 0)[own:])]
+    b = RegionBuilder(shape, (), sources, [Access(table.dtype, (length * inner, inner, 1)[own:])])
     b.row()
     found = b.let(b.input(1), DType.I64)
     known = b.let(call("and", found >= 0, found < count), DType.B1)
@@ -191,5 +193,5 @@ def pad(node: Node) -> list[Launch]:
         there = inside if axis == padded[0] else b.let(call("and", there, inside), DType.B1)
         place = place + along * strides[axis]
     found = b.fetch(0, b.let(place, DType.I64), there)
-    b.store(0, b.let(select(there, found, float_attr(node.attrs, "value")), x.dtype))
+    b.store(0, b.let(select(there, found, number_attr(node.attrs, "value")), x.dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]

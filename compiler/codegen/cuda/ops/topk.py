@@ -18,6 +18,12 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr
 _MAX_WARP_LINE: Final = 256  # most elements of a line that one warp handles
 
 
+def key_of(dtype: DType) -> str:
+    """The type KEY and the function ``key``: the number by which elements of a type T are compared."""
+    key, found = (C_TYPES[dtype.computed], "wide(x)") if dtype.is_float else ("long long", "x")
+    return f"using KEY = {key};\n__device__ __forceinline__ KEY key(T x) {{ return {found}; }}\n"
+
+
 @described("TopK", "dtype before count after k largest file")
 @dataclass(frozen=True)
 class TopK(CppKernel):
@@ -44,12 +50,10 @@ class TopK(CppKernel):
         return Geometry((self.before * self.after, 1, 1), (self.threads, 1, 1))
 
     def head(self) -> str:
-        key = C_TYPES[self.dtype.computed] if self.dtype.is_float else "long long"
-        found = "wide(x)" if self.dtype.is_float else "x"
-        text = f"using T = {C_TYPES[self.dtype]};\nusing KEY = {key};\n"
-        text += f"__device__ __forceinline__ KEY key(T x) {{ return {found}; }}\n"
-        return text + constants(
-            THREADS=self.threads, COUNT=self.count, AFTER=self.after, K=self.k, LARGEST=int(self.largest)
+        return (
+            f"using T = {C_TYPES[self.dtype]};\n"
+            + key_of(self.dtype)
+            + constants(THREADS=self.threads, COUNT=self.count, AFTER=self.after, K=self.k, LARGEST=int(self.largest))
         )
 
 

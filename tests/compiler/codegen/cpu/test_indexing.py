@@ -15,6 +15,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.index.embedding import gather_rows, one_hot, scatter_rows_add
 from dslc.compiler.ops.index.indexing import gather, scatter_add
+from dslc.compiler.ops.index.scatter import scatter_reduce
+from dslc.compiler.ops.index.take import take
 from dslc.compiler.ops.loss.cross_entropy import nll_grad
 from dslc.compiler.ops.optimizer.clip_norm import global_norm
 
@@ -65,6 +67,24 @@ def test_elements_along_an_axis(shape: tuple[int, ...], axis: int, size: int) ->
     index = RNG.integers(0, shape[axis], other).astype(np.int32)
     _check(gather, [_floats(*shape), index], axis=axis)
     _check(scatter_add, [_floats(*other), index], rtol=1e-5, axis=axis, count=shape[axis])
+
+
+@pytest.mark.parametrize("how", ["prod", "max", "min"])
+@pytest.mark.parametrize("shape, axis, size", [((4, 70, 3), 1, 9), ((4, 3, 70), 1, 200), ((300, 40), 1, 2)])
+def test_elements_combined_along_an_axis(shape: tuple[int, ...], axis: int, size: int, how: str) -> None:
+    other = (*shape[:axis], size, *shape[axis + 1 :])
+    index = RNG.integers(-(size == 9), shape[axis], other).astype(np.int32)  # those of 9 with some that do not exist
+    _check(scatter_reduce, [_floats(*shape), _floats(*other), index], rtol=1e-4, axis=axis, how=how)
+    small = RNG.integers(0, 100, (2, *other)).astype(np.int16)
+    _check(scatter_reduce, [RNG.integers(0, 100, shape).astype(np.int16), small[0], index], axis=axis, how=how)
+
+
+@pytest.mark.parametrize("picked", [(9,), (1,), (), (3, 70), (0,)])
+@pytest.mark.parametrize("shape, axis", [((4, 70, 3), 1), ((4, 3, 70), 2), ((300, 40), 1), ((5, 0, 2), 1)])
+def test_parts_along_an_axis(shape: tuple[int, ...], axis: int, picked: tuple[int, ...]) -> None:
+    ids = RNG.integers(-1, shape[axis] + 1, picked).astype(np.int32)
+    for x in (_floats(*shape), RNG.integers(0, 9, shape)):
+        _check(take, [x, ids], axis=axis)
 
 
 def test_rows_of_one_id_are_added_in_their_order() -> None:

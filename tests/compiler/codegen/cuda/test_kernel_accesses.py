@@ -27,7 +27,7 @@ from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, pooling, topk
+from dslc.compiler.codegen.cuda.ops import indexing, pooling, scatter, sort, topk
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, topk)
+CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, scatter, sort, topk)
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
@@ -98,7 +98,7 @@ def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
 def test_every_file_of_kernels_is_run_by_one_of_these_tests() -> None:
     nodes = [node_of(name, *case)[0] for name in CPP for case in chosen(name)]
     found = frozenset[str]().union(*map(files_of, nodes))
-    elsewhere = {"attention.cu", "compare.cu", "mma.cu"}  # below, and in test_contract_ptx.py
+    elsewhere = {"attention.cu", "compare.cu", "mma.cu", "sort_merge.cu"}  # below, and in test_contract_ptx.py
     assert found | elsewhere == {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()
                                  if p.name.endswith(".cu")}  # fmt: skip
 
@@ -168,6 +168,28 @@ def test_kernels_that_use_shared_memory(what: str) -> None:
     op, shapes, attrs, dtypes = SHARED[what]
     for dtype in dtypes:
         checked(*case(op, shapes, attrs, dtype), op, dtype)
+
+
+@pytest.mark.parametrize("shape, axis", [((2, 45), 1), ((21, 3), 0), ((1, 16), 1), ((2, 17), 1), ((1, 33, 2), 1)])
+def test_lines_longer_than_a_tile_are_merged(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int
+) -> None:
+    monkeypatch.setattr(sort, "_MAX_TILE", 8)
+    for dtype, descending in (("f32", False), ("bf16", True), ("f64", True)):
+        node, [x] = case("sort", [shape], {"axis": axis, "descending": descending}, dtype)
+        x = np.round(x * 4)  # many are equal
+        x.reshape(-1)[:: max(1, x.size // 5)] = np.nan
+        x.reshape(-1)[3::7] = np.inf
+        assert len(lower(node) or []) > 1
+        checked(node, [simulator.held(x, DType(dtype))], "sort", dtype)
+
+
+@pytest.mark.parametrize("number", range(len(SAMPLES["scatter_reduce"])))
+def test_many_scattered_elements_are_sorted(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(scatter, "_MAX_SCANNED", 0)
+    monkeypatch.setattr(sort, "_MAX_TILE", 4)
+    for dtype in ("f32", "bf16"):
+        checked(*node_of("scatter_reduce", number, dtype), "scatter_reduce", dtype)
 
 
 def test_rows_of_an_id_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:

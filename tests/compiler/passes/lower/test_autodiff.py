@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs.random_graphs import build_for, evaluate, graph_of, input_of
+from graphs.train_specs import one_update
 
 from dslc.base.errors import DslcError
-from dslc.compiler.ir.build import Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import Build, ParamSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.ops.registry import optimizers
 from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
 from dslc.compiler.passes.lower.precision import precision
 
@@ -92,7 +92,7 @@ def _trained(
     graph: Graph, specs: list[ParamSpec], clip_norm: float | None = None, clip_value: float | None = None, **args: Any
 ) -> tuple[Graph, Build]:
     given = {"momentum": 0.9, "nesterov": False, **args}
-    spec = TrainSpec(optimizers()["sgd"], given, tuple(specs), clip_norm, clip_value)
+    spec = one_update("sgd", given, specs, clip_norm, clip_value)
     build = Build(train=spec)
     program = precision(autodiff(Program("train_step", {}, graph), build), build)
     verify_graph(program.graph)
@@ -190,13 +190,13 @@ def test_an_op_without_gradient_is_named() -> None:
 def test_other_entries_stay() -> None:
     graph, specs = _line()
     program = Program("predict", {}, graph)
-    assert autodiff(program, Build(train=TrainSpec(optimizers()["sgd"], {}, tuple(specs)))) is program
+    assert autodiff(program, Build(train=one_update("sgd", {}, specs))) is program
 
 
 def test_golden(golden: Callable[[str, str], None]) -> None:
     graph, specs = _line(params=2)
     specs[0] = ParamSpec("w0", lr_factor=0.1)
-    build = Build(train=TrainSpec(optimizers()["sgd"], {"momentum": 0.9, "nesterov": False}, tuple(specs), 1.0))
+    build = Build(train=one_update("sgd", {"momentum": 0.9, "nesterov": False}, specs, 1.0))
     after = autodiff(Program("train_step", {}, graph), build).graph
     golden("passes/autodiff.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 

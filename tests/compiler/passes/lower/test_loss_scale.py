@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs.random_graphs import graph_of, input_of
+from graphs.train_specs import one_update
 
 from dslc.base.errors import BuildError
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.ir.build import Build, LossScale, ParamSpec, Precision, TrainSpec
+from dslc.compiler.ir.build import Build, LossScale, ParamSpec, Precision
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.ops.registry import optimizers
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower import precision as precision_pass
 from dslc.compiler.passes.lower.autodiff import autodiff
@@ -297,9 +297,7 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
     product = Builder(name="f")(OPS["mul"], x.value, w.value)
     loss = Builder(name="loss")(OPS["mean"], product, over=(0,), keep=False)
     graph = graph_of([x, w, mean, *own], {"loss": loss}, [(mean, product)])
-    spec = TrainSpec(
-        optimizers()["sgd"], {"momentum": 0.0, "nesterov": False}, (ParamSpec("w"),), loss_scale=LossScale()
-    )
+    spec = one_update("sgd", {"momentum": 0.0, "nesterov": False}, (ParamSpec("w"),), loss_scale=LossScale())
     after = autodiff(Program("train_step", {}, graph), Build(train=spec)).graph
     verify_graph(after)
     golden("passes/loss_scale.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")

@@ -1,33 +1,27 @@
-"""The `train NAME(...) { ... }` section: its inputs, loss, metrics, optimizer, averages, micro-batches."""
+"""The `train NAME(...) { ... }` section: its inputs, updates, metrics, averages, micro-batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check import callgraph
-from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
 from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
-from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
-from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
+from dslc.compiler.check.training.update import Update, read_update, tensor_of
+from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import OPS, Mismatch
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.optimizer.clip_norm import check_limit
 from dslc.compiler.passes.plan.memory import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
-from dslc.dsl.other_names import argument_hint, nearest_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
-
-#: arguments of every optimizer in addition to its own
-COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
 
 _MOST_MICRO_BATCHES: Final = 1 << 16
 
@@ -38,20 +32,19 @@ LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per
 
 @dataclass
 class TrainSection:
-    """The contents of the section. ``args``: its arguments; ``scalars``: the floats among them, in order; ``ema``: the
-    decay of the averaged weights, None without them; ``accumulate``: micro-batches per step."""
+    """The contents of the section. ``args``: its arguments; ``scalars``: the floats among them, in order; ``updates``:
+    what a step does, in order; ``loss``: the sum of their losses; ``ema``: the decay of the averaged weights, None
+    without them; ``accumulate``: micro-batches per step."""
 
     loss: Value | None = None
     metrics: dict[str, Value] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     args: dict[str, Static] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
-    optimizer: Optimizer | None = None
-    optimizer_args: dict[str, Any] = field(default_factory=dict)
+    updates: list[Update] = field(default_factory=list)
     ema: float | None = None
     accumulate: int = 1
     span: Span | None = None
-    loss_span: Span | None = None
 
 
 def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static], expander: Expander) -> TrainSection:
@@ -63,41 +56,119 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
     for param in section.params:
         with expander.report():
             _declare(param, frame, given, found, expander)
+    several = any(entry.entries is not None and entry.targets == ("step",) for entry in section.entries)
+    only = Update(place=section.span)
     seen: set[str] = set()
     for entry in section.entries:
         with expander.report():
             try:
-                if entry.entries is not None:
-                    if entry.targets != ("metrics",):
-                        raise Problem("E0113", f"`{entry.targets[0]}` is not a group of `train`", entry.span,
-                                      help="the only group is `metrics { ... }`")  # fmt: skip
-                    _metrics(entry.entries, frame, found, expander)
-                elif len(entry.targets) == 1 and entry.targets[0] in _RESERVED:
-                    [name] = entry.targets
-                    if name in seen:
-                        raise Problem("E0103", f"`train` gives `{name}` twice", entry.span, "again here",
-                                      help="keep one of them")  # fmt: skip
-                    seen.add(name)
-                    _RESERVED[name](entry, frame, found, expander)
-                else:
-                    assert entry.value is not None
-                    _check_spelling(entry, section)
-                    targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
-                    stmt = syntax.Assign(targets, entry.value, span=entry.span)
-                    expander.statements.run((stmt,), frame)
+                _entry(entry, section, only, seen, frame, found, expander)
             except (Problem, Poisoned):
                 for target in entry.targets:
                     frame.locals[target] = Poison()
                 raise
-    if "loss" not in seen:
-        expander.reports.add(
-            Problem("E0501", "`train` has no loss", section.span, help="loss = cross_entropy(output, label)")
-        )
-    if "optimizer" not in seen:
-        expander.reports.add(
-            Problem("E0503", "`train` has no optimizer", section.span, help="optimizer = sgd(lr=0.1, momentum=0.9)")
-        )
+    if several:
+        _join(found, only, section, frame, expander)
+    else:
+        only.require("`train`", expander.reports)
+        found.updates.append(only)
+        found.loss = only.loss
     return found
+
+
+def _entry(
+    entry: syntax.Entry,
+    section: syntax.Section,
+    only: Update,
+    seen: set[str],
+    frame: Frame,
+    found: TrainSection,
+    expander: Expander,
+) -> None:
+    name = entry.targets[0]
+    if entry.entries is not None:
+        if (name, entry.label) == ("metrics", None):
+            _metrics(entry.entries, frame, found, expander)
+        elif name == "step" and entry.label is not None:
+            _add_step(entry, section, frame, found, expander)
+        else:
+            raise Problem("E0113", f"`{name}` is not a group of `train`", entry.span,
+                          help="its groups are `metrics { ... }` and `step NAME { ... }`")  # fmt: skip
+    elif len(entry.targets) == 1 and name in _RESERVED:
+        if name in seen:
+            raise Problem("E0103", f"`train` gives `{name}` twice", entry.span, "again here",
+                          help="keep one of them")  # fmt: skip
+        seen.add(name)
+        if name in _OF_UPDATE:
+            read_update(entry, only, frame, expander)
+        else:
+            _OF_SECTION[name](entry, frame, found, expander)
+    else:
+        _variable(entry, section, frame, expander)
+
+
+def _variable(entry: syntax.Entry, section: syntax.Section, frame: Frame, expander: Expander) -> None:
+    assert entry.value is not None
+    _check_spelling(entry, section)
+    targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
+    expander.statements.run((syntax.Assign(targets, entry.value, span=entry.span),), frame)
+
+
+def _add_step(
+    entry: syntax.Entry, section: syntax.Section, frame: Frame, found: TrainSection, expander: Expander
+) -> None:
+    """A group ``step NAME { params = ...; loss = ...; optimizer = ... }``; its loss is also the metric NAME."""
+    assert entry.entries is not None and entry.label is not None
+    name, place = entry.label, name_span(entry, entry.label)
+    _check_metric_name(name, place)
+    if name in found.metrics or name in frame.locals:
+        raise Problem("E0103", f"there is another `{name}` in `train`", place, "again here", help="rename one")
+    update = Update(name=name, place=place)
+    found.updates.append(update)
+    seen: set[str] = set()
+    for each in entry.entries:
+        with expander.report():
+            target = each.targets[0]
+            if each.entries is None and len(each.targets) == 1 and target in (*_OF_UPDATE, "params"):
+                if target in seen:
+                    raise Problem("E0103", f"`step {name}` gives `{target}` twice", each.span, "again here",
+                                  help="keep one of them")  # fmt: skip
+                seen.add(target)
+                read_update(each, update, frame, expander)
+            elif each.entries is None and target not in _RESERVED:
+                _variable(each, section, frame, expander)
+            else:
+                raise Problem("E0113", f"`{target}` does not belong to a step", each.span,
+                              help="a step has `params`, `loss`, `optimizer` and variables")  # fmt: skip
+    update.require(f"`step {name}`", expander.reports)
+    if "params" not in seen:
+        help = f'params = "{name}" for all parameters of that layer'
+        raise Problem("E0510", f"`step {name}` does not say which parameters it trains", place, help=help)
+    frame.locals[name] = Poison() if update.loss is None else update.loss
+    if update.loss is not None:
+        found.metrics[name] = update.loss
+
+
+def _join(found: TrainSection, only: Update, section: syntax.Section, frame: Frame, expander: Expander) -> None:
+    """Checks what cannot stand next to steps, and adds up their losses."""
+    for name, place in (("loss", only.loss_span), ("optimizer", only.optimizer_span)):
+        if place is not None:
+            expander.reports.add(Problem("E0113", f"`{name}` stands next to steps", place, "belongs into a step",
+                                         help="move it into one of them"))  # fmt: skip
+    if found.accumulate > 1:
+        expander.reports.add(Problem("E0509", "several steps cannot be divided into micro-batches", section.span,
+                                     help="remove `accumulate`"))  # fmt: skip
+    rates = [update.optimizer_args["lr"] for update in found.updates if update.optimizer is not None]
+    if any(rates) and not rates[0]:
+        expander.reports.add(Problem("E0209", "the first step's learning rate is 0, but others are multiples of it",
+                                     found.updates[0].optimizer_span or section.span))  # fmt: skip
+    losses = [update.loss for update in found.updates]
+    total = None
+    for loss in losses:
+        if loss is None:
+            return
+        total = loss if total is None else expander.emit(frame, section.span, OPS["add"], total, loss)
+    found.loss = total
 
 
 def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
@@ -131,6 +202,7 @@ def _declare(
         default = expander.evaluate(param.default, frame)
     else:
         raise Problem("E0201", f"`{param.name}` has no value", span, help=f"write a default, or -D {param.name}=VALUE")
+    require_finite(default, f"`{param.name}`, an argument of `train`,", param.span)
     value_now = static_argument(param, default, param.span, "train")
     found.args[param.name] = value_now
     if isinstance(value_now, float):
@@ -143,38 +215,16 @@ def _declare(
     expander.statements.bind(param.name, value_now, span, frame)
 
 
-def _loss(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
-    assert entry.value is not None
-    value = _tensor(entry.value, frame, expander, "the loss")
-    if value.type.dtype is not DType.FLOAT:
-        raise Problem("E0502", f"the loss is a float, this is {value.type}", entry.value.span, str(value.type))
-    if value.type.rank == 1 and value.type.shape[0] == expander.batch:
-        value = expander.emit(frame, entry.value.span, OPS["mean"], value, over=(0,), keep=False)
-    if value.type.rank != 0:
-        raise Problem(
-            "E0502",
-            f"the loss is a scalar or one value per row of the batch, this is {value.type}",
-            entry.value.span,
-            str(value.type),
-            help="average it with `mean(...)`",
-        )
-    found.loss, found.loss_span = value, entry.value.span
-    frame.locals["loss"] = value
-
-
 def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSection, expander: Expander) -> None:
     for entry in entries:
         with expander.report():
             name = entry.targets[0]
             if entry.value is None or len(entry.targets) != 1:
                 raise Problem("E0504", "a metric is `NAME = expression`", entry.span)
-            check_public_name(name, "a metric", name_span(entry, name))
-            if name in LOG_FIELDS:
-                raise Problem("E0112", f"a metric cannot be named `{name}`", name_span(entry, name),
-                              "each line of the log has a field of this name", help="choose another name")  # fmt: skip
+            _check_metric_name(name, name_span(entry, name))
             if name in found.metrics:
                 raise Problem("E0103", f"the metric `{name}` is declared twice", entry.span)
-            value = _tensor(entry.value, frame, expander, "a metric")
+            value = tensor_of(entry.value, frame, expander, "a metric")
             if value.type.rank != 0:
                 help = "average it with `mean(...)`"
                 raise Problem("E0504", f"a metric is a scalar, this is {value.type}", entry.value.span, help=help)
@@ -183,55 +233,11 @@ def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSectio
             found.metrics[name] = value
 
 
-def _tensor(expr: syntax.Expr, frame: Frame, expander: Expander, what: str) -> Value:
-    outer = frame.node_prefix
-    frame.node_prefix = "train"
-    try:
-        value = expander.evaluate(expr, frame)
-    finally:
-        frame.node_prefix = outer
-    if isinstance(value, Poison):
-        raise Poisoned
-    if not isinstance(value, Value):
-        code = "E0502" if what == "the loss" else "E0504"
-        raise Problem(code, f"{what} is a tensor, this is {kind_of(value)}", expr.span, "does not depend on the data")
-    return value
-
-
-def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
-    call = entry.value
-    if not isinstance(call, syntax.Call) or not isinstance(call.function, syntax.Name):
-        raise Problem("E0503", "the optimizer is a call", entry.span, help="optimizer = sgd(lr=0.1)")
-    name = call.function.name
-    optimizer = OPTIMIZERS.get(name)
-    if optimizer is None:
-        near = did_you_mean(name, OPTIMIZERS)
-        title = f"unknown optimizer `{name}`" + (f"; did you mean `{near}`?" if near else "")
-        help = "known are " + ", ".join(sorted(OPTIMIZERS))
-        raise Problem("E0101", title, call.function.span, "not an optimizer", help=help)
-    args: dict[str, Any] = {**COMMON, **optimizer.defaults}
-    places: dict[str, Span] = {}
-    for given in take_arguments(call.args, frame, expander):
-        if given.name is None or given.name not in args:
-            asked = given.name or ""
-            help = argument_hint(asked, args) or nearest_hint(asked, args) or "it takes " + ", ".join(sorted(args))
-            what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
-            raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
-        args[given.name] = _number(given.name, given.value, args[given.name], given.span)
-        places[given.name] = given.span
-    missing = [n for n, v in args.items() if v is None and n not in COMMON]
-    if missing:
-        raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"{name}({missing[0]}=0.01)")
-    try:
-        optimizer.slots(args)
-        for key in ("clip_norm", "clip_value"):
-            if args[key] is not None:
-                check_limit(key, args[key])
-    except Mismatch as wrong:
-        place = next((span for key, span in places.items() if wrong.why.startswith(f"`{key}`")), call.span)
-        raise Problem(wrong.code, f"{wrong.why}, as an argument of `{name}`", place, help=wrong.help) from None
-    found.optimizer = optimizer
-    found.optimizer_args = args
+def _check_metric_name(name: str, place: Span) -> None:
+    check_public_name(name, "a metric", place)
+    if name in LOG_FIELDS:
+        raise Problem("E0112", f"a metric cannot be named `{name}`", place,
+                      "each line of the log has a field of this name", help="choose another name")  # fmt: skip
 
 
 def _ema(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
@@ -277,22 +283,8 @@ def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
                           help="remove `accumulate`, or change the input")  # fmt: skip
 
 
+#: what an update consists of: the only one of `train`, or a step
+_OF_UPDATE: Final = ("loss", "optimizer")
+_OF_SECTION: Final = {"ema": _ema, "accumulate": _accumulate}
 #: names that `train` reserves; others are variables
-_RESERVED: Final = {"loss": _loss, "optimizer": _optimizer, "ema": _ema, "accumulate": _accumulate}
-
-
-def _number(name: str, value: Static, default: Any, span: Span) -> Any:
-    if isinstance(default, bool):
-        fits = isinstance(value, bool)
-    elif isinstance(default, str):
-        fits = value in ("all", "matrices") if name == "decay_on" else isinstance(value, str)
-    elif isinstance(default, tuple):
-        fits = isinstance(value, (tuple, list)) and len(value) == len(default)
-        fits = fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value)  # type: ignore[union-attr]
-    else:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fits:
-        raise Problem("E0202", f"`{name}` cannot be {kind_of(value)}", span, "does not fit")
-    if isinstance(default, tuple):
-        return tuple(float(v) for v in value)  # type: ignore[union-attr, arg-type]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+_RESERVED: Final = (*_OF_UPDATE, *_OF_SECTION)

@@ -1,0 +1,122 @@
+"""Finds the parameters that the loss reaches, and checks that it is differentiable, before a training step would."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from dslc.compiler.check.reports import Reports
+from dslc.compiler.check.selection import selected
+from dslc.compiler.check.tensors import ParamInfo, Tensors
+from dslc.compiler.check.training.section import TrainSection
+from dslc.compiler.check.training.update import Update
+from dslc.compiler.check.values import Problem
+from dslc.compiler.ir.fault import PackageFault
+from dslc.compiler.ir.graph import Graph, Kind, order
+from dslc.compiler.ir.pull_back import NotDifferentiable
+from dslc.compiler.ir.sizes import Dim
+from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.dsl.diagnostics import Label
+from dslc.runtime.weights.names.pattern import BadRule
+
+
+def unreached(train: TrainSection, tensors: Tensors, dims: tuple[Dim, ...], reports: Reports) -> frozenset[str]:
+    """The names of the trainable parameters that no update changes: they keep their values. W008 for each call that
+    creates such parameters; E0505 if none is to be trained, E0506 if a loss reaches none, E0507 for an operation on the
+    way without a gradient, E0510 if steps select no parameter, or one twice.
+
+    Notes in each update which parameters it trains. The gradient is computed for the default sizes; the set of reached
+    parameters does not depend on them.
+    """
+    assert train.span is not None
+    wanted = {n: p for n, p in tensors.stored.items() if p.input.kind is Kind.PARAM and not p.groups.freeze}
+    if not wanted:
+        why = "all are frozen" if any(p.groups.freeze for p in tensors.stored.values()) else "the model has none"
+        help = (
+            "remove `@freeze` from one of them"
+            if why.startswith("all")
+            else "a layer such as `linear(10)` has parameters"
+        )
+        reports.add(Problem("E0505", f"no parameter is trained: {why}", train.span, "nothing to train", help=help))
+        return frozenset()
+    missed = dict(wanted)
+    for update, mine in divided(train.updates, tensors.stored, reports):
+        reached = _reached(update, mine, tensors, dims, reports)
+        if reached is None:
+            return frozenset()
+        update.trained = tuple(name for name in mine if name in reached)
+        missed = {name: info for name, info in missed.items() if name not in reached}
+    _warn(missed, train, reports)
+    return frozenset(missed)
+
+
+def divided(
+    updates: Sequence[Update], stored: Mapping[str, ParamInfo], reports: Reports
+) -> Iterator[tuple[Update, Mapping[str, ParamInfo]]]:
+    """Each update with the parameters that it may train, without frozen ones. E0510 if a pattern selects none, or if
+    two updates have the same."""
+    params = {name: info for name, info in stored.items() if info.input.kind is Kind.PARAM}
+    owners: dict[str, Update] = {}
+    for update in updates:
+        names = set(params)
+        if update.name:
+            assert update.patterns_span is not None
+            try:
+                names = {name for text in update.patterns for name in selected(text, params)}
+            except BadRule as bad:
+                reports.add(Problem("E0510", str(bad), update.patterns_span, help=bad.help))
+                continue
+        twice = [name for name in params if name in names and name in owners]
+        if twice:
+            first = owners[twice[0]]
+            assert update.patterns_span is not None and first.patterns_span is not None
+            reports.add(Problem("E0510", f"two steps train `{twice[0]}`", update.patterns_span, "again here",
+                                also=(Label(first.patterns_span, "first here"),),
+                                help="let each parameter belong to one step"))  # fmt: skip
+            continue
+        owners |= dict.fromkeys(names, update)
+        yield update, {n: info for n, info in params.items() if n in names and not info.groups.freeze}
+
+
+def _reached(
+    update: Update, mine: Mapping[str, ParamInfo], tensors: Tensors, dims: tuple[Dim, ...], reports: Reports
+) -> Collection[str] | None:
+    """The names of those parameters of ``mine`` on which the update's loss depends; None after an error."""
+    assert update.loss is not None and update.loss_span is not None
+    graph = Graph(tensors.inputs, order([update.loss]), {"loss": update.loss})
+    graph = graph.bind({dim.name: dim.default for dim in dims})
+    tensor_of = {i.name: i.value for i in graph.inputs if i.name in mine}
+    try:
+        found = differentiate(graph, graph.outputs["loss"], list(tensor_of.values()))
+    except NotDifferentiable as wrong:
+        reports.add(Problem("E0507", wrong.message, wrong.span or update.loss_span, "on the path to the loss",
+                            help=wrong.help))  # fmt: skip
+        return None
+    except PackageFault as fault:
+        place = fault.span or update.loss_span
+        reports.add(Problem("E0115", fault.message, place, "needs its gradient", help=fault.help))
+        return None
+    reached = [name for name, value in tensor_of.items() if value in found]
+    if not reached:
+        title = "the loss depends on no trained parameter"
+        help = "comparisons, `argmax`, `accuracy` and `stop_gradient` let no gradient through"
+        reports.add(Problem("E0506", title, update.loss_span, "nothing to learn from", help=help))
+        return None
+    return reached
+
+
+def _warn(missed: dict[str, ParamInfo], train: TrainSection, reports: Reports) -> None:
+    by_call: dict[tuple[str, int], list[str]] = {}
+    for name, info in missed.items():
+        by_call.setdefault((info.span.source.path, info.span.start), []).append(name)
+    losses = tuple(Label(update.loss_span, "the loss") for update in train.updates if update.loss_span is not None)
+    loss = "the loss does not depend" if len(losses) == 1 else "no step trains with a loss that depends"
+    for names in by_call.values():
+        shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        reports.warn(
+            "W008",
+            f"{loss} on {shown}: training leaves {'it' if len(names) == 1 else 'them'} alone",
+            missed[names[0]].span,
+            "makes no difference to the loss",
+            help="use its result in the loss, remove it, or mark it with `@freeze`",
+            also=losses,
+        )  # fmt: skip

@@ -1,0 +1,118 @@
+"""scatter_reduce as GPU kernels: a region that scans all indices for each element, or a sort of the indices.
+
+Both combine the elements of one index in an order of their own that is the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.sort import Lines, Places, sorted_lines
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import pointwise
+from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder, dense
+from dslc.compiler.codegen.region.queries import identity
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import call, select
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr, str_attr
+
+_BLOCK_THREADS: Final = 256
+_MAX_SCANNED: Final = 64  # indices along the axis; more are sorted, which has several launches but does not scan
+_SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
+
+
+@dataclass(frozen=True)
+class ScatterSorted(SizeGeneric):
+    """``k(src, ids, from, y, numbers)``: combines ``src`` with the middle axis of y [all / after, count, after].
+
+    ``ids``: ``length`` indices along it, sorted; ``from``: their places before."""
+
+    dtype: DType
+    ids: DType
+    how: Combine
+    length: int
+    count: int
+    after: int
+    all: int
+    lost: int | None
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.all * self.length // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        return Numbers(LENGTH=self.length, COUNT=self.count, AFTER=self.after, ALL=self.all, LOST=self.lost or 0)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        floats, sum_type = self.dtype.is_float, C_TYPES[self.dtype.computed]
+        text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\nusing SUM = {sum_type};\n"
+        text += self._numbers.text()
+        text += constants(THREADS=_BLOCK_THREADS, FILLS=int(floats or self.lost is not None))
+        text += f"#define FILLER {'SUM(__uint_as_float(0x7FC00000u))' if floats else 'SUM(s.LOST)'}\n"
+        # of two zeros, 0.0 is greater than -0.0
+        two_zeros = {"max": "a == 0 && b == 0 ? a + b : ", "min": "a == 0 && b == 0 ? -(-a - b) : "}
+        other = {"prod": "a * b", "max": "greater(a, b)", "min": "lesser(a, b)"}
+        whole = {"prod": "a * b", "max": "a > b ? a : b", "min": "a < b ? a : b"}
+        found = two_zeros.get(self.how, "") + other[self.how] if floats else whole[self.how]
+        text += f"__device__ __forceinline__ SUM combined(SUM a, SUM b) {{ return {found}; }}\n"
+        return Code("scatter_sorted.cu", text)
+
+
+@lowers("scatter_reduce", target="cuda")
+def scatter_reduce(node: Node) -> list[Launch]:
+    (x, src, ids), axis = node.input_types, int_attr(node.attrs, "axis")
+    length = src.ints[axis]
+    whole = Access(x.dtype, dense(x.ints))
+    copy = Launch(pointwise.copy(x.ints, whole, whole), node.inputs[:1], node.outputs)
+    if not prod(src.ints) or not x.bytes:
+        return [copy]
+    name = str_attr(node.attrs, "how")
+    how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
+    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    after = prod(src.ints[axis + 1 :])
+    lines = Lines(ids.dtype, length, after, prod(src.ints[:axis]) * after)
+    small = max(length, lines.all, x.ints[axis]) < 2**31  # numbers are i32
+    if length <= _MAX_SCANNED or not small or x.dtype.computed not in _SORTED:
+        return [_scanned(node, how, lost)]
+    kept, swapped = (_held(lines, number) for number in (0, 2))
+    spec = ScatterSorted(x.dtype, ids.dtype, how, length, x.ints[axis], after, lines.all, lost)
+    return [
+        copy,
+        *sorted_lines(lines, node.inputs[2:], kept, swapped),
+        Launch(spec, (node.inputs[1], *kept), node.outputs),
+    ]
+
+
+def _held(lines: Lines, number: int) -> Places:
+    return Scratch(number, lines.elements * lines.dtype.itemsize), Scratch(number + 1, lines.elements * 4)
+
+
+def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
+    (x, src, ids), axis = node.input_types, int_attr(node.attrs, "axis")
+    outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], src.ints[axis], prod(x.ints[axis + 1 :])
+    given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
+    sources = [Access(x.dtype, place), Access(src.dtype, given), Access(ids.dtype, given)]
+    b = RegionBuilder([outer, count, inner], [length], sources, [Access(x.dtype, place)], indices=(1,))
+    b.element()
+    found = b.let(b.input(2), DType.I64)
+    known = b.let(call("and", found >= 0, found < count), DType.B1)
+    hit = b.let(call("eq", found, b.along(1)), DType.B1)
+    dtype, none = src.dtype.computed, identity(how, src.dtype)
+    filler = math.nan if dtype.is_float else none if lost is None else lost
+    here = b.reduce(how, b.let(select(known, select(hit, b.input(1), none), filler), dtype))
+    b.row()
+    b.store(0, b.let(call("mul" if how == "prod" else how, b.input(0), here), x.dtype))
+    return Launch(b.region(), node.inputs, node.outputs)
