@@ -61,6 +61,8 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("geglu",), "write `a, b = split(x, 2)`, then `a * gelu(b)`"),
     **dict.fromkeys(("swiglu",), "write `a, b = split(x, 2)`, then `a * silu(b)`"),
     **dict.fromkeys(("pow",), "write `power(x, y)`"),
+    **dict.fromkeys(("randomuniform", "randlike"), "write `rand([B, 8])`"),
+    **dict.fromkeys(("randomnormal", "randnlike", "gaussiannoise"), "write `randn([B, 8])`"),
     **dict.fromkeys(("detach", "nograd"), "write `stop_gradient(x)`"),
     **dict.fromkeys(("zerospad2d", "zeropadding2d", "zeropad2d", "padding"), "write `pad(x, before)`"),
     **dict.fromkeys(("crossentropyloss", "softmaxcrossentropy", "sparsecategoricalcrossentropy"),
@@ -136,15 +138,25 @@ def function_hint(name: str) -> str | None:
     return FUNCTIONS.get(_key(name))
 
 
-def argument_hint(name: str, known: Iterable[str]) -> str | None:
-    """The help for an argument of another framework, if the function has what stands for it."""
+def argument_hint(name: str, known: Iterable[str], value: object = None) -> str | None:
+    """The help for an argument of another framework, if the function has what stands for it. ``value``: what was
+    given for it."""
     known, key = list(known), _key(name)
     if key in _AXES:
         here = next((each for each in ("over", "axis") if each in known), None)
-        return f"write `{here}={'[1]' if here == 'over' else '1'}`" if here else None
+        return f"write `{here}={_axes(value, here == 'over')}`" if here else None
     found = ARGUMENTS.get(key)
     named = re.match(r"write `(\w+)=", found or "")
     return found if named is None or named[1] in known else None
+
+
+def _axes(value: object, several: bool) -> str:
+    """The axes as given, or 1 as an example."""
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    known = all(isinstance(item, int) and not isinstance(item, bool) for item in items)
+    if several:
+        return str(items if known else [1])
+    return str(items[0] if known and len(items) == 1 else 1)
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str | None:

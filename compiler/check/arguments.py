@@ -126,7 +126,7 @@ def _shown(default: object) -> str:
 
 def unknown_argument(callee: str, arg: Given, known: list[str]) -> Problem:
     name = arg.name or ""
-    help = argument_hint(name, known) or nearest_hint(name, known) or f"it takes {', '.join(known)}"
+    help = argument_hint(name, known, arg.value) or nearest_hint(name, known) or f"it takes {', '.join(known)}"
     return Problem("E0201", f"`{callee}` has no argument `{arg.name}`", arg.span, "not expected", help=help)
 
 
@@ -197,7 +197,9 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
             "float": "a number or a list of numbers",
         }
         wanted = what.get(inner, "a list of tensors")
-        raise Problem("E0202", f"`{callee}` wants {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
+        help = f"write `{callee}([x, y])`" if inner == "Value" and isinstance(value, Value) else None
+        title = f"`{callee}` wants {wanted}, this is {kind_of(value)}"
+        raise Problem("E0202", title, arg.span, f"not {wanted}", help=help)
     if inner == "Value":
         return items
     return tuple(float(v) for v in items) if inner == "float" else tuple(items)  # type: ignore[arg-type]

@@ -257,7 +257,10 @@ def _initialiser(name: str, given: list[Given], span: Span) -> Init:
     given = [replace(g, value=MODES[str(g.value)]) if g is mode else g for g in given]
     for arg in given:
         if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
-            raise Problem("E0202", f"`{name}` takes numbers, this is {kind_of(arg.value)}", arg.span, "not a number")
+            random = "an initialiser is for `param`; `rand` and `randn` make random tensors"
+            help = random if isinstance(arg.value, (list, tuple)) else None
+            title = f"`{name}` takes numbers, this is {kind_of(arg.value)}"
+            raise Problem("E0202", title, arg.span, "not a number", help=help)
         require_finite(arg.value, f"an argument of `{name}`", arg.span)
     try:
         return initialiser(

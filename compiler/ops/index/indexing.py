@@ -25,7 +25,21 @@ def require_agreement(op: str, x: TensorType, index: TensorType, axis: int) -> N
     require_kind(op, index.dtype, "int")
     if x.rank != index.rank or any(i != axis and a != b for i, (a, b) in enumerate(zip(x.shape, index.shape))):
         why = f"`{op}` along axis {axis} of {x} with indices {index}"
-        raise Mismatch(why, f"all sizes but that of axis {axis} must agree", "E0302")
+        rows = _whole_rows(x, index, axis) if op == "gather" else None
+        raise Mismatch(why, rows or f"all sizes but that of axis {axis} must agree", "E0302")
+
+
+def _whole_rows(x: TensorType, index: TensorType, axis: int) -> str | None:
+    """How to pick whole rows by an index with fewer axes; None if it does not fit that either."""
+    if not axis < index.rank < x.rank or index.shape[:axis] != x.shape[:axis]:
+        return None
+    if axis == 0:
+        return "whole rows are `x[index]`"
+    if axis > 1:
+        return None
+    size = x.shape[0]
+    ones = ", 1" * (index.rank - 1)
+    return f"whole rows are `x[rows, index]`, with `rows = reshape(arange({size}), [{size}{ones}])`"
 
 
 def _moved(node: Node) -> int:
