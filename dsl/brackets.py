@@ -11,8 +11,10 @@ from dslc.dsl.span import Span
 from dslc.dsl.tokens import Token, Tokens
 
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
-_STATEMENT_WORDS: Final = frozenset({"layer", "param", "state", "scan", "return", "yield", "check"})
-_ITEM_WORDS: Final = frozenset({"block", "model", "use", "const"})
+_STATEMENT_WORDS: Final = frozenset({"return", "yield", "check"})
+# These begin a statement, a declaration or a section only if a word follows; elsewhere they are names.
+DECLARATION_WORDS: Final = frozenset({"layer", "param", "state", "scan"})
+ITEM_WORDS: Final = frozenset({"block", "model", "use", "const"})
 _SECTION_WORDS: Final = frozenset({"train", "precision", "budget", "dim"})
 _WORDS_BEHIND_A_NAME: Final = frozenset(["in", "if", "else", "and", "or", "not", "as", "along", "carry", "into"])
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -43,10 +45,10 @@ class Brackets:
                 self._report(token, f"this `{kind}` closes nothing", "", "delete it, or add the opening bracket")
             return False
         depth = len(self.stack)
-        if kind in ("}", "{") or (fresh and kind in _STATEMENT_WORDS):
+        if kind in ("}", "{") or (fresh and self._begins_statement(token)):
             # Neither a `{` nor a statement may occur inside ( or [.
             self._close_round(token)
-        if fresh and (kind in _ITEM_WORDS or (token.text in _SECTION_WORDS and self._begins_section(token))):
+        if fresh and self._begins_item(token):
             self.close_all(token)
         elif kind in (")", "]") and _CLOSING[self.stack[-1][0].kind] != kind:
             self._mismatch(token)
@@ -163,11 +165,16 @@ class Brackets:
             index -= 1
         return False
 
-    def _begins_section(self, token: Token) -> bool:
-        """True if a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins like this, though an
-        entry of a section may."""
-        if not self.in_body:
-            return False
+    def _begins_statement(self, token: Token) -> bool:
+        return token.kind in _STATEMENT_WORDS or (token.kind in DECLARATION_WORDS and self._word_follows(token))
+
+    def _begins_item(self, token: Token) -> bool:
+        """True for a declaration, and for a section after a body: an entry of a section may begin with such a word."""
+        known = token.kind in ITEM_WORDS or (token.text in _SECTION_WORDS and self.in_body)
+        return known and self._word_follows(token)
+
+    def _word_follows(self, token: Token) -> bool:
+        """True if a name, a string or `{` follows on the line, as in `train LeNet(...)`."""
         rest = self._line(token)[token.end - self._line_start(token) :].lstrip(" \t")
         word = _WORD.match(rest)
-        return rest[:1] == "{" or (word is not None and word.group() not in _WORDS_BEHIND_A_NAME)
+        return rest[:1] in ("{", '"') or (word is not None and word.group() not in _WORDS_BEHIND_A_NAME)

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import Final
 
-from dslc.dsl.brackets import Brackets
+from dslc.dsl.brackets import DECLARATION_WORDS, ITEM_WORDS, Brackets
 from dslc.dsl.characters import check_characters
 from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
 from dslc.dsl.limits import MAX_NAME_LENGTH, MAX_NUMBER_LENGTH, MAX_SOURCE_BYTES, MAX_STRING_LENGTH
@@ -23,7 +23,7 @@ from dslc.dsl.tokens import Token, Tokens
 SOFT_WORDS: Final = frozenset({"nn", "dim", "along", "carry", "into"})
 
 # Words that begin a declaration if a name follows, and are names elsewhere.
-DECLARING_WORDS: Final = frozenset({"layer", "param", "state", "scan"})
+DECLARING_WORDS: Final = DECLARATION_WORDS | ITEM_WORDS
 
 # Tokens that cannot end a statement.
 _GOES_ON = frozenset(

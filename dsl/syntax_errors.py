@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
+from dslc.dsl.lexer import DECLARING_WORDS
 from dslc.dsl.tokens import Token, Tokens
 
 _ENDS: Final = ("_NL", "$END", "}")
@@ -138,7 +139,8 @@ def _equals_(p: _Place) -> Diagnostic | None:
     if p.token.kind != "=":
         return None
     if p.unit == "item" and p.index == p.first + 1 and p.start.kind == "NAME":
-        help = f"write `const {p.start.text} = value`, or move the statement into a block or model"
+        name = "x" if p.start.text in DECLARING_WORDS else p.start.text
+        help = f"write `const {name} = value`, or move the statement into a block or model"
         return p.error("a statement is not allowed at the top level of a file", "", help)
     words = [token.kind for token in p.tokens.items[p.first : p.index]]
     if p.start.kind in ("if", "check") or "=" in words or "if" in words:
