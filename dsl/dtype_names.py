@@ -7,7 +7,7 @@ from typing import Final
 from dslc.dsl.diagnostics import did_you_mean
 
 #: the dtypes of declared tensors; a float tensor is declared only by its shape
-INTEGERS: Final = ("i64", "i32", "i16", "i8", "u8", "b1")
+INTEGERS: Final = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "b1")
 _FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
 DTYPES: Final = (*_FLOATS, *INTEGERS)
 
@@ -17,15 +17,12 @@ FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
 _SAME: Final = {
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b1", "bool_": "b1",
     "boolean": "b1", "long": "i64", "longlong": "i64", "int": "i32", "integer": "i32", "short": "i16", "char": "i8",
-    "byte": "u8", "ubyte": "u8", "uchar": "u8", "s64": "i64", "s32": "i32", "s16": "i16", "s8": "i8", "i1": "b1",
+    "uint64": "u64", "uint32": "u32", "uint16": "u16", "ulong": "u64", "ulonglong": "u64", "uintp": "u64",
+    "uintc": "u32", "uint": "u64", "ushort": "u16", "byte": "u8", "ubyte": "u8", "uchar": "u8", "s64": "i64",
+    "s32": "i32", "s16": "i16", "s8": "i8", "i1": "b1",
     "u1": "b1", "intc": "i32", "int_": "i64", "intp": "i64",
     "bit": "b1", "mask": "b1", "LongTensor": "i64", "IntTensor": "i32", "BoolTensor": "b1",
 }  # fmt: skip
-_WIDER: Final = {
-    "u16": "i32", "uint16": "i32", "ushort": "i32", "u32": "i64", "uint32": "i64", "uint": "i64", "u64": "i64",
-    "uint64": "i64", "ulong": "i64", "uintc": "i64", "uintp": "i64", "ulonglong": "i64",
-}  # fmt: skip
-_BEYOND: Final = frozenset(["u64", "uint", "uint64", "ulong", "uintp", "ulonglong"])  # unsigned types of 64 bits
 _FLOATING: Final = frozenset(
     ["float", "float64", "float32", "float16", "bfloat16", "double", "half", "single", "longdouble", "float128", "fp64",
      "fp32", "fp16", "fp8", "bf8", "bfloat", "brain", "real", "float8", "float8_e4m3fn", "float8_e5m2", "FloatTensor",
@@ -38,7 +35,7 @@ _FLOAT_NAMES: Final = {
 }  # fmt: skip
 
 
-_KNOWN: Final = frozenset((*DTYPES, *_SAME, *_WIDER, *_FLOATING))
+_KNOWN: Final = frozenset((*DTYPES, *_SAME, *_FLOATING))
 
 
 def _meant(name: str) -> str:
@@ -52,10 +49,10 @@ def is_float_name(name: str) -> bool:
 
 
 def integer_for(name: str) -> str | None:
-    """The dtype that replaces an unknown name: the same type, a type that holds all its values, or the misspelt type.
-    None for float types and for anything else."""
+    """The dtype that replaces an unknown name: the same type, or the misspelt type. None for float types and for
+    anything else."""
     meant = _meant(name)
-    return meant if meant in INTEGERS else _SAME.get(meant) or _WIDER.get(meant)
+    return meant if meant in INTEGERS else _SAME.get(meant)
 
 
 def float_for(name: str) -> str | None:
@@ -68,9 +65,7 @@ def instead_of(name: str) -> str:
     """The help for a tensor declared with an invalid dtype."""
     if is_float_name(name):
         return f"a float tensor is declared without a dtype: remove `{name}`; `precision` sets it"
-    meant, near = _meant(name), integer_for(name)
+    near = integer_for(name)
     if near is None:
         return f"the dtypes are {', '.join(INTEGERS)}; a float tensor needs none"
-    if meant in _WIDER:
-        return f"write `{near}`, which holds its values{' up to 2^63 - 1' if meant in _BEYOND else ''}"
     return f"write `{near}`" if name in _SAME else f"did you mean `{near}`?"

@@ -10,7 +10,6 @@ from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Input, Node, Value
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.constants.constant import int_range
 
 
 def interface(checked: Checked, name: str, precision: Precision) -> dict[str, Any]:
@@ -87,6 +86,6 @@ def _keeps_numbers(node: Node) -> bool:
         (old,), new = node.input_types, node.types[0]
         if not (old.dtype.is_int and new.dtype.is_int):
             return False
-        (low, high), (least, most) = int_range(new.dtype), int_range(old.dtype)
+        (low, high), (least, most) = new.dtype.limits, old.dtype.limits
         return low <= least and most <= high
     return node.op.name in ("reshape", "transpose", "expand")

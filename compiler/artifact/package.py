@@ -21,7 +21,8 @@ _SIZE: Final = re.compile(r"[A-Za-z0-9_+\-*/() ]{1,400}")
 _TAKEN: Final = frozenset({"self", "step", "row", "lr"})
 _SCALAR: Final[Mapping[str, str]] = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16", "i64": "int64", "i32": "int32",
-    "i16": "int16", "i8": "int8", "u8": "uint8", "b1": "bool_",
+    "i16": "int16", "i8": "int8", "u64": "uint64",
+    "u32": "uint32", "u16": "uint16", "u8": "uint8", "b1": "bool_",
 }  # fmt: skip
 
 _MODULE: Final = '''"""Written by `dslc build`; changes are lost at the next build."""

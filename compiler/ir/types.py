@@ -10,9 +10,10 @@ from math import prod
 
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.sizes import Size, bind, product
+from dslc.runtime.artifact.dtypes import ITEMSIZE
 
 
-@described("DType", "FLOAT F64 F32 F16 BF16 I64 I32 I16 I8 U8 B1")
+@described("DType", "FLOAT F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 B1")
 class DType(enum.Enum):
     """Storage dtypes by their name in the language. The checker uses ``FLOAT``; the precision pass replaces it."""
 
@@ -25,6 +26,9 @@ class DType(enum.Enum):
     I32 = "i32"
     I16 = "i16"
     I8 = "i8"
+    U64 = "u64"
+    U32 = "u32"
+    U16 = "u16"
     U8 = "u8"
     B1 = "b1"
 
@@ -37,9 +41,21 @@ class DType(enum.Enum):
         return not self.is_float and self is not DType.B1
 
     @cached_property
+    def is_unsigned(self) -> bool:
+        """Whether its numbers are integers from 0: the unsigned ones, and b1."""
+        return self in (DType.U64, DType.U32, DType.U16, DType.U8, DType.B1)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer dtype."""
+        assert self.is_int, f"{self} is no integer"
+        bits = 8 * self.itemsize
+        return (0, (1 << bits) - 1) if self.is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+    @cached_property
     def itemsize(self) -> int:
         """Bytes per element; FLOAT counts as f32."""
-        return {"f64": 8, "i64": 8, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "u8": 1, "b1": 1}.get(self.value, 4)
+        return 4 if self is DType.FLOAT else ITEMSIZE[self.value]
 
     @property
     def computed(self) -> DType:

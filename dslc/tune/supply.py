@@ -26,7 +26,8 @@ _FIRST: Final = 4  # problems whose kernels are compiled first, so that measurin
 _AT_ONCE: Final = 24  # problems whose kernels are compiled together
 
 _COMPARED: Final = (
-    DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8,
+    DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8, DType.U64, DType.U32,
+    DType.U16, DType.U8,
 )  # fmt: skip
 
 

@@ -24,12 +24,29 @@ _NUMPY: Final = MappingProxyType(
         "i32": "int32",
         "i16": "int16",
         "i8": "int8",
+        "u64": "uint64",
+        "u32": "uint32",
+        "u16": "uint16",
         "u8": "uint8",
         "b1": "bool",
     }
 )
-ITEMSIZE: Final = MappingProxyType(
-    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+ITEMSIZE: Final = MappingProxyType(  # bytes
+    {
+        "f64": 8,
+        "f32": 4,
+        "f16": 2,
+        "bf16": 2,
+        "i64": 8,
+        "i32": 4,
+        "i16": 2,
+        "i8": 1,
+        "u64": 8,
+        "u32": 4,
+        "u16": 2,
+        "u8": 1,
+        "b1": 1,
+    }
 )
 #: Most elements of a tensor, ignoring axes of size zero: numpy bounds this product in bytes; the widest dtype has 8.
 MOST_ELEMENTS: Final = (1 << 60) - 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The ``struct`` codes of the dtypes; bf16 as raw bits.
 _CODES: Final = {"f64": "d", "f32": "f", "f16": "e", "bf16": "H", "i64": "q", "i32": "i", "i16": "h", "i8": "b",
-                 "u8": "B", "b1": "?"}  # fmt: skip
+                 "u64": "Q", "u32": "I", "u16": "H", "u8": "B", "b1": "?"}  # fmt: skip
 
 
 def _code(scalar: Scalar) -> str:

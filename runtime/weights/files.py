@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import ITEMSIZE, numpy_dtype
 from dslc.runtime.weights.tensor_bytes import FileTensor
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:
 
     ArtifactError R305 for a finite value that would become infinite, or an unsupported dtype.
     """
-    if tensor.dtype not in (*_FLOATS, "i64", "i32", "i16", "i8", "u8", "b1"):
+    if tensor.dtype not in ITEMSIZE:
         raise ArtifactError(
             "R305", f"a tensor of {tensor.dtype}", place=place, help="convert it with the program that wrote it"
         )

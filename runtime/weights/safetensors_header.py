@@ -30,12 +30,12 @@ DIGEST: Final = "sha256:"
 METADATA: Final = "__metadata__"
 FILE_NAME: Final = {
     "f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8",
-    "u8": "U8", "b1": "BOOL",
+    "u64": "U64", "u32": "U32", "u16": "U16", "u8": "U8", "b1": "BOOL",
 }  # fmt: skip
 _OUR_NAME: Final = {theirs: ours for ours, theirs in FILE_NAME.items()}
 # Dtypes of the format that our tensors never have; they are parsed so that an error can name them.
 _OTHER: Final = {
-    "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1,
+    "C64": 8, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1,
     "F8_E5M2FNUZ": 1,
 }  # fmt: skip
 

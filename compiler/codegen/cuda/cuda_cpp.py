@@ -28,6 +28,9 @@ C_TYPES: Final = {
     DType.I32: "int",
     DType.I16: "short",
     DType.I8: "signed char",
+    DType.U64: "unsigned long long",
+    DType.U32: "unsigned",
+    DType.U16: "unsigned short",
     DType.U8: "unsigned char",
     DType.B1: "bool",
 }

@@ -84,7 +84,4 @@ def identity(combine: str, dtype: DType) -> float | int:
         return (0.0 if dtype.is_float else 0) if combine == "sum" else (1.0 if dtype.is_float else 1)
     if dtype.is_float:
         return -math.inf if combine == "max" else math.inf
-    if dtype is DType.U8:
-        return 0 if combine == "max" else 255
-    half = 1 << (8 * dtype.itemsize - 1)
-    return -half if combine == "max" else half - 1
+    return dtype.limits[combine == "min"]

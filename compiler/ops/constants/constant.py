@@ -18,16 +18,6 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-_INT_BITS = {DType.I64: 64, DType.I32: 32, DType.I16: 16, DType.I8: 8}
-
-
-def int_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer dtype."""
-    if dtype is DType.U8:
-        return 0, 255
-    half = 1 << (_INT_BITS[dtype] - 1)
-    return -half, half - 1
-
 
 def as_attr(value: float) -> Attr:
     """A number as the attribute ``value`` of ``full``."""
@@ -44,7 +34,7 @@ def _check(value: Attr, dtype: DType) -> None:
     if dtype.is_int:
         if not isinstance(value, int | Poly):
             raise Mismatch(f"{value} is not a value of {dtype}", "write an integer or use `cast`", "E0204")
-        low, high = int_range(dtype)
+        low, high = dtype.limits
         least, most = bounds(value)
         if least < low or most > high:
             raise Mismatch(f"{value} does not fit {dtype}", f"{dtype} holds {low} to {high}", "E0209")

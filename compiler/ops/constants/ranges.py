@@ -11,7 +11,6 @@ from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, shape_attr
-from dslc.compiler.ops.constants.constant import int_range
 from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, sub
 from dslc.compiler.ops.elementwise.convert import cast
@@ -32,7 +31,7 @@ class Arange(Op):
         assert not types, "arange takes no inputs"
         start, step, shape = int_attr(attrs, "start"), int_attr(attrs, "step"), shape_attr(attrs)
         assert len(shape) == 1
-        low, high = int_range(DType.I32)
+        low, high = DType.I32.limits
         last = start + step * (max(bounds(shape[0])[1], 1) - 1)
         for value in (start, step, last):
             if not low <= value <= high:

@@ -200,8 +200,8 @@ class Neg(Elementwise):
     arity = 1
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
-        if dtypes[0] is DType.U8:
-            raise Mismatch("u8 has no negative numbers", 'convert it: `cast(x, "i32")`')
+        if dtypes[0].is_unsigned:
+            raise Mismatch(f"{dtypes[0]} has no negative numbers", 'convert it: `cast(x, "i64")`')
         return super().result(dtypes, attrs)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The dtypes that the language may name; "float" is the one that `precision` selects.
 _FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
-_WRITTEN = (DType.FLOAT, *_FLOATS, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
+_WRITTEN = (DType.FLOAT, *_FLOATS, *(d for d in DType if d.is_int), DType.B1)
 
 
 class Cast(Elementwise):
@@ -90,7 +90,7 @@ stop_gradient = register(StopGradient())
 
 class CastFunction(Function):
     """cast(x, dtype): the same values in another dtype: "float", "f64", "f32", "f16", "bf16", or one of the integers
-    "i64", "i32", "i16", "i8", "u8", or "b1".
+    "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", or "b1".
 
     Float to integer truncates towards zero and saturates at the limits of the dtype; nan becomes 0. Integer to integer
     keeps the low bits. To b1: true unless 0. Gradients flow only between floats, in the dtype of each value.

@@ -13,7 +13,7 @@ from dslc.compiler.ir.special import larger, lesser
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr, str_attr
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.constants.constant import as_attr, constant, full, int_range
+from dslc.compiler.ops.constants.constant import as_attr, constant, full
 from dslc.compiler.ops.constants.ranges import arange
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, div, mul, only, require_kind
 from dslc.compiler.ops.elementwise.division import mod
@@ -234,7 +234,7 @@ def _replaced(call: Call, x: Value, index: Value, src: Value, axis: int) -> Valu
 def _without_self(call: Call, x: Value, index: Value, axis: int, mode: str) -> Value:
     """``x`` with the neutral element of the mode where it gets a src."""
     dtype = x.type.dtype
-    low, high = int_range(dtype) if dtype.is_int else (float("-inf"), float("inf"))
+    low, high = dtype.limits if dtype.is_int else (float("-inf"), float("inf"))
     value = as_attr({"add": 0, "mul": 1, "max": low, "min": high}[mode])
     neutral = call.emit(full, value=value, dtype=dtype, shape=())
     return call.emit(where, _found(call, x.type, index, axis)[1], neutral, x)

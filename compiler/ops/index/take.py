@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 _I32_ELEMENTS: Final = 2**31  # an i32 counts fewer
+_BEYOND_I32: Final = frozenset({DType.I64, DType.U64, DType.U32})  # their numbers need not fit an i32
 
 
 class Take(Op):
@@ -129,7 +130,7 @@ def subscripted(call: Call, x: Value, index: Mapping[int, Value]) -> Value:
 
 def _joined(call: Call, i: tuple[Value, Size], j: tuple[Value, Size]) -> Value:
     """The joint index of two indices, each with the size of its axis."""
-    wide = bounds(i[1] * j[1])[1] >= _I32_ELEMENTS or DType.I64 in (i[0].type.dtype, j[0].type.dtype)
+    wide = bounds(i[1] * j[1])[1] >= _I32_ELEMENTS or _BEYOND_I32.intersection(x.type.dtype for x, _ in (i, j))
     dtype = DType.I64 if wide else DType.I32
     same = (x if x.type.dtype is dtype else call.emit(cast, x, dtype=dtype) for x, _ in (i, j))
     try:

@@ -45,6 +45,7 @@ def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> Tens
 
 def _places(target: Array, classes: int, axis: int, ignore: int | None) -> tuple[Array, Array, Array]:
     """The target as an index along ``axis`` (0 if invalid), where it counts, and where it is not a class."""
+    target = target.astype(np.int64)  # as the kernels count: a u64 from 2^63 on is negative
     counts = np.ones(target.shape, bool) if ignore is None else target != ignore
     wrong = (target < 0) | (target >= classes)
     return np.expand_dims(np.where(counts & ~wrong, target, 0).astype(np.int64), axis), counts, wrong

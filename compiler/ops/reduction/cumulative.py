@@ -17,19 +17,15 @@ from dslc.compiler.ops.elementwise.arithmetic import Gradients, div, mul, only
 from dslc.compiler.ops.elementwise.logic import eq, logical_and
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, widened
+from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, summed_dtype, summed_in, widened
 from dslc.compiler.ops.shape.slicing import pad, piece
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
-def _summed_dtype(dtype: DType) -> DType:
-    return dtype if dtype.is_float else DType.I64
-
-
 class Prod(Reduction):
-    """prod(x): the product over the axes ``over``; an empty product is 1. Integers and b1 are multiplied in i64."""
+    """prod(x): the product over the axes ``over``; an empty product is 1. In i64 for integers and b1, u64 for u64."""
 
     name = "prod"
     wide = "reduction"
@@ -38,10 +34,10 @@ class Prod(Reduction):
     needs = (frozenset({"x0"}),)
 
     def result(self, dtype: DType) -> DType:
-        return _summed_dtype(dtype)
+        return summed_dtype(dtype)
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
-        return np.prod(x, axis=over, keepdims=keep, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
+        return np.prod(x, axis=over, keepdims=keep, dtype=summed_in(x))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (b(prod_grad, node.inputs[0], widened(b, node, only(dys)), over=node.attrs["over"]),)
@@ -88,7 +84,7 @@ class ProdGrad(Op):
 class Running(Op):
     """Combines each element with all before it along the attribute ``axis``; with ``reverse``, with all after it.
 
-    In order, one after the other; integers and b1 in i64.
+    In order, one after the other; integers and b1 in i64, u64 in u64.
     """
 
     combined: ClassVar[str]  # numpy's function
@@ -97,11 +93,11 @@ class Running(Op):
         [x] = types
         bool_attr(attrs, "reverse")
         assert 0 <= int_attr(attrs, "axis") < x.rank
-        return (TensorType(_summed_dtype(x.dtype), x.shape),)
+        return (TensorType(summed_dtype(x.dtype), x.shape),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, axis, function = xs[0], int(attrs["axis"]), getattr(np, self.combined)
-        dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+        dtype = summed_in(x)
         with np.errstate(all="ignore"):
             if attrs["reverse"]:
                 return [np.ascontiguousarray(np.flip(function(np.flip(x, axis), axis=axis, dtype=dtype), axis))]
@@ -118,7 +114,7 @@ class Running(Op):
 class CumSum(Running):
     """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, all after it.
 
-    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64.
+    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64, u64 in u64.
     """
 
     name = "cumsum"
@@ -132,7 +128,7 @@ class CumSum(Running):
 class CumProd(Running):
     """cumprod(x): the product of each element and all before it along ``axis``; with ``reverse``, all after it.
 
-    Attributes ``axis`` (from 0) and ``reverse``. Multiplied sequentially; integers and b1 in i64.
+    Attributes ``axis`` (from 0) and ``reverse``. Multiplied sequentially; integers and b1 in i64, u64 in u64.
     """
 
     name = "cumprod"
@@ -164,7 +160,7 @@ cumprod = register(CumProd())
 class ProdFunction(Function):
     """prod(x, over=none, keep=false): the product over an axis or a list of axes, by default over all axes.
 
-    Integers and b1 are multiplied in i64. ``keep`` leaves the axes with size 1.
+    Integers and b1 are multiplied in i64, u64 in u64. ``keep`` leaves the axes with size 1.
 
     given: x: [B, 8]
     >>> prod(x, over=1)
@@ -204,7 +200,8 @@ class CumSumFunction(Function):
 class CumProdFunction(Function):
     """cumprod(x, axis=-1, reverse=false): the product of each element and all before it along an axis.
 
-    With ``reverse``, of each element and all after it. Integers and b1 are multiplied in i64. Zeros have a gradient.
+    With ``reverse``, of each element and all after it. Integers and b1 are multiplied in i64, and u64 in u64.
+    Zeros have a gradient.
 
     given: x: [B, 8]
     >>> cumprod(1 - sigmoid(x), axis=1)

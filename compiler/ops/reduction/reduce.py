@@ -47,6 +47,16 @@ def position_after(axis: int, over: Sequence[int], keep: bool) -> int | None:
     return axis if keep else axis - sum(o < axis for o in over)
 
 
+def summed_dtype(dtype: DType) -> DType:
+    """The dtype of a sum or product of many: of integers i64, but u64 of u64."""
+    return dtype if dtype.is_float or dtype is DType.U64 else DType.I64
+
+
+def summed_in(x: Array) -> np.dtype[Any]:
+    """``summed_dtype`` of an array, in numpy."""
+    return x.dtype if x.dtype.kind == "f" or x.dtype == np.uint64 else np.dtype(np.int64)
+
+
 class Reduction(Op):
     """Reduces all elements along the axes of the attribute ``over``; ``keep`` leaves them as axes of size 1."""
 
@@ -95,7 +105,7 @@ def widened(b: Builder, node: Node, y: Value) -> Value:
 
 
 class Sum(Reduction):
-    """sum(x): the sum over the axes ``over``; an empty sum is 0. Integers and b1 are added in i64."""
+    """sum(x): the sum over the axes ``over``; an empty sum is 0. Integers and b1 are added in i64, u64 in u64."""
 
     name = "sum"
     wide = "reduction"
@@ -104,10 +114,10 @@ class Sum(Reduction):
     of_nothing = True
 
     def result(self, dtype: DType) -> DType:
-        return dtype if dtype.is_float else DType.I64
+        return summed_dtype(dtype)
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
-        return np.sum(x, axis=over, keepdims=keep, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
+        return np.sum(x, axis=over, keepdims=keep, dtype=summed_in(x))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (b(expand, widened(b, node, only(dys)), shape=node.inputs[0].type.shape),)

@@ -117,6 +117,8 @@ def _folded(node: Node) -> Node | None:
         if math.isnan(value):
             return None  # `nan` does not say which bits the nan has
         value = str(value)
+    if isinstance(value, int) and value > DType.I64.limits[1]:
+        return None  # attributes have 64 bits and a sign
     type_ = node.types[0]
     return Builder().at(node, node.phase).node(OPS["full"], value=value, dtype=type_.dtype, shape=type_.shape)
 

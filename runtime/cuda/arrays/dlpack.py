@@ -20,7 +20,7 @@ _USED: Final = b"used_dltensor"
 #: Our names of dtypes -> (code, bits) of dlpack.h.
 _CODES: Final = {
     "f64": (2, 64), "f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "i64": (0, 64), "i32": (0, 32), "i16": (0, 16),
-    "i8": (0, 8), "u8": (1, 8), "b1": (6, 8),
+    "i8": (0, 8), "u64": (1, 64), "u32": (1, 32), "u16": (1, 16), "u8": (1, 8), "b1": (6, 8),
 }  # fmt: skip
 _NAMES: Final = {code: name for name, code in _CODES.items()}
 

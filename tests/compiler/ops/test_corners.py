@@ -139,10 +139,10 @@ def test_comparisons_with_nan_are_false() -> None:
     assert apply(ops()["ne"], [np.array([NAN]), np.array([NAN])], {})[0].all()
 
 
-@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"])
 def test_cast_of_a_float_holds_at_the_limits(dtype: str) -> None:
     bits = int(dtype[1:])
-    low, high = (0, 255) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    low, high = (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for source in (np.float32, np.float64):
         xs = np.array([1e30, -1e30, INF, -INF, NAN, 1.9, -0.9, 3.0], source)
         [y] = apply(ops()["cast"], [xs], {"dtype": dtype})

@@ -25,7 +25,8 @@ from dslc.runtime.artifact import header as header_rules
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.plan_check import _Checker
 
-ITEMSIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+ITEMSIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u64": 8, "u32": 4,
+             "u16": 2, "u8": 1, "b1": 1}  # fmt: skip
 Piece = tuple[str, str, bytes]
 #: Rules of the interface that are asked after its digest.
 LATER_RULES = ("low <= default <= high", "occurs twice", "a range [low, end) of an input")

@@ -229,7 +229,9 @@ def test_a_capsule_that_nobody_takes(both: Any) -> None:
     assert not dlpack._given and devices.memory_info().used == used
 
 
-@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b1"])
+@pytest.mark.parametrize(
+    "dtype", ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "b1"]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)])
 def test_every_dtype_there_and_back(both: Any, dtype: str, shape: tuple[int, ...]) -> None:
     device = devices.device(0)

@@ -253,7 +253,7 @@ def _cvt(words: Sequence[str], x: Sequence[int]) -> int:
         return _bits(value, to)
     if source[0] == "f":
         low, high = (-(1 << width(to) - 1), (1 << width(to) - 1) - 1) if to[0] == "s" else (0, (1 << width(to)) - 1)
-        return 0 if value != value else int(min(max(value, low), high))
+        return 0 if value != value else int(min(max(float(value), low), high))  # Python compares exactly
     return int(value)
 
 

@@ -25,14 +25,16 @@ from dslc.runtime.artifact.dtypes import name_of
 
 _NUMPY = {
     DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16, DType.I64: np.int64,
-    DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U8: np.uint8, DType.B1: np.bool_,
+    DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U64: np.uint64, DType.U32: np.uint32,
+    DType.U16: np.uint16, DType.U8: np.uint8, DType.B1: np.bool_,
 }  # fmt: skip
 _COMBINE = {"sum": np.add, "prod": np.multiply, "max": larger, "min": lesser}
 _BLOCKS = 64  # at once
 #: Constructors of a text's constants.
 _CONSTANTS = {
     "f32": lambda text: np.float32(float.fromhex(text)), "f64": lambda text: np.float64(float.fromhex(text)),
-    "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
+    "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
+    "u64": np.uint64, "u32": np.uint32, "u16": np.uint16, "u8": np.uint8,
 }  # fmt: skip
 
 
@@ -162,9 +164,9 @@ class _Machine:
             return x != 0
         if dtype.is_int and np.issubdtype(x.dtype, np.floating):
             info = np.iinfo(_NUMPY[dtype])
-            top = np.nextafter(float(info.max) + 1, 0) if dtype is DType.I64 else float(info.max)
+            top = np.nextafter(float(info.max) + 1, 0) if dtype.itemsize == 8 else float(info.max)
             whole = np.trunc(np.clip(np.where(np.isnan(x), 0, x).astype(np.float64), float(info.min), top))
-            return np.where(x > top, info.max, whole.astype(np.int64)).astype(_NUMPY[dtype])
+            return np.where(x > top, info.max, whole.astype(_NUMPY[dtype])).astype(_NUMPY[dtype])
         return x.astype(_NUMPY[dtype])
 
     def rounded(self, dtype: DType, x: np.ndarray) -> np.ndarray:

@@ -91,10 +91,28 @@ def floored(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def truncated(x: np.ndarray, dtype: str) -> np.ndarray:
-    info = np.iinfo({"i32": "int32", "u8": "uint8", "i64": "int64", "i8": "int8", "i16": "int16"}[dtype])
+    info = np.iinfo({"i": "int", "u": "uint"}[dtype[0]] + dtype[1:])
     return np.array(
         [0 if math.isnan(v) else int(min(max(v, info.min), info.max)) for v in x.reshape(-1)], object
     ).astype(info.dtype)
+
+
+_UNSIGNED = ("uint16", "uint32", "uint64")
+
+
+def _edges(dtype: str) -> np.ndarray:
+    """The limits of an unsigned dtype and of a signed one of its size, and numbers that an f32 rounds up and down."""
+    bits = 8 * np.dtype(dtype).itemsize
+    odd = [(1 << bits - 1) + sign * (1 << low) + 1 for low in range(bits - 1) for sign in (1, -1)]
+    return np.array([0, 1, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits) - 1, *odd], dtype)
+
+
+def _low_bits(x: np.ndarray, dtype: str) -> np.ndarray:
+    bits, kept = int(dtype[1:]), []
+    for value in map(int, x):
+        low = value % (1 << bits)
+        kept.append(low - (1 << bits) if dtype[0] == "i" and low >> bits - 1 else low)
+    return np.array(kept, object).astype(np.float64)
 
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -105,7 +123,7 @@ SAMPLES: dict[str, list[Sample]] = {
     + [Sample([CORNERS[:, None], CORNERS], outputs=(), near=False)],
     "floordiv": [
         *binary(floored, y_gap=0.5, corners=False),
-        *integers(floored, ("int32", "int64", "uint8")),
+        *integers(floored, ("int32", "int64", "uint8", "uint16", "uint32", "uint64")),
         Sample(
             [np.array([7, -7, 7, -7, 5], "i4"), np.array([2, 2, -2, -2, 0], "i4")],
             reference=lambda x, y: np.array([3, -4, -4, 3, 0]),
@@ -113,7 +131,7 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "mod": [
         *binary(lambda x, y: x - np.floor(x / y) * y, y_gap=0.5, corners=False),
-        *integers(lambda x, y: x - np.floor(x / y) * y, ("int32", "int64", "uint8")),
+        *integers(lambda x, y: x - np.floor(x / y) * y, ("int32", "int64", "uint8", "uint16", "uint32", "uint64")),
         Sample(
             [np.array([7, -7, 7, -7, 5], "i4"), np.array([2, 2, -2, -2, 0], "i4")],
             reference=lambda x, y: np.array([1, 1, -1, -1, 0]),
@@ -240,7 +258,19 @@ SAMPLES: dict[str, list[Sample]] = {
             Sample([Spec((9,), low=-200, high=200)], {"dtype": d}, reference=truncated, near=False)
             for d in (DType.I64, DType.I32, DType.I16)
         ),
-        Sample([Spec((9,), low=0, high=200)], {"dtype": DType.U8}, reference=truncated, near=False),
+        *(
+            Sample([Spec((9,), low=0, high=200)], {"dtype": d}, reference=truncated, near=False)
+            for d in (DType.U64, DType.U32, DType.U16, DType.U8)
+        ),
+        *(
+            Sample([_edges(source)], {"dtype": DType(new)}, reference=_low_bits, near=False)
+            for source in _UNSIGNED
+            for new in ("i8", "i32", "i64", "u8", "u16", "u32", "u64")
+        ),
+        *(
+            Sample([_edges(source)], {"dtype": DType.FLOAT}, reference=lambda x, dtype: x.astype(float), near=False)
+            for source in _UNSIGNED
+        ),
     ],
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from op_samples.elementwise import CORNERS, SHAPES, binary, each, logistic, unary
 from op_samples.sample import Sample, Spec
 
-INTEGERS = ("int32", "int64", "uint8", "int16", "int8")
+INTEGERS = ("int32", "int64", "uint8", "int16", "int8", "uint16", "uint32", "uint64")
 
 
 def _flat(reference: Callable[..., Any]) -> list[Sample]:
@@ -26,7 +26,7 @@ def _bits(reference: Callable[[int, int], int], low: int = -99) -> list[Sample]:
         return np.array(found, object).reshape(x.shape).astype(np.int64).astype(x.dtype)
 
     made = [
-        Sample([Spec(a, d, 0 if d == "uint8" else -99, 99), Spec(b, d, max(low, 0) if d == "uint8" else low, 99)],
+        Sample([Spec(a, d, 0 if d[0] == "u" else -99, 99), Spec(b, d, max(low, 0) if d[0] == "u" else low, 99)],
                reference=wrapped)
         for d in INTEGERS for a, b in (SHAPES[0], SHAPES[1], SHAPES[4])
     ]  # fmt: skip

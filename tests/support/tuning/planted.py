@@ -140,7 +140,7 @@ def _comparers() -> dict[str, Callable[..., None]]:
     from dslc.compiler.ir.types import DType
 
     numpy_names = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": "bf16", "i64": "i8", "i32": "i4", "i16": "i2",
-                   "i8": "i1", "u8": "u1"}  # fmt: skip
+                   "i8": "i1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1"}  # fmt: skip
     return {
         Launch(Compare(DType(name)), (), ()).symbol: partial(compare, dtype=code) for name, code in numpy_names.items()
     }

@@ -185,7 +185,7 @@ class Values:
             turn = b.fptrunc if dtype.itemsize < old.itemsize else b.fpext
             return Reg(turn(reg.value, type), dtype)
         if old.is_float:
-            name = "fptoui" if dtype is DType.U8 else "fptosi"
+            name = "fptoui" if dtype.is_unsigned else "fptosi"
             full = f"llvm.{name}.sat.{suffix(type)}.{suffix(reg.value.type)}"
             return Reg(self.code.intrinsic(full, type, reg.value), dtype)
         unsigned = self.unsigned(old)
@@ -223,7 +223,7 @@ class Values:
         return turn(sign, x.value, y.value)
 
     def unsigned(self, dtype: DType) -> bool:
-        return dtype in (DType.U8, DType.B1)
+        return dtype.is_unsigned
 
     def combine(self, how: str, x: Reg, y: Reg) -> Reg:
         """x + y, x * y, the maximum or the minimum; for the latter two, nan if either is nan."""

@@ -33,6 +33,9 @@ _TYPES: Final[dict[DType, Any]] = {
     DType.I32: I32,
     DType.I16: ir.IntType(16),
     DType.I8: I8,
+    DType.U64: I64,
+    DType.U32: I32,
+    DType.U16: ir.IntType(16),
     DType.U8: I8,
     DType.B1: I1,
 }

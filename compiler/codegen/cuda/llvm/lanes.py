@@ -29,6 +29,9 @@ _LLVM: Final[dict[DType, Any]] = {
     DType.I32: I32,
     DType.I16: I16,
     DType.I8: I8,
+    DType.U64: I64,
+    DType.U32: I32,
+    DType.U16: I16,
     DType.U8: I8,
     DType.B1: I1,
 }

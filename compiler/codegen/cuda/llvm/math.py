@@ -34,7 +34,6 @@ FAST: Final = {
     "fast_tanh": "tanh.approx.f32",  # 2^-11
 }
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_UNSIGNED: Final = (DType.U8, DType.B1)
 
 
 def device(builder: Any, name: str, result: Any, *args: Any) -> Any:
@@ -61,7 +60,7 @@ def compare(builder: Any, sign: str, dtype: DType, x: Any, y: Any) -> Any:
     """An i1; comparisons with nan are false, except !=."""
     if dtype.is_float:
         return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, x, y)
-    return (builder.icmp_unsigned if dtype in _UNSIGNED else builder.icmp_signed)(sign, x, y)
+    return (builder.icmp_unsigned if dtype.is_unsigned else builder.icmp_signed)(sign, x, y)
 
 
 def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
@@ -115,7 +114,7 @@ def _subtract(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
 def _absolute(builder: Any, dtype: DType, x: Any) -> Any:
     if dtype.is_float:
         return libdevice(builder, "fabs", x)
-    if dtype in _UNSIGNED:
+    if dtype.is_unsigned:
         return x
     return builder.select(builder.icmp_signed("<", x, x.type(0)), builder.sub(x.type(0), x), x)
 
@@ -128,7 +127,7 @@ def _shifted_left(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
 
 def _shifted_right(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
     inside = builder.icmp_unsigned("<", y, y.type(y.type.width))
-    if dtype in _UNSIGNED:
+    if dtype.is_unsigned:
         return builder.select(inside, builder.lshr(x, builder.select(inside, y, y.type(0))), x.type(0))
     return builder.ashr(x, builder.select(inside, y, y.type(y.type.width - 1)))
 
@@ -159,7 +158,7 @@ def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
         return down, rest
     none = builder.icmp_unsigned("==", y, zero)
     by = builder.select(none, x.type(1), y)
-    if dtype in _UNSIGNED:
+    if dtype.is_unsigned:
         quotient, rest = builder.udiv(x, by), builder.urem(x, by)
     else:
         # the smallest integer divided by -1 overflows: it wraps to itself
@@ -212,7 +211,7 @@ def convert(builder: Any, x: Any, old: DType, new: DType) -> Any:
         return builder.fpext(x, type) if new is DType.F64 else builder.fptrunc(x, type)
     if old.is_float:
         return _saturated(builder, x, new)
-    unsigned = old in _UNSIGNED
+    unsigned = old.is_unsigned
     if new.is_float:
         return (builder.uitofp if unsigned else builder.sitofp)(x, type)
     if old is not DType.B1 and new.itemsize <= old.itemsize:
@@ -221,10 +220,10 @@ def convert(builder: Any, x: Any, old: DType, new: DType) -> Any:
 
 
 def _saturated(builder: Any, x: Any, new: DType) -> Any:
-    bits = 8 * new.itemsize
-    low, high = (0, (1 << bits) - 1) if new is DType.U8 else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    bits, (low, high) = 8 * new.itemsize, new.limits
     wide = I64 if bits == 64 else I32
-    name = f"__nv_{'float' if x.type == F32 else 'double'}2{'ll' if bits == 64 else 'int'}_rz"  # these saturate
+    kind = ("ull" if bits == 64 else "uint") if low == 0 and bits >= 32 else "ll" if bits == 64 else "int"
+    name = f"__nv_{'float' if x.type == F32 else 'double'}2{kind}_rz"  # these saturate
     found = builder.select(is_nan(builder, x), wide(0), device(builder, name, wide, x))
     if bits >= 32:
         return found

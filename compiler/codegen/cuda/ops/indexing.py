@@ -119,21 +119,41 @@ def take(node: Node) -> list[Launch]:
 
 
 @lowers("scatter_rows_add", target="cuda")
-def scatter_rows_add(node: Node) -> list[Launch] | None:
+def scatter_rows_add(node: Node) -> list[Launch]:
     (rows, ids), [out] = node.input_types, node.types
-    if rows.dtype.computed not in (DType.F32, DType.F64, DType.I32, DType.I64):
-        return None
     length, count = prod(ids.ints), int_attr(node.attrs, "count")
     if not length:
         return pointwise.filled(node, 0)
+    dtype = as_signed(rows.dtype)
+    if dtype.computed not in (DType.F32, DType.F64, DType.I32, DType.I64):
+        return [_scanned(node, length, count)]
     places = [ScatterPlaces(ids.dtype, length, count, step) for step in range(4)]
-    adds = ScatterAdd(rows.dtype, ids.dtype, length, count, prod(out.ints[1:]))
+    adds = ScatterAdd(dtype, ids.dtype, length, count, prod(out.ints[1:]))
     work = Scratch(0, places[0].work_bytes)
     return [
         *pointwise.filled(node, 0),
         *(Launch(step, node.inputs[1:], (work,)) for step in places),
         Launch(adds, (*node.inputs, work), node.outputs),
     ]
+
+
+def as_signed(dtype: DType) -> DType:
+    """The dtype with the same bits that adds and multiplies alike; as an index, what a signed one cannot hold is
+    negative, and so outside of each axis."""
+    return {DType.U64: DType.I64, DType.U32: DType.I32}.get(dtype, dtype)
+
+
+def _scanned(node: Node, length: int, count: int) -> Launch:
+    """scatter_rows_add of integers of 8 and 16 bits: each element of the table scans all ids."""
+    (rows, ids), inner = node.input_types, prod(node.types[0].ints[1:])
+    sources = [Access(rows.dtype, (0, 1, inner)), Access(ids.dtype, (0, 0, 1))]
+    b = RegionBuilder([count, inner], [length], sources, [Access(rows.dtype, (inner, 1, 0))], indices=(0,))
+    b.element()
+    hit = b.let(call("eq", b.let(b.input(1), DType.I64), b.along(0)), DType.B1)
+    total = b.reduce("sum", b.let(select(hit, b.input(0), 0), rows.dtype))
+    b.row()
+    b.store(0, total)
+    return Launch(b.region(), node.inputs, node.outputs)
 
 
 @lowers("gather", target="cuda")

@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.indexing import as_signed
 from dslc.compiler.codegen.cuda.ops.sort import Lines, Places, sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
@@ -83,12 +84,13 @@ def scatter_reduce(node: Node) -> list[Launch]:
     how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
     after = prod(src.ints[axis + 1 :])
-    lines = Lines(ids.dtype, length, after, prod(src.ints[:axis]) * after)
+    ids_dtype = as_signed(ids.dtype)
+    lines = Lines(ids_dtype, length, after, prod(src.ints[:axis]) * after)
     small = max(length, lines.all, x.ints[axis]) < 2**31  # numbers are i32
     if length <= _MAX_SCANNED or not small or x.dtype.computed not in _SORTED:
         return [_scanned(node, how, lost)]
     kept, swapped = (_held(lines, number) for number in (0, 2))
-    spec = ScatterSorted(x.dtype, ids.dtype, how, length, x.ints[axis], after, lines.all, lost)
+    spec = ScatterSorted(x.dtype, ids_dtype, how, length, x.ints[axis], after, lines.all, lost)
     return [
         copy,
         *sorted_lines(lines, node.inputs[2:], kept, swapped),

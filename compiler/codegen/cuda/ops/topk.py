@@ -20,8 +20,9 @@ _MAX_WARP_LINE: Final = 256  # most elements of a line that one warp handles
 
 def key_of(dtype: DType) -> str:
     """The type KEY and the function ``key``: the number by which elements of a type T are compared."""
-    key, found = (C_TYPES[dtype.computed], "wide(x)") if dtype.is_float else ("long long", "x")
-    return f"using KEY = {key};\n__device__ __forceinline__ KEY key(T x) {{ return {found}; }}\n"
+    key = dtype.computed if dtype.is_float or dtype is DType.U64 else DType.I64
+    found = "wide(x)" if dtype.is_float else "x"
+    return f"using KEY = {C_TYPES[key]};\n__device__ __forceinline__ KEY key(T x) {{ return {found}; }}\n"
 
 
 @described("TopK", "dtype before count after k largest file")

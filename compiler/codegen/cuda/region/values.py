@@ -73,7 +73,7 @@ class Values:
             return reg
         if dtype in _HALVES:
             if not reg.dtype.is_float:  # through f64 if f32 would round first
-                wide = reg.dtype in (DType.I32, DType.I64)
+                wide = reg.dtype.itemsize >= 4
                 reg = self.convert(reg, DType.F64 if wide else DType.F32)
             return Reg(self.text.call("rounded", (dtype,), reg.text), dtype)
         if reg.held is dtype:

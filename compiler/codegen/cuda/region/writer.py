@@ -200,7 +200,7 @@ def _wrapped(value: int, dtype: DType) -> int:
     """The value wrapped to the dtype's range."""
     bits = 8 * dtype.itemsize
     value %= 1 << bits
-    return value - (1 << bits) if dtype is not DType.U8 and value >> bits - 1 else value
+    return value - (1 << bits) if not dtype.is_unsigned and value >> bits - 1 else value
 
 
 def power_of_two(*numbers: int) -> int:
