@@ -113,6 +113,9 @@ class Clip(Elementwise):
         for limit in (low, high):
             if dtype.is_int and isinstance(limit, float):
                 raise Mismatch(f"`clip` of {dtype} with the limit {limit}", "write the limit as an integer", "E0204")
+            if dtype.is_int and isinstance(limit, int) and not dtype.limits[0] <= limit <= dtype.limits[1]:
+                help = f"{dtype} holds {dtype.limits[0]} to {dtype.limits[1]}: leave this limit out"
+                raise Mismatch(f"`clip` of {dtype} with the limit {limit}", help, "E0209")
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
             raise Mismatch(f"`clip` from {low} to {high}", "put the lower limit first", "E0209")
         return dtype

@@ -58,6 +58,7 @@ def refused(call: Callable[[], object]) -> DataError:
     [
         ("f4", "f32"), ("f2", "f32"), ("f4", "f64"), ("f8", "f64"), ("i8", "i32"), ("u1", "i32"), ("i4", "i64"),
         ("i2", "u8"), ("u1", "f32"), ("i8", "f32"), ("?", "b1"), ("u1", "b1"), (">f4", "f32"), (">i8", "i32"),
+        ("u2", "u16"), ("u4", "u32"), ("u8", "u64"), ("i8", "u16"), ("u8", "i8"), (">u4", "u64"), ("u8", "f32"),
     ],
 )  # fmt: skip
 def test_conversions_that_lose_nothing(tmp_path: Path, dtype: str, target: str) -> None:
@@ -83,6 +84,9 @@ def test_f64_to_f32_is_announced_once(tmp_path: Path) -> None:
         ([True], "f32", "R102", "bool"),
         ([0, 2**31], "i32", "R103", "record 1: the value 2147483648"),
         ([0, -1], "u8", "R103", "record 1: the value -1"),
+        ([0, -1], "u64", "R103", "record 1: the value -1"),
+        ([0, 2**16], "u16", "R103", "record 1: the value 65536"),
+        ([0, 2**32], "u32", "R103", "uint32 holds 0 to 4294967295"),
         ([0, 2], "b1", "R103", "record 1: the value 2"),
         ([0, 2**24 + 1], "f32", "R103", "exactly up to 16777216"),
         ([0.0, 1e39], "f32", "R103", "too large for float32"),

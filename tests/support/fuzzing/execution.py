@@ -157,7 +157,9 @@ def feeds_for(graph: Graph, seed: int, dtype: DType, high: dict[str, int]) -> di
                 value = {"step": 3, "seed": seed, "row": 0}.get(source.name, 0.05)
                 feeds[source.name] = np.asarray(value)
             case Kind.DATA if source.name in high:
-                feeds[source.name] = rng.integers(0, max(1, high[source.name]), shape).astype(np.int32)
+                feeds[source.name] = rng.integers(0, max(1, high[source.name]), shape).astype(
+                    numpy_dtype(source.value.type.dtype.value)
+                )
             case Kind.DATA:
                 feeds[source.name] = rng.uniform(-2, 2, shape).astype(np.float32).astype(numpy_dtype(dtype.value))
     return feeds

@@ -18,12 +18,13 @@ Shape: TypeAlias = tuple[Size, ...]
 
 DIMS = ("B", "T")
 MARK = "# case: "  # before what the runner of a program must know, in its last line
+INTEGERS = ("i32", "i32", "i64", "i8", "i16", "u8", "u16", "u32", "u64")
 BIG = 50.0  # values above are tamed before they go on
 
 
 @dataclass(frozen=True)
 class Var:
-    """A variable: ``kind`` is f (float), i (i32, in 0..high) or b (b1). ``bound``: about its greatest magnitude.
+    """A variable: ``kind`` is f (float), i (``integer`` in 0..high) or b (b1). ``bound``: about its greatest magnitude.
 
     ``layers``: the statements with parameters that it depends on through ops with a gradient.
     """
@@ -34,6 +35,7 @@ class Var:
     bound: float = 2.0
     high: int = 0
     layers: frozenset[int] = frozenset()
+    integer: str = "i32"
 
     @property
     def rank(self) -> int:
@@ -41,7 +43,7 @@ class Var:
 
     @property
     def dtype(self) -> str:
-        return {"f": "", "i": "i32", "b": "b1"}[self.kind]
+        return {"f": "", "i": self.integer, "b": "b1"}[self.kind]
 
     @property
     def declared(self) -> str:
@@ -187,7 +189,7 @@ def _loss(rng: random.Random, v: Var, t: str) -> tuple[str, Var | None, str | No
         lambda: (f"bce_with_logits({v.name}, sigmoid({t}))", same, None),
     ]
     if classes:
-        target = Var(t, v.shape[:-1], "i", high=int(v.shape[-1]))
+        target = Var(t, v.shape[:-1], "i", high=int(v.shape[-1]), integer=rng.choice(INTEGERS))
         choices += 3 * [
             lambda: (f"cross_entropy({v.name}, {t})", target, f"accuracy({v.name}, {t})"),
             lambda: (f"cross_entropy({v.name}, {t}, smoothing=0.1, ignore_index=1)", target, None),
@@ -257,7 +259,7 @@ class Writer:
             text = f"param {name}: {shown(shape)} = normal(0.7)"
             self.statements.append(Statement(number, text, (var,), (), (), layer=True))
             return var
-        var = Var(self.name("x"), shape, kind, 2.0, high)
+        var = Var(self.name("x"), shape, kind, 2.0, high, integer=self.rng.choice(INTEGERS) if kind == "i" else "i32")
         self.inputs.append(var)
         self.pool.append(var)
         return var
@@ -348,9 +350,12 @@ class Writer:
         if bound is None:
             bound = max([2.0, *(v.bound for v in read)])
         made = tuple(
-            Var(self.name("v"), s, k, bound, high, (layers | own if i == 0 else layers) if k == "f" else frozenset())
+            Var(
+                self.name("v"), s, k, bound, high, (layers | own if i == 0 else layers) if k == "f" else frozenset(),
+                read[0].integer if read and read[0].kind == "i" else "i32",
+            )
             for i, (s, k) in enumerate(zip(shapes, kinds or kind * len(shapes), strict=True))
-        )
+        )  # fmt: skip
         text = f"{', '.join(v.name for v in made)} = {expression}"
         names = tuple(dict.fromkeys(v.name for v in read))
         self.statements.append(Statement(number, text, made, names, (function, *also), layer))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuzzing.programs import Shape, Var, Writer
+from fuzzing.programs import INTEGERS, Shape, Var, Writer
 
 RULES: dict[str, Callable[[Writer], object]] = {}
 
@@ -92,7 +92,8 @@ def _comparison(name: str, sign: str) -> None:
         if name in ("eq", "ne"):
             t = w.ints((1, 2, 3))
             u = w.like(t.shape, "i", max(t.high, 1))
-            w.write(name, f"{t.name} {sign} {u.name}", [t, u], t.shape, kind="b")
+            same = u.name if u.integer == t.integer else f'cast({u.name}, "{t.integer}")'
+            w.write(name, f"{t.name} {sign} {same}", [t, u], t.shape, kind="b")
         else:
             x = w.pick()
             y = w.broadcasting(x)
@@ -145,8 +146,15 @@ def _cast(w: Writer) -> None:
         w.write("cast", f'cast({t.name}, "float")', [t], t.shape, bound=float(t.high), diff=False)
     else:
         x = w.pick()
-        text = f'cast(clip({x.name} + 2, 0, 3.5), "i32")'
-        w.write("cast", text, [x], x.shape, kind="i", high=4, diff=False, also=("clip", "add"))
+        made = w.write(
+            "cast", f'cast(clip({x.name} + 2, 0, 3.5), "i32")', [x], x.shape, kind="i", high=4, diff=False,
+            also=("clip", "add"),
+        )  # fmt: skip
+        if w.rng.random() < 0.5:
+            sums = f'sum(cast({made.name}, "{w.rng.choice(INTEGERS)}"))'
+            w.write(
+                "cast", f'cast({sums}, "float")', [made], (), bound=4.0 * w.count(x.shape), diff=False, also=("sum",)
+            )
 
 
 @rule("floordiv")
