@@ -27,6 +27,7 @@ from dslc.compiler.passes.conditions import (
     batches_launches,
     fuses_into_contractions,
     fuses_reductions,
+    lacks_half_kernels,
     reductions_with_bodies,
     rounds_to_tf32,
     tensor_cores,
@@ -52,6 +53,7 @@ from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.lower.simplify import simplify
+from dslc.compiler.passes.lower.widen_halves import widen_halves
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
@@ -89,6 +91,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
     compose,
     when(tensor_cores, channels_last),
     when(reductions_with_bodies, decompose),
+    when(lacks_half_kernels, widen_halves),
     simplify,
 )
 PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)

@@ -36,10 +36,10 @@ class Traits:
     ``compute_dtypes``, ``param_dtypes``: the names of the dtypes in which it computes and keeps parameters.
     ``has_reference``: nodes without a kernel run through their numpy reference implementation. ``has_libraries``: the
     vendor's libraries can compute contractions. ``has_device_memory``: programs work in memory of their own, not the
-    host's. ``has_streams``: it runs several nodes at once if their streams say so. ``has_tensor_cores``: 16-bit
-    convolutions are fast if channels are last. ``fuses_reductions``: its kernels combine reductions, random draws,
-    parts of tensors and several results with pointwise ops. ``launches_are_costly``: a launch takes longer than the
-    work on a small tensor.
+    host's. ``has_half_kernels``: it has kernels for all ops on 16-bit floats. ``has_streams``: it runs several nodes at
+    once if their streams say so. ``has_tensor_cores``: 16-bit convolutions are fast if channels are last.
+    ``fuses_reductions``: its kernels combine reductions, random draws, parts of tensors and several results with
+    pointwise ops. ``launches_are_costly``: a launch takes longer than the work on a small tensor.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -47,6 +47,7 @@ class Traits:
     has_reference: bool = False
     has_libraries: bool = False
     has_device_memory: bool = False
+    has_half_kernels: bool = False
     has_streams: bool = False
     has_tensor_cores: bool = False
     fuses_reductions: bool = False

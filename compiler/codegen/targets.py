@@ -55,11 +55,16 @@ class Row:
     packages: tuple[str, ...]
 
 
-_CPU: Final = Traits(compute_dtypes=("f32", "f64"), param_dtypes=("f32", "f64"), has_reference=True)
+_CPU: Final = Traits(
+    compute_dtypes=("f32", "f64", "bf16", "f16"),
+    param_dtypes=("f32", "f64", "bf16"),
+    has_reference=True,
+)
 _GPU: Final = Traits(
     compute_dtypes=("f32", "f64", "bf16", "tf32", "f16"),
     param_dtypes=("f32", "f64", "bf16"),
     has_device_memory=True,
+    has_half_kernels=True,
     has_libraries=True,
     has_streams=True,
     has_tensor_cores=True,

@@ -46,6 +46,11 @@ class DType(enum.Enum):
         return self in (DType.U64, DType.U32, DType.U16, DType.U8, DType.B1)
 
     @property
+    def is_half(self) -> bool:
+        """Whether it is a float of 16 bits."""
+        return self in (DType.F16, DType.BF16)
+
+    @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest value of an integer dtype."""
         assert self.is_int, f"{self} is no integer"
@@ -60,7 +65,7 @@ class DType(enum.Enum):
     @property
     def computed(self) -> DType:
         """The dtype in which an op computes internally, and of a value in a register: f32 for 16-bit floats."""
-        return DType.F32 if self in (DType.F16, DType.BF16) else self
+        return DType.F32 if self.is_half else self
 
     __hash__ = object.__hash__  # replaces Enum's method, which is Python code and slower
 

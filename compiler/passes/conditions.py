@@ -41,6 +41,11 @@ def tensor_cores(build: Build) -> bool:
     return traits_of(build.target).has_tensor_cores
 
 
+def lacks_half_kernels(build: Build) -> bool:
+    """Whether ops on 16-bit floats run as ops on f32 between casts."""
+    return not traits_of(build.target).has_half_kernels
+
+
 def reductions_with_bodies(build: Build) -> bool:
     """Whether a reduction's kernel may compute its operands, with or without the option ``fuse``."""
     return traits_of(build.target).fuses_reductions

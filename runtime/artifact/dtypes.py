@@ -1,6 +1,6 @@
 """Storage dtypes: their names in an artifact and in numpy.
 
-bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, and the CPU executor refuses to compute with it.
+bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, with which only kernels compute.
 """
 
 from __future__ import annotations

@@ -128,11 +128,6 @@ class BoundPlan:
         self._plan = plan
         self._meanings = meanings
         self._writes_state = writes_state
-        for buffer in plan.buffers:
-            if buffer.dtype == "bf16":
-                raise EnvironmentFault(
-                    "R202", "the CPU does not compute in bf16", place=name, help="build with --precision f32"
-                )
         self._views = [_view(buffer, regions) for buffer in plan.buffers]
         self.inputs: dict[str, Array] = {port.name: self._views[port.buffer] for port in plan.inputs}
         self.outputs: tuple[tuple[str, str, Array], ...] = tuple(
@@ -220,7 +215,14 @@ class BoundPlan:
                 self._run(step)
                 name = instruction.op if isinstance(instruction, Reference) else type(instruction).__name__.lower()
                 where = self._where(instruction.where) if hasattr(instruction, "where") else self.name
-                see(name, where, [self._views[index] for index in accesses(instruction)[1]])
+                see(name, where, [self._shown(index) for index in accesses(instruction)[1]])
+
+    def _shown(self, index: int) -> Array:
+        """The array of a buffer; bf16 as f32."""
+        view = self._views[index]
+        if self._plan.buffers[index].dtype != "bf16":
+            return view
+        return np.asarray((view.astype(np.uint32) << np.uint32(16)).view(np.float32))
 
     def measure(self, rounds: int) -> Measured:
         """Times each instruction alone: kernels that ``run`` would run concurrently run one after the other here."""
@@ -269,6 +271,11 @@ class BoundPlan:
 
     def _bind_reference(self, instruction: Reference) -> Step:
         where = self._where(instruction.where)
+        if any(self._plan.buffers[i].dtype == "bf16" for i in (*instruction.inputs, *instruction.outputs)):
+            raise EnvironmentFault(
+                "R202", f"numpy has no bf16, a dtype of `{instruction.op}`", place=where,
+                help="build with --providers auto or own: their kernels compute it",
+            )  # fmt: skip
         if self._meanings is None:
             raise EnvironmentFault(
                 "R203",

@@ -39,7 +39,7 @@ _HALF = (DType.BF16, DType.F16)
 
 
 def precision(program: Program, build: Build) -> Program:
-    """The pass. Raises BuildError E0602 for a dtype in which the target does not compute."""
+    """The pass. Raises BuildError E0602 for a dtype in which the target, or numpy as its provider, does not compute."""
     asked, traits = build.precision, traits_of(build.target)
     for what, dtype, known in (
         ("compute", asked.compute, traits.compute_dtypes),
@@ -52,22 +52,22 @@ def precision(program: Program, build: Build) -> Program:
                 place="precision",
                 help="--precision f32",
             )
-    _refuse_unknown_floats(program.graph, build.target)
-    return dataclasses.replace(program, graph=_Typing(program.graph, asked).run())
+    graph = _Typing(program.graph, asked).run()
+    if traits.has_reference and build.provider == "reference":
+        _refuse_bf16(graph)
+    return dataclasses.replace(program, graph=graph)
 
 
-def _refuse_unknown_floats(graph: Graph, target: str) -> None:
-    """Raises E0602 for a 16-bit float that the source writes (by `cast`) and the target lacks."""
-    known = traits_of(target).compute_dtypes
+def _refuse_bf16(graph: Graph) -> None:
+    """Raises E0602 for bf16, which numpy lacks."""
     for node in graph.nodes:
-        for type in node.types:
-            if type.dtype in _HALF and type.dtype.value not in known:
-                raise BuildError(
-                    "E0602",
-                    f"the target {target} does not compute in {type.dtype}, the dtype of this `{node.op.name}`",
-                    place=str(node.span) if node.span else node.name,
-                    help='build for a GPU, or write `cast(x, "float")`',
-                )
+        if any(type.dtype is DType.BF16 for type in node.types):
+            raise BuildError(
+                "E0602",
+                f"numpy has no bf16, the dtype of this `{node.op.name}`",
+                place=str(node.span) if node.span else node.name,
+                help="build with --providers auto or own: their kernels compute it",
+            )
 
 
 class _Typing:

@@ -37,7 +37,9 @@ def can_emit(expr: Expr, dtypes: list[DType]) -> bool:
 
 
 def apply(values: Values, function: str, regs: list[Reg]) -> Reg:
-    """Applies the function to registers of one dtype, except for the condition of ``select``."""
+    """Applies the function to registers of one dtype, except for the condition of ``select``. Floats of 16 bits are
+    computed in f32, and so is the result."""
+    regs = [Reg(r.value, r.dtype.computed) for r in regs]
     b, dtype = values.b, regs[-1].dtype
     xs = [r.value for r in regs]
     assert all(r.dtype is dtype for r in (regs[1:] if function == "select" else regs)), f"{function} of {regs}"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
+from dslc.compiler.codegen.cpu.llvm import halves
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import apply
 from dslc.compiler.codegen.cpu.llvm.writer import (
     I64,
@@ -35,6 +36,8 @@ class Values:
         return wide(lane_type(dtype), self.lanes)
 
     def const(self, value: float | int | bool, dtype: DType) -> Reg:
+        """The number in all lanes; an f32 for floats of 16 bits, which may not represent it."""
+        dtype = dtype.computed
         if dtype is DType.B1:
             value = int(bool(value))
         else:
@@ -144,7 +147,7 @@ class Values:
     def _in_register(self, raw: Any, dtype: DType) -> Reg:
         if dtype is DType.B1:
             raw = self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * self.lanes if self.lanes > 1 else 0))
-        return Reg(raw, dtype)
+        return Reg(halves.widened(self, raw, dtype) if dtype.is_half else raw, dtype)
 
     def _load(self, pointer: Any, offset: Any, type: Any, dtype: DType, element: Any = None) -> Any:
         place = self.code.at(pointer, offset, element or type)
@@ -155,6 +158,8 @@ class Values:
         value = reg.value
         if reg.dtype is DType.B1:
             value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
+        elif reg.dtype.is_half:
+            value = halves.packed(self, value, reg.dtype)
         self.store_value(value, reg.dtype, pointer, offset, stride)
 
     def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
@@ -173,10 +178,17 @@ class Values:
             self.b.store(one, place, align=dtype.itemsize)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
-        """Converts like ``cast``: floats to integers saturate and drop their fraction, nan gives 0."""
-        old, b, type = reg.dtype, self.b, self.type(dtype)
-        if old is dtype:
+        """Converts like ``cast``: floats to integers saturate and drop their fraction, nan gives 0. Floats of 16 bits
+        are rounded to the nearest, ties to even; 32-bit and 64-bit integers become f64 first."""
+        old, b, type = reg.dtype.computed, self.b, self.type(dtype)
+        if reg.dtype is dtype:
             return reg
+        if dtype.is_half:
+            if not old.is_float:
+                reg = self.convert(reg, DType.F64 if old.itemsize >= 4 else DType.F32)
+            return Reg(halves.rounded(self, reg.value, dtype), dtype)
+        if old is dtype:
+            return Reg(reg.value, dtype)
         if dtype is DType.B1:
             zero = self.const(0, old).value
             found = b.fcmp_unordered("!=", reg.value, zero) if old.is_float else b.icmp_signed("!=", reg.value, zero)

@@ -19,6 +19,7 @@ from dslc.compiler.ir.types import DType
 
 I1: Final = ir.IntType(1)
 I8: Final = ir.IntType(8)
+I16: Final = ir.IntType(16)
 I32: Final = ir.IntType(32)
 I64: Final = ir.IntType(64)
 VOID: Final = ir.VoidType()
@@ -31,25 +32,25 @@ _TYPES: Final[dict[DType, Any]] = {
     DType.F64: ir.DoubleType(),
     DType.I64: I64,
     DType.I32: I32,
-    DType.I16: ir.IntType(16),
+    DType.I16: I16,
     DType.I8: I8,
     DType.U64: I64,
     DType.U32: I32,
-    DType.U16: ir.IntType(16),
+    DType.U16: I16,
     DType.U8: I8,
     DType.B1: I1,
 }
-SUPPORTED: Final = frozenset(_TYPES)
+SUPPORTED: Final = frozenset({*_TYPES, DType.F16, DType.BF16})
 
 
 def lane_type(dtype: DType) -> Any:
-    """The type of one value in a register; b1 is i1."""
-    return _TYPES[dtype]
+    """The type of one value in a register; b1 is i1, floats of 16 bits are f32."""
+    return _TYPES[dtype.computed]
 
 
 def memory_type(dtype: DType) -> Any:
-    """The type of one value in memory; b1 is a byte."""
-    return I8 if dtype is DType.B1 else _TYPES[dtype]
+    """The type of one value in memory; b1 is a byte, floats of 16 bits are i16."""
+    return I16 if dtype.is_half else I8 if dtype is DType.B1 else _TYPES[dtype]
 
 
 @cache
@@ -67,7 +68,8 @@ def shuffle_of(*lanes: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A vector (or one value) and its dtype; the dtype tells signed from unsigned integers."""
+    """A vector (or one value) and its dtype, which tells signed from unsigned integers. A value of f16 or bf16 is an
+    f32 that this dtype represents."""
 
     value: Any
     dtype: DType

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
+from dslc.compiler.codegen.cpu.llvm.halves import NAN_BITS
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, VECTOR_BYTES, VOID, Code, Reg, memory_type
 from dslc.compiler.codegen.launch import Launch
@@ -55,6 +56,8 @@ class Table:
     @property
     def nothing(self) -> Any:
         """The value for an invalid id: nan, or 0 if the dtype has no nan."""
+        if self.dtype.is_half:
+            return memory_type(self.dtype)(NAN_BITS[self.dtype])
         return memory_type(self.dtype)(math.nan if self.dtype.is_float else 0)
 
 
