@@ -25,18 +25,23 @@ from dslc.compiler.ops.compound.fused import has_bits
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
 SHARED: Final[Mapping[type, Callable[[Any], SizeGeneric]]] = {Region: RegionLaunch, Draw: DrawLaunch}
+#: Ops with kernels for floats of 16 bits, in addition to pointwise ones and those that move elements.
+HALF_OPS: Final = frozenset({"full", "gather_rows", "nonfinite"})
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 
 def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None if no kernel exists for it. Sizes must be ints."""
-    if any(t.dtype not in SUPPORTED for t in (*node.input_types, *node.types)):
+    types, pointwise_op = (*node.input_types, *node.types), isinstance(node.op, Pointwise) or node.op.name == "fused"
+    if any(t.dtype not in SUPPORTED for t in types):
+        return None
+    if any(t.dtype.is_half for t in types) and not (pointwise_op or node.op.moves or node.op.name in HALF_OPS):
         return None
     if not any(t.bytes for t in node.types):
         return []
     if "body" in node.attrs and has_bits(node.attrs):
         return None
-    if isinstance(node.op, Pointwise) or node.op.name == "fused":
+    if pointwise_op:
         if not all(can_emit(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
             return None
         launches: list[Launch] | None = pointwise.pointwise(node)

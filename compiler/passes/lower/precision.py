@@ -66,7 +66,7 @@ def _refuse_bf16(graph: Graph) -> None:
                 "E0602",
                 f"numpy has no bf16, the dtype of this `{node.op.name}`",
                 place=str(node.span) if node.span else node.name,
-                help="build with --providers auto or own: their kernels compute it",
+                help="build with --precision f32, or with --providers auto, whose kernels compute bf16",
             )
 
 

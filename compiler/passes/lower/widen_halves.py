@@ -26,7 +26,8 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 
-_MOVING: Final = frozenset({"cast", "full", "gather_rows", "stop_gradient"})  # in addition to ``Op.moves``
+#: Ops that stay in addition to those that only move elements.
+_KEPT: Final = frozenset({"cast", "full", "gather_rows", "nonfinite", "stop_gradient"})
 
 
 def widen_halves(graph: Graph) -> Graph:
@@ -42,8 +43,8 @@ def widen_halves(graph: Graph) -> Graph:
         return wide[key]
 
     def rule(node: Node) -> Sequence[Value] | None:
-        moving = node.op.moves or node.op.name in _MOVING
-        if moving or not any(t.dtype.is_half for t in (*node.input_types, *node.types)):
+        kept = node.op.moves or node.op.name in _KEPT
+        if kept or not any(t.dtype.is_half for t in (*node.input_types, *node.types)):
             return None
         b = Builder().at(node, node.phase)
         attrs = {name: _wide(attr) for name, attr in node.attrs.items()}

@@ -87,8 +87,9 @@ def test_a_gpu_keeps_statistics_in_f32_with_bf16() -> None:
     path = str(MODELS / "resnet50.nn")
     dtypes = precision_of(check_file(path), Options(target="sm_90"))
     assert (dtypes.compute.value, dtypes.params.value) == ("bf16", "f32")
-    with pytest.raises(BuildError, match="cpu does not compute in bf16"):
-        precision_of(check_file(path), Options(target="cpu,sm_90"))
+    assert precision_of(check_file(path), Options(target="cpu,sm_90")) == dtypes
+    with pytest.raises(BuildError, match="cpu does not compute in tf32"):
+        precision_of(check_file(path), Options(target="cpu,sm_90", precision="tf32"))
 
 
 _MIXED = """nn 1

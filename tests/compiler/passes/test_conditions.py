@@ -83,13 +83,14 @@ def test_without_fusion_no_pass_fuses() -> None:
 
 def test_each_conditional_pass_asks() -> None:
     lifted = [step for step in PIPELINE if hasattr(step, "__wrapped__")]
-    assert {pass_name(step) for step in lifted} == GPU_ONLY | {"tf32"}
+    assert {pass_name(step) for step in lifted} == GPU_ONLY | {"tf32", "widen_halves"}
     assert all(step.__module__.endswith(f".{pass_name(step)}") for step in lifted), "a pass is named as its file"
     source = compile_entry(_checked(), "train_step", {"B": 16}, Options(target="cpu"), after="simplify")[0]
     program = dataclasses.replace(source, target="sm_90")
     for step in lifted:
-        assert step(program, Build(target="cpu")) is program
-    fusing = [step for step in lifted if pass_name(step) not in ("channels_last", "decompose", "tf32")]
+        without = "sm_90" if pass_name(step) == "widen_halves" else "cpu"
+        assert step(program, Build(target=without)) is program
+    fusing = [step for step in lifted if pass_name(step) not in ("channels_last", "decompose", "tf32", "widen_halves")]
     for step in fusing:
         assert step(program, Build(target="sm_90", fuse=False)) is program
     [epilogue] = [step for step in lifted if pass_name(step) == "epilogue"]

@@ -24,6 +24,7 @@ ADDING = {"autodiff"}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "tf32",
+    "widen_halves",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

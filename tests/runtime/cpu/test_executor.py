@@ -103,7 +103,7 @@ def test_refusals_come_before_anything_runs() -> None:
     maker.instructions.append(EventRecord(0, 0))
     assert refused(maker, {"note": note}) == "R202"
     maker, x, y = start()
-    maker.buffer("work", "bf16", (2,))
+    maker.op("note", [maker.buffer("work", "bf16", (2,))], [y])
     assert refused(maker, {"note": note}) == "R202"
     maker, x, y = start()
     maker.op("note", [x], [maker.buffer("state", "f32", (3,), 0)])

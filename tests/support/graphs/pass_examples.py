@@ -159,6 +159,7 @@ EXAMPLES = (
     Example("transformer", 4, "sm_90"),
     Example("recurrent", 4, "sm_90", "bf16"),
     Example("gated", 4, "cpu"),
+    Example("gated", 4, "cpu", "bf16"),
 )
 
 

@@ -58,12 +58,18 @@ def test_dtypes_of_every_part(compute: DType, params: DType) -> None:
     np.testing.assert_allclose(out["update w"], w - (x + ids) * w * lr, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
-def test_a_dtype_that_the_target_lacks(dtype: DType) -> None:
-    for asked in (Precision(compute=dtype), Precision(params=dtype)):
-        with pytest.raises(DslcError) as caught:
-            precision(Program("predict", {}, _graph()), Build(precision=asked))
-        assert caught.value.code == "E0602" and caught.value.help == "--precision f32"
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_a_dtype_that_the_target_lacks(target: str) -> None:
+    with pytest.raises(DslcError) as caught:
+        precision(Program("predict", {}, _graph(), target), Build(target, precision=Precision(params=DType.F16)))
+    assert caught.value.code == "E0602" and caught.value.help == "--precision f32"
+
+
+def test_a_dtype_that_numpy_lacks() -> None:
+    build = Build(provider="reference", precision=Precision(compute=DType.BF16))
+    with pytest.raises(DslcError, match="numpy has no bf16") as caught:
+        precision(Program("predict", {}, _graph()), build)
+    assert caught.value.code == "E0602" and "--precision f32" in str(caught.value.help)
 
 
 def test_golden(golden: Callable[[str, str], None]) -> None:
