@@ -53,12 +53,13 @@ def emit_artifact(
     plans: list[Plan] = []
     entries: list[dict[str, Any]] = []
     kernels: dict[str, dict[str, Any]] = {}
+    stored: dict[str, bytes] = {}
     features: set[str] = set()
     for number, program in enumerate(programs):
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        made = plan_of(program, kernels.setdefault(program.target, {}), level)
+        made = plan_of(program, kernels.setdefault(program.target, {}), level, stored)
         native = target_of(program.target).feature
         features |= {_feature(i, native) for i in made.instructions if _computes(i)}
         plans.append(made)
@@ -80,6 +81,7 @@ def emit_artifact(
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
         raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
+    blobs += [Blob(name, "constant", data) for name, data in sorted(stored.items())]
     for target, described in kernels.items():
         if described:
             with _at_its_node(programs):

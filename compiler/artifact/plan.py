@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
-from dslc.compiler.ir.graph import Attr, Kind, Node, Value
+from dslc.compiler.ir.graph import Attr, Input, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
@@ -24,15 +25,21 @@ from dslc.runtime.artifact.instructions import (
     Kernel,
     Reference,
 )
-from dslc.runtime.artifact.plan import Buffer, Plan, Port, Scalar, Work
+from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar, Work
 
 
-def plan_of(program: Program, kernels: dict[str, Any] | None = None, level: str = EVERY_LEVEL) -> Plan:
+def plan_of(
+    program: Program,
+    kernels: dict[str, Any] | None = None,
+    level: str = EVERY_LEVEL,
+    stored: dict[str, bytes] | None = None,
+) -> Plan:
     """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
 
-    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol. ``level``: that of its code.
+    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol, and ``stored`` the bytes of its
+    constants by the names of their blobs. ``level``: that of its code.
     """
-    return _PlanMaker(program, {} if kernels is None else kernels, level).plan()
+    return _PlanMaker(program, {} if kernels is None else kernels, level, {} if stored is None else stored).plan()
 
 
 def output_port(entry: str, output: str) -> tuple[str, str]:
@@ -57,7 +64,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
 
 
 class _PlanMaker:
-    def __init__(self, program: Program, kernels: dict[str, Any], level: str) -> None:
+    def __init__(self, program: Program, kernels: dict[str, Any], level: str, stored: dict[str, bytes]) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
         self.schedule = program.schedule
@@ -66,17 +73,20 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
+        self.stored = stored
         self.target = target_of(program.target, program.vendor, level)
 
     def plan(self) -> Plan:
         graph = self.program.graph
-        inputs, scalars = [], []
+        inputs, scalars, constants = [], [], []
         for source in graph.inputs:
             place = self.memory.places[source.value]
             if source.kind is Kind.SCALAR:
                 scalars.append(Scalar(source.name, place.offset, source.value.type.dtype.value))
             elif source.kind is Kind.DATA:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
+            elif source.kind is Kind.CONSTANT:
+                constants.append(Constant(self._buffer(place, source.value.type), self._blob(source), 0))
         instructions: list[Instruction] = []
         work: list[Work] = []
         waited_for = {other for others in self.program.waits.values() for other in others}
@@ -112,7 +122,7 @@ class _PlanMaker:
             inputs=tuple(inputs),
             outputs=tuple(outputs),
             scalars=tuple(sorted(scalars, key=lambda s: s.offset)),
-            constants=(),
+            constants=tuple(constants),
             instructions=tuple(instructions),
             names=tuple(self.names),
             work=tuple(work),
@@ -171,6 +181,14 @@ class _PlanMaker:
             return self._value(argument)
         place = self.memory.scratch[node][argument.number]
         return self._buffer(place, TensorType(DType.U8, (argument.bytes,)))
+
+    def _blob(self, source: Input) -> str:
+        """The name of the blob that holds a constant; equal constants share it."""
+        assert source.stored is not None, f"the constant {source.name} has no numbers"
+        data = source.stored.encoded(source.value.type.dtype)
+        name = f"constant.{sha256(data).hexdigest()[:24]}"
+        self.stored[name] = data
+        return name
 
     def _value(self, value: Value) -> int:
         return self._buffer(self.memory.places[value], value.type)

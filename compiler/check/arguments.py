@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
 #: annotations of arguments that become tensors, which may hold `inf` and `nan`
-_UNLIMITED: Final = ("Operand",)
+_UNLIMITED: Final = ("Operand", "Numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,10 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
             return value
         case "Size" if _is_int(value) or isinstance(value, Poly):
             return value
+        case "Number" if _is_int(value) or isinstance(value, (float, Poly)):
+            return value
+        case "Numbers" if isinstance(value, (int, float, Poly, list, tuple)):
+            return value
         case "Shape" | "Ints" | "Floats" | "list[Value]" | "tuple[Value, ...]":
             return _sequence(want, arg, callee)
         case "Axis" | "Axes":
@@ -162,9 +166,10 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
             return as_init(value)
     wanted = {
         "Value": "a tensor", "Operand": "a tensor or number", "float": "a number", "int": "an int", "bool": "a bool",
-        "str": "a string", "Size": "a size", "Init": "an initialiser",
+        "str": "a string", "Size": "a size", "Init": "an initialiser", "Number": "a number",
+        "Numbers": "a number or list of numbers",
     }.get(want, want)  # fmt: skip
-    code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool") else "E0202"
+    code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool", "Number") else "E0202"
     name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
     raise Problem(code, f"{name} must be {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
 

@@ -27,6 +27,7 @@ from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constants.constant import as_attr
+from dslc.compiler.ops.constants.literal import MOST_WRITTEN, attributes
 from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
@@ -67,6 +68,11 @@ class CallSite:
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=as_attr(value), dtype=dtype, shape=shape)
+
+    def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:
+        if numbers.size <= MOST_WRITTEN:
+            return self.emit(OPS["literal"], **attributes(numbers, dtype))
+        return self.expander.tensors.constant("tensor", numbers, dtype, self.span)
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
         return operands_of(self, xs)

@@ -122,7 +122,8 @@ def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
 def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Computes loss and metrics from the combined reductions."""
     _, finish = split_at_batch(_evaluation(checked), checked.batch)
-    return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep={i.name for i in finish.inputs}))
+    keep = {i.name for i in finish.inputs if i.kind is not Kind.CONSTANT}
+    return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep=keep))
 
 
 def _evaluation(checked: Checked) -> Graph:

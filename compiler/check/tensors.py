@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dslc.compiler.check.values import Groups, Problem
 from dslc.compiler.ir.function import Init
 from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Poly, bounds
+from dslc.compiler.ir.stored import Stored
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.random.init import resolve
 from dslc.dsl.diagnostics import Label
@@ -43,12 +44,14 @@ class Tensors:
         self.stored: dict[str, ParamInfo] = {}
         self.data: dict[str, Input] = {}
         self.scalars: dict[str, Input] = {}
+        self.constants: dict[str, Input] = {}
         self._updates: dict[Input, Value] = {}
         self._prefixes: set[str] = set()
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (*self.data.values(), *(p.input for p in self.stored.values()), *self.scalars.values())
+        stored = (p.input for p in self.stored.values())
+        return (*self.data.values(), *stored, *self.scalars.values(), *self.constants.values())
 
     @property
     def updates(self) -> tuple[tuple[Input, Value], ...]:
@@ -120,6 +123,17 @@ class Tensors:
         if name not in self.scalars:
             self.scalars[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
         return self.scalars[name].value
+
+    def constant(self, origin: str, numbers: Any, dtype: DType, span: Span) -> Value:
+        """A tensor of the numbers of an array, which the artifact stores. ``origin``: what people know it by, such as
+        the name of a file; equal numbers of one origin are one tensor."""
+        stored = Stored(numbers)
+        name = f"{origin}:{stored.digest[:16]}.{dtype.value}"
+        if name not in self.constants:
+            type = TensorType(dtype, numbers.shape)
+            check_bytes(type, span)
+            self.constants[name] = Input(name, Kind.CONSTANT, type, span, stored)
+        return self.constants[name].value
 
     def add_data(self, name: str, type: TensorType, span: Span) -> Value:
         """A data input of the model or of `train`."""

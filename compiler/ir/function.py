@@ -8,6 +8,8 @@ The arguments in the language are those of ``build``: name, order, annotation an
 ``int``, ``float``,       a static value; an int is accepted for a float
 ``bool``, ``str``
 ``Size``                  an int or a size with dims
+``Number``                an int, a float or a size
+``Numbers``               a number, a bool, a size, or a list of them or of such lists, as written
 ``Shape``                 a size or a list of sizes
 ``Axis``                  an axis number (negative from the end) or a dim's name: an int 0 <= axis < rank of ``x``
 ``Axes``                  an axis or a list of axes: a tuple of ints, sorted, without repetition; None: all
@@ -39,10 +41,12 @@ Axes: TypeAlias = tuple[int, ...]
 Floats: TypeAlias = tuple[float, ...]
 Ints: TypeAlias = tuple[int, ...]
 Operand: TypeAlias = "Value | int | float | bool"
+Number: TypeAlias = "int | float | Size"
+Numbers: TypeAlias = "int | float | bool | Size | list[Any] | tuple[Any, ...]"
 
 #: The annotations, each also with ``| None``.
 ANNOTATIONS: Final = ("Value", "Operand", "list[Value]", "tuple[Value, ...]", "int", "float", "bool", "str", "Size",
-                      "Shape", "Axis", "Axes", "Init", "Floats", "Ints")  # fmt: skip
+                      "Number", "Numbers", "Shape", "Axis", "Axes", "Init", "Floats", "Ints")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,9 @@ class Call(Protocol):
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         """A constant."""
+
+    def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:
+        """A constant of the numbers of a numpy array: floats for a float dtype, which are rounded once."""
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
         """Tensors from tensors and numbers: numbers take the dtype of the tensors, or float if all are numbers."""

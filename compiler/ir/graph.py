@@ -17,6 +17,7 @@ from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Op
+    from dslc.compiler.ir.stored import Stored
 
 # Attributes are plain data; sizes may be symbolic until an entry is cut.
 Attr: TypeAlias = "int | float | bool | str | Poly | DType | tuple[Attr, ...]"
@@ -40,6 +41,7 @@ class Kind(enum.Enum):
     OPTIMIZER = "optimizer"
     STATE = "state"
     SCALAR = "scalar"
+    CONSTANT = "constant"  #: its numbers are in the artifact
 
 
 @dataclass(eq=False, slots=True)
@@ -56,15 +58,22 @@ Origin: TypeAlias = "tuple[str, Span | None]"
 
 
 class Input:
-    """A named input. ``value`` is its tensor."""
+    """A named input. ``value`` is its tensor; ``stored``: the numbers of a constant."""
 
-    __slots__ = ("kind", "name", "span", "value")
+    __slots__ = ("kind", "name", "span", "stored", "value")
 
-    def __init__(self, name: str, kind: Kind, type: TensorType, span: Span | None = None) -> None:
+    def __init__(
+        self, name: str, kind: Kind, type: TensorType, span: Span | None = None, stored: Stored | None = None
+    ) -> None:
         self.name = name
         self.kind = kind
         self.span = span
+        self.stored = stored
         self.value = Value(self, 0, type)
+
+    def of_type(self, type: TensorType) -> Input:
+        """A new input that differs in its type."""
+        return Input(self.name, self.kind, type, self.span, self.stored)
 
     def __repr__(self) -> str:
         return f"Input({self.name}: {self.value.type})"
@@ -205,7 +214,7 @@ class Graph:
 
     def bind(self, values: Mapping[str, int]) -> Graph:
         """The graph for these values of the dims: sizes in shapes and attributes become ints."""
-        inputs = {i: Input(i.name, i.kind, i.value.type.bind(values), i.span) for i in self.inputs}
+        inputs = {i: i.of_type(i.value.type.bind(values)) for i in self.inputs}
         new: dict[Value, Value] = {old.value: fresh.value for old, fresh in inputs.items()}
         nodes = []
         for node in self.nodes:

@@ -87,7 +87,7 @@ def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
             raise VerifyError(f"output {name} is not computed by the graph")
     updated: set[Input] = set()
     for source, value in graph.updates:
-        if source.value not in known or source.kind in (Kind.DATA, Kind.SCALAR):
+        if source.value not in known or source.kind in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT):
             raise VerifyError(f"{source.name} is updated, but is no state of this graph")
         if source in updated:
             raise VerifyError(f"{source.name} is updated twice")
@@ -229,6 +229,8 @@ class _Replay:
                 right = place.region == "io" and end <= STEP_BLOCK
             elif source.kind is Kind.DATA:
                 right = place.region == "io" and place.offset >= STEP_BLOCK
+            elif source.kind is Kind.CONSTANT:
+                right = place.region == "work"
             else:
                 right = place == Place("state", self.build.state.get(source.name, -1))
             if not right:
@@ -324,7 +326,8 @@ class _Replay:
             value = new.get(source, source.value)
             if not self._owns(self.plan.places[source.value], value):
                 what = "its new value" if source in new else "its old value, although nothing updates it"
-                raise VerifyError(f"state {source.name} does not hold {what} at the end")
+                kind = "constant" if source.kind is Kind.CONSTANT else "state"
+                raise VerifyError(f"{kind} {source.name} does not hold {what} at the end")
 
 
 def _overlap(a: Place, a_size: int, b: Place, b_size: int) -> bool:

@@ -15,6 +15,8 @@ _TYPES: Final = {
     "Value": "tensor",
     "list[Value]": "list of tensors",
     "Operand": "tensor or number",
+    "Number": "number or size",
+    "Numbers": "number, or list of numbers or of lists",
     "Shape": "list of sizes",
     "Size": "size",
     "Axis": "axis",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -16,9 +15,9 @@ from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
 from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.constants.literal import MOST_WRITTEN, as_number
+from dslc.compiler.ops.constants.ramp import line
 from dslc.compiler.ops.random.stochastic import ALL, kept_share
-
-_MAX_LITERAL = 64  # most values written into the code
 
 
 def pointwise(node: Node) -> list[Launch]:
@@ -71,7 +70,7 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes:
     """One pointwise op, constant or dropout as the next value of a region, rounded to its dtype. ``axes``: the axes of
     the step's result in the region's order, outer, then inner; unchanged by default."""
     if step.op.name == "full":
-        return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
+        return builder.let(as_expr(as_number(step.attrs["value"])), step.types[0].dtype)
     if step.op.name == "dropout":
         own = dense(step.types[0].ints)
         return _dropout(builder, step, own if axes is None else [own[axis] for axis in axes], *inputs)
@@ -106,13 +105,9 @@ def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
     return found
 
 
-def _number(value: Any) -> float | int | bool:
-    return float(value) if isinstance(value, str) else value
-
-
 @lowers("full")
 def full(node: Node) -> list[Launch]:
-    return filled(node, _number(node.attrs["value"]))
+    return filled(node, as_number(node.attrs["value"]))
 
 
 def filled(node: Node, value: float | int | bool) -> list[Launch]:
@@ -185,6 +180,21 @@ def arange(node: Node) -> list[Launch]:
     return [Launch(builder.region(), (), node.outputs)]
 
 
+@lowers("ramp")
+def ramp(node: Node) -> list[Launch]:
+    [count], dtype = node.types[0].ints, node.types[0].dtype
+    start, step, last = line(node.attrs, count)
+    builder = RegionBuilder((count,), (), [], [Access(dtype, (1,))], indices=(0,))
+    builder.row()
+    index = builder.let(builder.along(0), DType.I32)
+    scaled = builder.let(builder.let(index, DType.F64) * step, DType.F64)
+    value = builder.let(scaled + start, DType.F64)
+    if last is not None:
+        value = builder.let(select(call("eq", index, count - 1), last, value), DType.F64)
+    builder.store(0, builder.let(value, dtype))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
 @lowers("concat")
 def concat(node: Node) -> list[Launch]:
     """One copy per input, into its part of the output."""
@@ -216,18 +226,17 @@ def pad(node: Node) -> list[Launch]:
 
 @lowers("literal")
 def literal(node: Node) -> list[Launch] | None:
-    """Selects the value by the element's index; None if there are more than ``_MAX_LITERAL`` values."""
+    """Selects the value by the element's index; None if there are more than ``MOST_WRITTEN``."""
     values, type = node.attrs["values"], node.types[0]
     assert isinstance(values, tuple)
-    if len(values) > _MAX_LITERAL:
+    if len(values) > MOST_WRITTEN:
         return None
     builder = RegionBuilder((), (len(values),), [], [Access(type.dtype, (1,))])
     builder.element()
-    expr = as_expr(0.0)
-    for number, value in enumerate(values):
-        assert isinstance(value, float)
-        known = builder.let(as_expr(value), type.dtype)
-        expr = builder.let(select(call("eq", builder.index, number), known, expr), type.dtype)
+    expr = as_expr(0.0 if type.dtype.is_float else False if type.dtype is DType.B1 else 0)
+    for place, value in enumerate(values):
+        known = builder.let(as_expr(as_number(value)), type.dtype)
+        expr = builder.let(select(call("eq", builder.index, place), known, expr), type.dtype)
     builder.store(0, builder.let(expr, type.dtype))
     return [Launch(builder.region(), (), node.outputs)]
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Call, Function, Shape, function
+from dslc.compiler.ir.function import Call, Function, Number, Numbers, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Poly, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import NOT_FINITE, dtype_attr, shape_attr
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.written_dtypes import dtype_named
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ def _check(value: Attr, dtype: DType) -> None:
     assert isinstance(value, bool | int | float | Poly) or value in NOT_FINITE, f"not a constant: {value!r}"
     assert not isinstance(value, float) or math.isfinite(value), "write a value that is not finite as a string"
     if isinstance(value, bool) is not (dtype is DType.B1):
-        raise Mismatch(
-            f"{value} is not a value of {dtype}", "use `true` or `false` for b1, a number for other dtypes", "E0204"
-        )
+        shown = str(value).lower() if isinstance(value, bool) else value
+        help = "use `true` or `false` for b1, a number for other dtypes"
+        raise Mismatch(f"{shown} is not a value of {dtype}", help, "E0204")
     if dtype.is_int:
         if not isinstance(value, int | Poly):
             raise Mismatch(f"{value} is not a value of {dtype}", "write an integer or use `cast`", "E0204")
@@ -78,22 +79,38 @@ def constant(b: Builder, value: float | bool, like: Value) -> Value:
     return b(full, value=as_attr(value), dtype=like.type.dtype, shape=())
 
 
+def of_dtype(value: Any, dtype: DType) -> Any:
+    """A number or bool of the language as a value of a dtype: an int may be a float. Raises Mismatch E0204, E0209."""
+    if dtype.is_float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    _check(as_attr(value), dtype)
+    return value
+
+
 class FullFunction(Function):
-    """full(shape, value): a float tensor of this shape with ``value`` everywhere.
+    """full(shape, value, dtype="float"): a tensor of this shape with ``value`` everywhere.
+
+    ``dtype``: "float", "f32", "f64", an integer, or "b1".
 
     given: x: [B, 8]
     >>> x + full([B, 8], 0.5)
     """
 
     name = "full"
-    not_finite = frozenset({"value"})
 
-    def build(self, call: Call, shape: Shape, value: float) -> Value:
-        return call.emit(full, value=as_attr(value), dtype=DType.FLOAT, shape=shape)
+    def build(self, call: Call, shape: Shape, value: Numbers, dtype: str = "float") -> Value:
+        if isinstance(value, list | tuple):
+            raise Mismatch("`value` of `full` is a list", "`tensor` makes a tensor of a list", "E0202")
+        return _filled(call, self.name, shape, value, dtype)
+
+
+def _filled(call: Call, function: str, shape: Shape, value: Number, dtype: str) -> Value:
+    known = dtype_named(function, dtype)
+    return call.emit(full, value=as_attr(of_dtype(value, known)), dtype=known, shape=shape)
 
 
 class Zeros(Function):
-    """zeros(shape): a float tensor of zeros.
+    """zeros(shape, dtype="float"): a tensor of zeros; of ``false`` for the dtype "b1".
 
     given: x: [B, 8]
     >>> concat([x, zeros([B, 2])])
@@ -101,12 +118,12 @@ class Zeros(Function):
 
     name = "zeros"
 
-    def build(self, call: Call, shape: Shape) -> Value:
-        return call.emit(full, value=0.0, dtype=DType.FLOAT, shape=shape)
+    def build(self, call: Call, shape: Shape, dtype: str = "float") -> Value:
+        return _filled(call, self.name, shape, False if dtype == "b1" else 0, dtype)
 
 
 class Ones(Function):
-    """ones(shape): a float tensor of ones.
+    """ones(shape, dtype="float"): a tensor of ones; of ``true`` for the dtype "b1".
 
     given: x: [B, 8]
     >>> x + ones([8])
@@ -114,8 +131,8 @@ class Ones(Function):
 
     name = "ones"
 
-    def build(self, call: Call, shape: Shape) -> Value:
-        return call.emit(full, value=1.0, dtype=DType.FLOAT, shape=shape)
+    def build(self, call: Call, shape: Shape, dtype: str = "float") -> Value:
+        return _filled(call, self.name, shape, True if dtype == "b1" else 1, dtype)
 
 
 function(FullFunction())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Op, register
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import dtype_attr, ints_attr
+from dslc.compiler.ops.attrs import NOT_FINITE, dtype_attr, ints_attr
+from dslc.compiler.ops.constants.constant import as_attr
 from dslc.compiler.ops.lazy import np
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
+#: most values that a kernel writes into its code; a function stores more of them (ir/function.py: Call.constant)
+MOST_WRITTEN: Final = 64
+
+
 class Literal(Op):
     """literal(): a constant tensor.
 
-    Attributes: ``values``, finite floats in row-major order, ``shape`` of ints, and a float ``dtype`` to which each
-    value is rounded once.
+    Attributes: ``values`` in row-major order, ``shape`` of ints, and ``dtype``. The values are bools for b1, ints for
+    an integer dtype, and for a float dtype, to which each is rounded once, floats or ``"inf"``, ``"-inf"``, ``"nan"``.
     """
 
     name = "literal"
@@ -29,15 +34,19 @@ class Literal(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert not types, "literal takes no inputs"
         values, shape, dtype = attrs["values"], ints_attr(attrs, "shape"), dtype_attr(attrs)
-        assert isinstance(values, tuple) and len(values) == math.prod(shape) and dtype.is_float
-        assert all(isinstance(v, float) and math.isfinite(v) for v in values), f"not finite floats: {values}"
+        assert isinstance(values, tuple) and len(values) == math.prod(shape)
+        kind = float if dtype.is_float else int if dtype.is_int else bool
+        for value in values:
+            finite = type(value) is kind and math.isfinite(value)
+            assert finite or (dtype.is_float and value in NOT_FINITE), f"{value!r} is no value of {dtype}"
         return (TensorType(dtype, shape),)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         return ()
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        return (np.array(attrs["values"], numpy_dtype(attrs["dtype"])).reshape(tuple(attrs["shape"])),)
+        values = [as_number(v) for v in attrs["values"]]
+        return (np.array(values, numpy_dtype(attrs["dtype"])).reshape(tuple(attrs["shape"])),)
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.types[0].bytes)
@@ -47,6 +56,18 @@ class Literal(Op):
 
 
 literal = register(Literal())
+
+
+def as_number(value: Any) -> float | int | bool:
+    """A value of the attribute ``values``, and of the attribute ``value`` of ``full``, as a number."""
+    return float(value) if isinstance(value, str) else value
+
+
+def attributes(array: Array, dtype: DType) -> dict[str, Any]:
+    """The attributes of a literal with the numbers of an array."""
+    flat = array.ravel()
+    values = flat.astype(np.float64).tolist() if dtype.is_float else flat.tolist()
+    return {"values": tuple(as_attr(v) for v in values), "shape": array.shape, "dtype": dtype}
 
 
 def vector(values: Sequence[float], axis: int, rank: int) -> dict[str, Any]:

@@ -1,23 +1,29 @@
-"""Ranges of integers, and the identity matrix: arange, eye."""
+"""Ranges of numbers, and the identity matrix: arange, eye."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.ir.function import Call, Function, function
+from dslc.compiler.ir.function import Call, Function, Number, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, shape_attr
 from dslc.compiler.ops.constants.masks import tri
-from dslc.compiler.ops.elementwise.arithmetic import Gradients, sub
+from dslc.compiler.ops.constants.ramp import ramp
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, mul, sub
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.written_dtypes import dtype_named, float_named
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
+
+
+_MOST: Final = 2**31  # elements of a range: an index fits i32
 
 
 class Arange(Op):
@@ -56,29 +62,87 @@ arange = register(Arange())
 
 
 class ArangeFunction(Function):
-    """arange(start, stop=none, step=1): the i32 vector start, start + step, ... before ``stop``.
+    """arange(start, stop=none, step=1, dtype=none): the vector start, start + step, ... before ``stop``.
 
     ``arange(n)`` counts from 0. ``step`` may be negative; a range without elements is a vector of size 0. With a dim,
-    ``start`` is an int and ``step`` is 1. ``cast(arange(n), "float")`` gives floats.
+    ``start`` is an int and ``step`` is 1. ``dtype``: "float", "f32", "f64" or an integer; without it, "i32" if all
+    numbers are ints, else "float".
+
+    As numpy's: a range of floats has ``ceil((stop - start) / step)`` elements, so rounding may add one near ``stop``;
+    `linspace` is exact there. They are computed in f64 and rounded once.
 
     given: x: [B, 8]
-    >>> x * cast(arange(8), "float")
+    >>> x * arange(8, dtype="float")
     """
 
     name = "arange"
 
-    def build(self, call: Call, start: Size, stop: Size | None = None, step: int = 1) -> Value:
+    def build(
+        self, call: Call, start: Number, stop: Number | None = None, step: Number = 1, dtype: str | None = None
+    ) -> Value:
         if stop is None:
             start, stop = 0, start
-        return call.emit(arange, shape=(_count(start, stop, step),), start=start, step=step)
+        if step == 0:
+            raise Mismatch("`arange` with step 0", "a positive or a negative step", "E0209")
+        if isinstance(start, float) or isinstance(stop, float) or isinstance(step, float):
+            return _of_floats(call, start, stop, step, dtype or "float")
+        return _of_ints(call, start, stop, step, dtype or "i32")
 
 
-def _count(start: Size, stop: Size, step: int) -> Size:
-    """The number of elements of a range."""
-    if step == 0:
-        raise Mismatch("`arange` with step 0", "a positive or a negative step", "E0209")
-    if isinstance(start, int) and isinstance(stop, int):
-        return len(range(start, stop, step)) if abs(stop - start) < 2**62 else abs(stop - start) // abs(step)
+def _of_floats(call: Call, start: Number, stop: Number, step: Number, dtype: str) -> Value:
+    for each in (start, stop, step):
+        if not isinstance(each, int | float):
+            raise Mismatch(
+                f"`arange` of floats up to the size `{each}`",
+                'with a dim, count by ints, `arange(T, dtype="float") * 0.5`, or use `linspace`',
+                "E0205",
+            )
+    assert isinstance(start, int | float) and isinstance(stop, int | float) and isinstance(step, int | float)
+    start, stop, step = float(start), float(stop), float(step)
+    count = (stop - start) / step
+    if not abs(count) < _MOST or not math.isfinite(start + step):
+        raise Mismatch(f"`arange` of {count:.3g} elements", "fewer elements: a larger `step`", "E0209")
+    step = (start + step) - start  # as in numpy
+    return call.emit(
+        ramp, start=start, step=step, shape=(max(math.ceil(count), 0),), dtype=float_named("arange", dtype)
+    )
+
+
+def _of_ints(call: Call, start: Size, stop: Size, step: Size, dtype: str) -> Value:
+    """A range of i32, cast; one of i64 whose numbers exceed i32 is computed from such a range."""
+    known = dtype_named("arange", dtype)
+    if known is DType.B1:
+        raise Mismatch('`arange` has no dtype "b1"', "compare a range of ints: `arange(n) % 2 == 1`", "E0209")
+    if not known.is_int:
+        known = float_named("arange", dtype)
+        if isinstance(start, int) and isinstance(stop, int):
+            return _of_floats(call, start, stop, step, dtype)
+    count = _count(start, stop, step)
+    assert isinstance(start, int) and isinstance(step, int)
+    ends = (start, start + step * (max(bounds(count)[1], 1) - 1))
+    low, high = int_range(known if known.is_int else DType.I32)
+    for value in ends:
+        if not low <= value <= high:
+            help = '`arange(..., dtype="i64")`' if known is DType.I32 else f"{known} holds {low} to {high}"
+            raise Mismatch(f"{value} does not fit {known}", help, "E0209")
+    low, high = int_range(DType.I32)
+    if all(low <= value <= high for value in (*ends, step)):
+        return _cast(call, call.emit(arange, shape=(count,), start=start, step=step), known)
+    steps = _cast(call, call.emit(arange, shape=(count,), start=0, step=1), known)
+    return call.emit(add, call.emit(mul, steps, call.full(step, known)), call.full(start, known))
+
+
+def _cast(call: Call, x: Value, dtype: DType) -> Value:
+    return x if x.type.dtype is dtype else call.emit(cast, x, dtype=dtype)
+
+
+def _count(start: Size, stop: Size, step: Size) -> Size:
+    """The number of elements of a range of ints."""
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        known = max(0, -((start - stop) // step))
+        if known >= _MOST:
+            raise Mismatch(f"`arange` of {known:,} elements", "fewer elements: a larger `step`", "E0209")
+        return known
     if not isinstance(start, int) or step != 1:
         raise Mismatch(
             f"`arange` from {start} to {stop} by {step}", "with a dim, `start` is an int and `step` is 1", "E0209"

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Mismatch, register
+from dslc.compiler.ir.op import Builder, register
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import dtype_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, Unary, only
 from dslc.compiler.ops.lazy import np
-from dslc.dsl.dtype_names import float_for, integer_for, is_float_name
+from dslc.compiler.ops.written_dtypes import dtype_named
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
-
-# The dtypes that the language may name; "float" is the one that `precision` selects.
-_FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
-_WRITTEN = (DType.FLOAT, *_FLOATS, *(d for d in DType if d.is_int), DType.B1)
 
 
 class Cast(Elementwise):
@@ -96,7 +92,7 @@ class CastFunction(Function):
     keeps the low bits. To b1: true unless 0. Gradients flow only between floats, in the dtype of each value.
 
     "float" is the dtype that `precision` selects. The other floats stay as written, whatever `precision` says: cast
-    back to "float" before they meet weights or other floats. "f16" and "bf16" need a GPU.
+    back to "float" before they meet weights or other floats.
 
     given: t: i32[B]
     >>> cast(t, "float") / 2
@@ -105,17 +101,8 @@ class CastFunction(Function):
     name = "cast"
 
     def build(self, call: Call, x: Value, dtype: str) -> Value:
-        for known in _WRITTEN:
-            if known.value == dtype:
-                return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
-        near = integer_for(dtype) or next((d.value for d in _FLOATS if d.value == float_for(dtype)), None)
-        if near is not None:
-            help = f'write "{near}"'
-        elif is_float_name(dtype):
-            help = 'write "float"; `precision { compute = ... }` selects the float dtype'
-        else:
-            help = "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
-        raise Mismatch(f"`cast` has no dtype {dtype!r}", help, "E0209")
+        known = dtype_named(self.name, dtype)
+        return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
 
 
 function(CastFunction())

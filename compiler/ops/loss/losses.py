@@ -13,7 +13,6 @@ from dslc.compiler.ir.function import Call, Floats, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ops.constants.literal import literal
 from dslc.compiler.ops.elementwise.activation import sigmoid, softplus
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, abs_, add, mul, neg, only, sub
 from dslc.compiler.ops.elementwise.logic import eq, gt, le
@@ -110,7 +109,7 @@ class BceWithLogitsFunction(Function):
         if not x.type.rank or x.type.shape[-1] != len(numbers):
             why = f"`pos_weight` of `{self.name}` has {len(numbers)} numbers, the logits are {x.type}"
             raise Mismatch(why, "one number, or one for each index of the last axis", "E0302")
-        return call.emit(literal, values=numbers, shape=(len(numbers),), dtype=x.type.dtype)
+        return call.constant(np.array(numbers), x.type.dtype)
 
 
 class Mse(Function):

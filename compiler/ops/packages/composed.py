@@ -18,6 +18,7 @@ from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, Op
 from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.constants.literal import attributes
 from dslc.compiler.ops.packages.cuda import Cuda
 
 
@@ -163,6 +164,9 @@ class _PartsCall:
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)
+
+    def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:
+        return self.emit(OPS["literal"], **attributes(numbers, dtype))
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
         return operands_of(self, xs)

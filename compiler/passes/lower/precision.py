@@ -14,8 +14,8 @@ After, with ``compute=f32, params=f64``::
     %3 = cast %2 {dtype=f64} : f64[4]  # w update
     %4, %5 = sgd_update %0, %3, ... : f64[4], b1[]  # w update
 
-Forward and backward nodes compute in ``compute``, the update phase in the dtype of the state. Float inputs, scalars and
-results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
+Forward and backward nodes compute in ``compute``, the update phase in the dtype of the state. Float inputs, stored
+constants, scalars and results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
@@ -100,9 +100,9 @@ class _Typing:
     def _input(self, source: Input) -> Input:
         type_ = source.value.type
         if type_.dtype is DType.FLOAT:
-            outside = source.kind in (Kind.DATA, Kind.SCALAR)
+            outside = source.kind in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT)
             dtype = self.asked.boundary if outside else self.asked.params
-            fresh = Input(source.name, source.kind, TensorType(dtype, type_.shape), source.span)
+            fresh = source.of_type(TensorType(dtype, type_.shape))
         else:
             fresh = source
         self.new[source.value] = fresh.value

@@ -60,8 +60,8 @@ class _Search:
         for node in forward:
             for value in dict.fromkeys(node.inputs):
                 self.readers.setdefault(value, []).append(node)
-        self.constants = self._computed_from(frozenset())
-        self.coordinates = self._computed_from(frozenset({Kind.DATA}))
+        self.constants = self._computed_from(frozenset({Kind.CONSTANT}))
+        self.coordinates = self._computed_from(frozenset({Kind.CONSTANT, Kind.DATA}))
         self.groups: dict[Node, str] = {n: "result" for n in self.nodes if fixed.get(_origin(n)) is DType.F32}
 
     def found(self) -> dict[Origin, str]:

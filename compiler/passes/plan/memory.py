@@ -11,8 +11,9 @@ result ``y``::
 - A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots.
 - The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
   itself and allows it. Otherwise a move at the end copies it.
-- All other values share the work region by lifetime (``allocate.py``), and so does the scratch memory of kernels. With
-  several streams, a lifetime ends when all later nodes follow those that access the value.
+- Constants lie at the start of the work region. Nothing overwrites them.
+- All other values share the rest of the work region by lifetime (``allocate.py``), and so does the scratch memory of
+  kernels. With several streams, a lifetime ends when all later nodes follow those that access the value.
 """
 
 from __future__ import annotations
@@ -103,12 +104,14 @@ class _Planner:
         self.last.update(dict.fromkeys(self.kept, self.end))
         self.places: dict[Value, Place] = {}  # by content (not by view)
         self.io_bytes = STEP_BLOCK
+        self.constant_bytes = 0
         self.results: dict[str, Place] = {}
         self.moves: list[Move] = []
 
     def bound(self) -> int:
         """Lower bound of the plan: the most bytes alive at one time."""
-        return lower_bound(self._buffers()[2])
+        buffers = self._buffers()[2]
+        return self.constant_bytes + lower_bound(buffers)
 
     def _buffers(self) -> tuple[list[_Work], list[tuple[Input, Value]], list[Buffer]]:
         """Places the values with bytes of their own. Returns the ranges of the work region, the updates that need a
@@ -123,6 +126,7 @@ class _Planner:
     def plan(self) -> MemoryPlan:
         work, late, buffers = self._buffers()
         offsets, work_bytes, least = assign(buffers)
+        offsets = [self.constant_bytes + offset for offset in offsets]
         scratch: dict[Node, tuple[Place, ...]] = {}
         for stretch, offset in zip(work, offsets):
             if stretch.scratch is not None:
@@ -131,6 +135,7 @@ class _Planner:
                 self.places[value] = Place("work", offset)
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
         places = {v: self.places[c] for v, c in self.content.items()}
+        work_bytes, least = self.constant_bytes + work_bytes, self.constant_bytes + least
         return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, least, scratch)
 
     def _io(self, size: int) -> Place:
@@ -146,6 +151,9 @@ class _Planner:
                 self.places[source.value] = Place("io", scalars[source.name])
             elif source.kind is Kind.DATA:
                 self.places[source.value] = self._io(source.value.type.bytes)
+            elif source.kind is Kind.CONSTANT:
+                self.places[source.value] = Place("work", self.constant_bytes)
+                self.constant_bytes += _aligned(source.value.type.bytes)
             else:
                 assert source.name in self.build.state, f"{source.name} is not part of the state"
                 self.places[source.value] = Place("state", self.build.state[source.name])
@@ -156,7 +164,7 @@ class _Planner:
             if content not in self.places:
                 self.places[content] = self._io(value.type.bytes)
             place = self.places[content]
-            if place.region == "state":
+            if place.region != "io":  # a state or a constant
                 target = self._io(value.type.bytes)
                 self.moves.append(Move(value.type, place, target, name))
                 place = target

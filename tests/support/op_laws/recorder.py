@@ -14,6 +14,7 @@ from dslc.compiler.ir.op import Builder, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
+from dslc.compiler.ops.constants.literal import attributes
 
 FUNCTIONS = registry.functions()
 
@@ -59,6 +60,9 @@ class Recorder:
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(registry.ops()["full"], value=value, dtype=dtype, shape=tuple(shape))
+
+    def constant(self, numbers: np.ndarray, dtype: DType = DType.FLOAT) -> Value:
+        return self.emit(registry.ops()["literal"], **attributes(numbers, dtype))
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
         dtypes = [x.type.dtype for x in xs if isinstance(x, Value)]

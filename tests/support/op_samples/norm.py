@@ -1,4 +1,4 @@
-"""Samples of normalisations, attention and literals. Gradient ops are held against complex-step derivatives."""
+"""Samples of normalisations and attention. Gradient ops are held against complex-step derivatives."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from op_samples.sample import Sample, Spec
-
-from dslc.compiler.ir.types import DType
 
 STEP = 1e-30
 
@@ -252,15 +250,7 @@ def _attention_samples() -> tuple[list[Sample], list[Sample]]:
     return forward, backward
 
 
-def _literal(*, values: Any, shape: Any, dtype: Any) -> Any:
-    return np.reshape(values, shape)
-
-
 SAMPLES: dict[str, list[Sample]] = _layernorm_samples()
 SAMPLES["batchnorm"], SAMPLES["batchnorm_grad"] = _batchnorm_samples()
 SAMPLES["groupnorm"], SAMPLES["groupnorm_grad"] = _groupnorm_samples()
 SAMPLES["sdpa"], SAMPLES["sdpa_grad"] = _attention_samples()
-SAMPLES["literal"] = [
-    Sample([], {"values": values, "shape": shape, "dtype": DType.FLOAT}, reference=_literal)
-    for values, shape in [((0.5, -1.25, 3.0), (3, 1, 1)), ((0.1,), ()), ((), (0, 2)), ((1.0, 2.0), (1, 2))]
-]

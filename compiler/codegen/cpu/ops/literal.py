@@ -16,6 +16,7 @@ from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.constants.literal import as_number
 
 _TASK_ELEMENTS: Final = 8192  # elements per task
 
@@ -26,7 +27,7 @@ class LiteralTable(KernelSpec):
     """The values in row-major order, rounded to ``dtype``."""
 
     dtype: DType
-    values: tuple[float, ...]
+    values: tuple[float | int | bool, ...]
 
     @property
     def tasks(self) -> int:
@@ -54,6 +55,4 @@ def literal(node: Node) -> list[Launch]:
         return few
     values, type = node.attrs["values"], node.types[0]
     assert isinstance(values, tuple)
-    numbers = tuple(v for v in values if isinstance(v, float))
-    assert len(numbers) == len(values)
-    return [Launch(LiteralTable(type.dtype, numbers), (), node.outputs)]
+    return [Launch(LiteralTable(type.dtype, tuple(as_number(v) for v in values)), (), node.outputs)]
