@@ -175,6 +175,8 @@ def _fields(checked: Checked, options: Options) -> tuple[Field, ...]:
 
 def _file_names(module: Module) -> Iterator[str]:
     yield os.path.basename(module.source.path)
+    for use, _ in module.tables:
+        yield os.path.basename(use.path)
     for _, used in module.uses:
         yield from _file_names(used)
 

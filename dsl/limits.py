@@ -6,6 +6,7 @@ from typing import Final
 
 MAX_SOURCE_BYTES: Final = 96 * 1024  # all files of a program together
 MAX_NESTING: Final = 200  # open brackets, and levels of the tree
+MAX_TABLE_BYTES: Final = 64 * 2**20  # all files of numbers of a program together
 MAX_FILES: Final = 256
 MAX_USE_DEPTH: Final = 16
 MAX_INTEGER: Final = 2**63 - 1

@@ -311,10 +311,20 @@ class Item(Tree):
 
 @dataclass(frozen=True, slots=True)
 class Use(Item):
-    """``use a.b (x, y)`` or ``use "a/b.nn"``; ``names`` empty means all."""
+    """``use a.b (x, y)``, ``use "a/b.nn"`` or ``use "a/b.npy" (x)``; ``names`` empty means all."""
 
     path: str
     names: tuple[str, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        """True for a file of numbers."""
+        return self.path.endswith(".npy")
+
+    @property
+    def table_name(self) -> str:
+        """The name of the tensor of a file of numbers: the written one, or that of the file, which may be no name."""
+        return self.names[0] if self.names else self.path.rpartition("/")[2].removesuffix(".npy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,7 @@ def _finish(
         outputs.update({f"metric.{name}": value for name, value in train.metrics.items()})
     updates = tensors.updates
     nodes = order([*outputs.values(), *(v for _, v in updates)])
+    tensors.keep_constants({v for n in nodes for v in n.inputs} | set(outputs.values()))
     dims = tuple(d for d in model.frame.scope.dims.values() if isinstance(d, Dim))
     missed: frozenset[str] = frozenset()
     if train is not None and train.loss is not None:
@@ -234,9 +235,12 @@ def _finish(
 
 
 def _digest(files: FileSet, packages: Sequence[Package]) -> str:
-    """SHA-256 of the digests of all files, in the order of use, and of the packages whose ops they use; paths do not
-    count."""
+    """SHA-256 of the digests of all files, in the order of use, of the files of numbers, and of the packages whose ops
+    they use; paths do not count."""
     digest = hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules))
+    for module in files.modules:
+        for _, table in module.tables:
+            digest.update(f"\nnumbers {table.sha256}".encode())
     for each in packages:
         digest.update(f"\n{each.identity}".encode())
     return digest.hexdigest()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dslc.compiler.check.npy import numbers_of
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
 from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
 from dslc.compiler.ops.packages.find import Package, Unusable, package
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
-from dslc.dsl.load import Module
+from dslc.dsl.load import Module, Table
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -63,8 +66,6 @@ class ModuleScope:
 def name_span(item: syntax.Tree, name: str) -> Span:
     """The place of the first occurrence of ``name`` in an item; without one, the start of the item."""
     text = item.span.text
-    import re
-
     found = re.search(rf"\b{re.escape(name)}\b", text)
     start = item.span.start + (found.start() if found else 0)
     return Span(item.span.source, start, start + len(name))
@@ -81,6 +82,9 @@ def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleSco
         other = build_scope(used, expander, done)
         with expander.report():
             _use(scope, use, other)
+    for use, table in module.tables:
+        with expander.report():
+            _use_table(scope, use, table, expander)
     for item in module.file.items:
         if isinstance(item, syntax.Use) and item.path.startswith(syntax.PACKAGE):
             with expander.report():
@@ -117,6 +121,15 @@ def _use(scope: ModuleScope, use: syntax.Use, other: ModuleScope) -> None:
                 help=f"did you mean `{near}`?" if near else "only blocks, models and constants can be used",
             )
         scope.declare(name, own[name], name_span(use, name) if use.names else use.span)
+
+
+def _use_table(scope: ModuleScope, use: syntax.Use, table: Table, expander: Expander) -> None:
+    """Declares the tensor of a file of numbers."""
+    name = use.table_name
+    scope.values.setdefault(name, Poison())
+    numbers, dtype = numbers_of(table, use.span)
+    value = expander.tensors.constant(os.path.basename(use.path), numbers, dtype, use.span)
+    scope.declare(name, value, name_span(use, name))
 
 
 def _use_package(scope: ModuleScope, use: syntax.Use) -> None:

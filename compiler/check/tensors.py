@@ -135,6 +135,10 @@ class Tensors:
             self.constants[name] = Input(name, Kind.CONSTANT, type, span, stored)
         return self.constants[name].value
 
+    def keep_constants(self, read: set[Value]) -> None:
+        """Forgets the constants that nothing reads."""
+        self.constants = {name: source for name, source in self.constants.items() if source.value in read}
+
     def add_data(self, name: str, type: TensorType, span: Span) -> Value:
         """A data input of the model or of `train`."""
         self.data[name] = Input(name, Kind.DATA, type, span)

@@ -53,6 +53,7 @@ CODES: Final[dict[str, str]] = {
     "E0113": "an unknown section or field",
     "E0114": "too many files",
     "E0115": "the ops of a package cannot be used",
+    "E0116": "a file of numbers cannot be used",
     # E02xx: arguments and types
     "E0201": "an argument is missing or not expected",
     "E0202": "an argument has the wrong type",
