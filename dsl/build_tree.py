@@ -189,9 +189,12 @@ class TreeBuilder:
         return t.StateStmt(c[0].text, type, c[2], span=self._span(first, last))
 
     def _for(self, c: list[Any], first: int, last: int) -> t.For:
-        *names, values, label, body = c
+        names, values, label, body = c
         label_name = label.text if label is not None else None
-        return t.For(tuple(n.text for n in names), values, label_name, body, span=self._span(first, last))
+        return t.For(names, values, label_name, body, span=self._span(first, last))
+
+    def _loop_names(self, c: list[Any], first: int, last: int) -> tuple[str, ...]:
+        return tuple(name.text for name in c)
 
     def _scan(self, c: list[Any], first: int, last: int) -> t.Scan:
         return t.Scan(c[0].text, c[1], c[2], c[3], c[4], c[5], span=self._span(first, last))
@@ -288,6 +291,9 @@ class TreeBuilder:
 
     def _list(self, c: list[Any], first: int, last: int) -> t.List:
         return t.List(_present(c), span=self._span(first, last))
+
+    def _comprehension(self, c: list[Any], first: int, last: int) -> t.Comprehension:
+        return t.Comprehension(*c, span=self._span(first, last))
 
     def _string(self, c: list[Any], first: int, last: int) -> t.String:
         return t.String(self._text(c[0]), span=self._span(first, last))

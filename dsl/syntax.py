@@ -66,6 +66,16 @@ class List(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Comprehension(Expr):
+    """``[item for i in values if condition]``; several ``names`` unpack tuples."""
+
+    item: Expr
+    names: tuple[str, ...]
+    values: Expr
+    condition: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
 class Arg(Tree):
     """``value`` or ``name=value`` in a call."""
 

@@ -132,8 +132,8 @@ def _count_calls(stmt: syntax.Stmt, scope: ModuleScope, counts: dict[int, int]) 
     total = 0
     for tree in walk((stmt,)):
         name = called_name(tree)
-        if isinstance(tree, syntax.Choose):
-            return 0  # only one branch is taken, and it is unknown which
+        if isinstance(tree, (syntax.Choose, syntax.Comprehension)):
+            return 0  # it is unknown which branch is taken, or how many elements there are
         if name is not None:
             value = scope.values.get(name.name)
             total += counts[id(value.block)] if isinstance(value, BlockRef) else 1

@@ -48,6 +48,7 @@ class Evaluator:
             syntax.Bool: lambda e, f: e.value,
             syntax.Tuple: lambda e, f: tuple(self(i, f) for i in e.items),
             syntax.List: lambda e, f: [self(i, f) for i in e.items],
+            syntax.Comprehension: lambda e, f: self.expander.statements.comprehension(e, f),
             syntax.Call: lambda e, f: self.expander.calls.call(e, f),
             syntax.Pipe: lambda e, f: self.expander.calls.pipe(e, f),
             syntax.Field: self._field,
@@ -306,7 +307,9 @@ class Evaluator:
             return arithmetic.binary(expr.op, left, right, expr.op_span or expr.span)
         for side, value in ((expr.left, left), (expr.right, right)):
             if isinstance(value, bool) or not isinstance(value, (Value, int, float, Poly)):
-                raise Problem("E0202", f"`{expr.op}` of a tensor and {kind_of(value)}", side.span, "not a tensor")
+                help = "`tensor([...])` makes a tensor of a list of numbers" if isinstance(value, list) else None
+                title = f"`{expr.op}` of a tensor and {kind_of(value)}"
+                raise Problem("E0202", title, side.span, "not a tensor", help=help)
         name = OPERATORS.get(expr.op)
         if name is None:
             raise Problem("E0202", f"`{expr.op}` is not for tensors", expr.span, f"{kind_of(left)}", help=None)

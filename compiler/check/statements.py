@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arguments import as_init, take_arguments
@@ -215,28 +216,49 @@ class Statements:
             raise Problem("E0202", f"{kind_of(value)} is no initialiser", expr.span, "not an initialiser", help=help)
         return init
 
-    def _for(self, stmt: syntax.For, frame: Frame) -> None:
-        values = self.expander.evaluate(stmt.values, frame)
+    def comprehension(self, expr: syntax.Comprehension, frame: Frame) -> Static:
+        """``[item for names in values if condition]``; the names exist only in it."""
+        values = self._looped(expr.values, frame)
+        own = replace(frame, locals=dict(frame.locals), origins=dict(frame.origins), params=dict(frame.params))
+        found: list[Static] = []
+        for i, value in enumerate(values):
+            inner = own.inner(suffix=f"{frame.suffix}.{i}")
+            self._bind_round(expr, value, inner)
+            if expr.condition is None or self.expander.evaluate.truth(expr.condition, inner):
+                found.append(self.expander.evaluate(expr.item, inner))
+        return found
+
+    def _looped(self, expr: syntax.Expr, frame: Frame) -> Sequence[Static]:
+        """The list over which a loop runs."""
+        values = self.expander.evaluate(expr, frame)
         if not isinstance(values, (list, tuple)):
             help = "a range `0..n` or a list"
-            raise Problem("E0202", f"`for` runs over a list, this is {kind_of(values)}", stmt.values.span, help=help)
+            raise Problem("E0202", f"`for` runs over a list, this is {kind_of(values)}", expr.span, help=help)
+        return values
+
+    def _bind_round(self, loop: syntax.For | syntax.Comprehension, value: Static, frame: Frame) -> None:
+        """Binds the names of a loop for one round."""
+        self.expander.evaluate.spend(1, loop.values.span)
+        items = [value] if len(loop.names) == 1 else value
+        if not isinstance(items, (list, tuple)) or len(items) != len(loop.names):
+            raise Problem("E0208", f"{len(loop.names)} names for {kind_of(value)}", loop.values.span)
+        for name, item in zip(loop.names, items):
+            self.bind(name, item, loop.span, frame)
+
+    def _for(self, stmt: syntax.For, frame: Frame) -> None:
+        values = self._looped(stmt.values, frame)
         base = frame.names.base(stmt, stmt.label, stmt.span, label=True) if stmt.label else None
         outer_groups = frame.groups
         groups = self.expander.with_attrs(frame.groups, stmt.attrs, frame) if stmt.attrs else outer_groups
         inner: Frame
         for i, value in enumerate(values):
-            self.expander.evaluate.spend(1, stmt.values.span)
             if base is not None:
                 names = Names(frame.names.path(base, frame.suffix) + f".{i}")
                 inner = frame.inner(names=names, node_prefix=frame.node_path(base) + f".{i}", suffix="")
             else:
                 inner = frame.inner(suffix=f"{frame.suffix}.{i}")
             inner.groups = groups
-            items = [value] if len(stmt.names) == 1 else value
-            if not isinstance(items, (list, tuple)) or len(items) != len(stmt.names):
-                raise Problem("E0208", f"{len(stmt.names)} names for {kind_of(value)}", stmt.values.span)
-            for name, item in zip(stmt.names, items):
-                self.bind(name, item, stmt.span, inner)
+            self._bind_round(stmt, value, inner)
             if self.run(stmt.body, inner) is not None:
                 raise Problem("E0207", "`return` inside `for`", stmt.span, "a loop always runs to its end")
 

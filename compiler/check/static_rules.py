@@ -134,7 +134,7 @@ def _bound(block: syntax.Block) -> Iterator[str]:
                 yield from (target.name for target in targets if isinstance(target, syntax.Name))
             case syntax.LayerStmt(name=name) | syntax.ParamStmt(name=name) | syntax.StateStmt(name=name):
                 yield name
-            case syntax.For(names=names):
+            case syntax.For(names=names) | syntax.Comprehension(names=names):
                 yield from names
             case syntax.Scan(name=name, carry=carry, into=into):
                 yield from (name, *carry, *into)
