@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from dslc.compiler.check import signatures
 from dslc.compiler.check.arguments import Given
+from dslc.compiler.check.before_call import known_parameters
 from dslc.compiler.check.callgraph import MAX_OPS
 from dslc.compiler.check.calls import Calls
 from dslc.compiler.check.expressions import Evaluator
@@ -22,6 +23,7 @@ from dslc.compiler.ir.graph import Attr, Input, Node, Origin, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.dsl import syntax
+from dslc.dsl.diagnostics import did_you_mean
 from dslc.dsl.span import Span
 
 
@@ -142,8 +144,8 @@ class Expander:
             raise Poisoned from None
 
     def layer_tensor(self, layer: Layer, expr: syntax.Field, frame: Frame) -> Value:
-        """``tok.weight``: a parameter of a layer that was called. A buffer has its value after the last call, and no
-        gradient flows through it, as in PyTorch."""
+        """``tok.weight``: a parameter of a layer that was called, or that needs no call. A buffer has its value
+        after the last call, and no gradient flows through it, as in PyTorch."""
         name = f"{layer.path}.{expr.name}"
         if name in self.tensors.stored:
             value = self.tensors.current(name)
@@ -151,12 +153,16 @@ class Expander:
             return value if stored else self.emit(frame, expr.span, OPS["stop_gradient"], value)
         below = sorted(n[len(layer.path) + 1 :] for n in self.tensors.stored if n.startswith(layer.path + "."))
         if layer.calls == 0:
+            known = known_parameters(layer, frame, self)
+            if expr.name in known:
+                return self.tensors.param(name, *known[expr.name], layer.groups, expr.span)
+            near = did_you_mean(expr.name, known)
             raise Problem(
                 "E0102",
-                "this layer has no parameters before its first call",
+                f"this layer has no parameter `{expr.name}` before its first call",
                 expr.span,
                 "read before the call",
-                help="call the layer first: the call determines its shapes",
+                help=f"did you mean `{near}`?" if near else "call the layer first: the call determines its shapes",
             )
         raise Problem(
             "E0102",

@@ -109,10 +109,7 @@ class AttrReader:
             if closed is not None:
                 inner, was_tuple = closed
                 closed = None
-                if token == "//":
-                    at = self._divide(frame, inner, was_tuple, text, match.end())
-                    continue
-                frame.other = tuple(inner.items)
+                _close(frame, inner, was_tuple)
             if token == "," and len(frames) == 1:
                 break
             at = match.end()
@@ -135,23 +132,18 @@ class AttrReader:
                     frame.negative = token == "-"
                 case "*":
                     frame.times = True
+                case "//":
+                    at = _divide(frame, text, at)
                 case _:
                     self._item(frame, match)
         if closed is not None:
-            frames[-1].other = tuple(closed[0].items)
+            _close(frames[-1], *closed)
         if len(frames) != 1:
             raise MalformedText("a parenthesis is not closed")
         frames[0].end_item()
         if len(frames[0].items) != 1:
             raise MalformedText("one value expected")
         return frames[0].items[0], at
-
-    def _divide(self, frame: _Frame, inner: _Frame, was_tuple: bool, text: str, at: int) -> int:
-        divisor = re.compile(r"\d+").match(text, at)
-        if was_tuple or len(inner.items) != 1 or divisor is None or not isinstance(inner.items[0], int | Poly):
-            raise MalformedText("`//` needs a size and an integer")
-        frame.factor(floor_div(inner.items[0], int(divisor[0])))
-        return divisor.end()
 
     def _item(self, frame: _Frame, match: re.Match[str]) -> None:
         token = match[match.lastgroup or 0]
@@ -169,3 +161,22 @@ class AttrReader:
             frame.other = _WORDS[token]
         else:
             raise MalformedText(f"unexpected `{token}`")
+
+
+def _close(frame: _Frame, inner: _Frame, was_tuple: bool) -> None:
+    """Takes what was in parentheses: a size without a comma is a factor, anything else a tuple."""
+    [item, *others] = inner.items or [()]
+    if not was_tuple and not others and isinstance(item, int | Poly) and not isinstance(item, bool):
+        frame.factor(item)
+    else:
+        frame.other = tuple(inner.items)
+
+
+def _divide(frame: _Frame, text: str, at: int) -> int:
+    """Divides the product so far by the integer at this place; returns its end."""
+    divisor = re.compile(r"\d+").match(text, at)
+    signed = frame.negative and frame.total is None
+    if frame.product is None or frame.times or signed or divisor is None or not int(divisor[0]):
+        raise MalformedText("`//` needs a size and an integer")
+    frame.product = floor_div(frame.product, int(divisor[0]))
+    return divisor.end()

@@ -33,7 +33,9 @@ class FloorDiv:
     divisor: int
 
     def __str__(self) -> str:
-        return f"({self.value})//{self.divisor}"
+        [(atoms, coefficient), *others] = self.value.terms
+        is_name = not others and coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Dim)
+        return f"{self.value}//{self.divisor}" if is_name else f"({self.value})//{self.divisor}"
 
 
 class SizeLimit(ValueError):
@@ -55,11 +57,13 @@ class Poly:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __str__(self) -> str:
+        """The size in the language, where `*` and `//` are evaluated from left to right."""
         text = ""
         for atoms, coefficient in self.terms:
             size = abs(coefficient)
             factors = [str(size)] if size != 1 or not atoms else []
-            factors += [str(a) for a in atoms]
+            alone = len(atoms) == 1 and size == 1 and (bool(text) or coefficient > 0)
+            factors += [str(a) if alone or isinstance(a, Dim) else f"({a})" for a in atoms]
             sign = "-" if coefficient < 0 else "+" if text else ""
             text += (f" {sign} " if text else sign) + "*".join(factors)
         return text
