@@ -43,4 +43,5 @@ def evaluate(checked: Checked, arrays: Mapping[str, np.ndarray], **sizes: int) -
     """The only result of a model, for these inputs and parameters."""
     inputs, outputs = in_double(checked.graph, sizes)
     [result] = [v for name, v in outputs.items() if name.startswith("result.")]
-    return run([result], {inputs[name]: array for name, array in arrays.items()})[0]
+    stored = {i.name: i.stored.numbers(_double(i.value.type.dtype)) for i in checked.graph.inputs if i.stored}
+    return run([result], {inputs[name]: array for name, array in (stored | dict(arrays)).items()})[0]

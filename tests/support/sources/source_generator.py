@@ -65,12 +65,20 @@ class Generator:
             return self.number()
         if kind == 3:
             return self.pick([*TEXTS, "true", "false"])
+        if kind == 4 and self.chance(0.3):
+            return self.comprehension(depth)
         if kind == 4:
             return self.bracket("[", self.exprs(depth - 1, 0, 3), "]")
         if kind == 5:
             parts = self.exprs(depth - 1, 0, 3)
             return self.bracket("(", parts, ")") if len(parts) != 1 else f"({parts[0]},)"
         return f"({self.gap(True)}{self.expr(depth - 1)}{self.gap(True)})"
+
+    def comprehension(self, depth: int) -> str:
+        names = self.bracket("(", [self.name(), self.name()], ")") if self.chance(0.3) else self.name()
+        rest = f" if{self.gap(True)} {self.operand(depth - 1)}" if self.chance(0.3) else ""
+        head = f"{self.gap(True)}{self.expr(depth - 1)}{self.gap(True)} for {names} in{self.gap(True)} "
+        return f"[{head}{self.operand(depth - 1)}{rest}{self.gap(True)}]"
 
     def args(self, depth: int) -> str:
         parts = []
