@@ -79,7 +79,7 @@ class TreeBuilder:
     def _use(self, c: list[Any], first: int, last: int) -> t.Use:
         path = c[0] if isinstance(c[0], str) else self._text(c[0])
         if isinstance(c[0], Token) and not path.endswith((".nn", ".npy")) and not path.startswith(t.PACKAGE):
-            help = f'write `use "{path}.nn"`, or save numbers as `.npy`'
+            help = f'write `use "{path}.nn"`'
             title = "a path in quotes names a file that ends in `.nn` or `.npy`"
             self._error("E0106", title, Label(self._at(c[0]), ""), help)
         return t.Use(path, tuple(name.text for name in c[1:]), span=self._span(first, last))
