@@ -55,6 +55,7 @@ def meant(checked: Checked, outputs: str, arrays: Mapping[str, Array], dtype: DT
 
     ``arrays``: the inputs and parameters by name. Raises WrongType for an op of a package."""
     known = {i.value: np.asarray(arrays[i.name]) for i in checked.graph.inputs if i.name in arrays}
+    known |= {i.value: i.stored.array for i in checked.graph.inputs if i.stored is not None}
     as_float = numpy_dtype(dtype.value)
     known = {value: x.astype(as_float) if x.dtype.kind == "f" else x for value, x in known.items()}
     wanted = next(value for name, value in checked.graph.outputs.items() if name.startswith(outputs))

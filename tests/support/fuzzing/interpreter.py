@@ -67,7 +67,7 @@ class Interpreter:
         """
         known: dict[Value, np.ndarray] = {}
         for source in self.graph.inputs:
-            array = np.asarray(feeds[source.name])
+            array = np.asarray(feeds[source.name] if source.stored is None else source.stored.array)
             known[source.value] = array.astype(numpy_dtype(source.value.type.dtype.value)).reshape(array.shape)
             known[source.value].flags.writeable = False
         with np.errstate(all="ignore"):

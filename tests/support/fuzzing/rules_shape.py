@@ -200,8 +200,21 @@ def _range(w: Writer) -> None:
         w.write("eye", f"eye({n}, {m})", [], (n, m), bound=1)
         return
     start, step, n = w.rng.randint(-2, 2), w.rng.choice([-2, -1, 1, 2]), w.size(1, 4)
-    text = f'cast(arange({start}, {start + step * n}, step={step}), "float")'
+    text = f'arange({start}, {start + step * n}, step={step}, dtype="float")'
+    if w.rng.random() < 0.5:
+        text = f"arange({start / 4}, {(start + step * n) / 4}, {step / 4})"
     w.write("arange", text, [], (n,), bound=2 + 2 * n)
+
+
+@rule("linspace", "tensor")
+def _numbers(w: Writer) -> None:
+    if w.rng.random() < 0.5:
+        start, stop, n = w.rng.uniform(-2, 2), w.rng.uniform(-2, 2), w.size(1, 4)
+        w.write("linspace", f"linspace({start}, {stop}, {n})", [], (n,), bound=2)
+        return
+    n, m = w.rng.choice([(2, 3), (1, 4), (9, 8)])  # the last is more than is written into a kernel
+    rows = ", ".join(shown([round(w.rng.uniform(-2, 2), 3) for _ in range(m)]) for _ in range(n))
+    w.write("tensor", f"tensor([{rows}])", [], (n, m), bound=2)
 
 
 @rule("zeros", "ones", "full")
