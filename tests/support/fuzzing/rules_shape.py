@@ -207,7 +207,7 @@ def _range(w: Writer) -> None:
 
 
 @rule("linspace", "tensor")
-def _numbers(w: Writer) -> None:
+def _written(w: Writer) -> None:
     if w.rng.random() < 0.5:
         start, stop, n = w.rng.uniform(-2, 2), w.rng.uniform(-2, 2), w.size(1, 4)
         w.write("linspace", f"linspace({start}, {stop}, {n})", [], (n,), bound=2)
