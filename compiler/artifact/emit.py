@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.base.canonical import dumps
 from dslc.base.errors import BuildError, DslcError
-from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.artifact.plan import constants_of, plan_of
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
@@ -59,7 +59,8 @@ def emit_artifact(
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        made = plan_of(program, kernels.setdefault(program.target, {}), level, stored)
+        made = plan_of(program, kernels.setdefault(program.target, {}), level)
+        stored |= constants_of(program)
         native = target_of(program.target).feature
         features |= {_feature(i, native) for i in made.instructions if _computes(i)}
         plans.append(made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any, Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -28,18 +27,28 @@ from dslc.runtime.artifact.instructions import (
 from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar, Work
 
 
-def plan_of(
-    program: Program,
-    kernels: dict[str, Any] | None = None,
-    level: str = EVERY_LEVEL,
-    stored: dict[str, bytes] | None = None,
-) -> Plan:
+def plan_of(program: Program, kernels: dict[str, Any] | None = None, level: str = EVERY_LEVEL) -> Plan:
     """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
 
-    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol, and ``stored`` the bytes of its
-    constants by the names of their blobs. ``level``: that of its code.
+    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol. ``level``: that of its code.
     """
-    return _PlanMaker(program, {} if kernels is None else kernels, level, {} if stored is None else stored).plan()
+    return _PlanMaker(program, {} if kernels is None else kernels, level).plan()
+
+
+def constants_of(program: Program) -> dict[str, bytes]:
+    """The blobs of the constants in a program's plan: their names and bytes."""
+    found = {}
+    for source in program.graph.inputs:
+        if source.kind is Kind.CONSTANT:
+            assert source.stored is not None
+            found[_blob(source)] = source.stored.encoded(source.value.type.dtype)
+    return found
+
+
+def _blob(source: Input) -> str:
+    """The name of the blob that holds a constant: equal constants share it."""
+    assert source.stored is not None, f"the constant {source.name} has no numbers"
+    return f"constant.{source.value.type.dtype}.{source.stored.digest[:24]}"
 
 
 def output_port(entry: str, output: str) -> tuple[str, str]:
@@ -64,7 +73,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
 
 
 class _PlanMaker:
-    def __init__(self, program: Program, kernels: dict[str, Any], level: str, stored: dict[str, bytes]) -> None:
+    def __init__(self, program: Program, kernels: dict[str, Any], level: str) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
         self.schedule = program.schedule
@@ -73,7 +82,6 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
-        self.stored = stored
         self.target = target_of(program.target, program.vendor, level)
 
     def plan(self) -> Plan:
@@ -86,7 +94,7 @@ class _PlanMaker:
             elif source.kind is Kind.DATA:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
             elif source.kind is Kind.CONSTANT:
-                constants.append(Constant(self._buffer(place, source.value.type), self._blob(source), 0))
+                constants.append(Constant(self._buffer(place, source.value.type), _blob(source), 0))
         instructions: list[Instruction] = []
         work: list[Work] = []
         waited_for = {other for others in self.program.waits.values() for other in others}
@@ -181,14 +189,6 @@ class _PlanMaker:
             return self._value(argument)
         place = self.memory.scratch[node][argument.number]
         return self._buffer(place, TensorType(DType.U8, (argument.bytes,)))
-
-    def _blob(self, source: Input) -> str:
-        """The name of the blob that holds a constant; equal constants share it."""
-        assert source.stored is not None, f"the constant {source.name} has no numbers"
-        data = source.stored.encoded(source.value.type.dtype)
-        name = f"constant.{sha256(data).hexdigest()[:24]}"
-        self.stored[name] = data
-        return name
 
     def _value(self, value: Value) -> int:
         return self._buffer(self.memory.places[value], value.type)

@@ -88,7 +88,7 @@ def _checked(value: Any, place: tuple[int, ...]) -> Any:
         help = "`full([], T)` is a tensor of a size; `stack` joins tensors"
         raise Mismatch(f"`tensor` takes numbers, {at} is the size `{value}`", help, "E0205")
     shown = "a string" if isinstance(value, str) else "something else"
-    raise Mismatch(f"`tensor` takes numbers, {at} is {shown}", "numbers, `true`, `false`, `inf` or `nan`", "E0202")
+    raise Mismatch(f"`tensor` takes numbers, {at} is {shown}", "numbers, or `true` and `false`", "E0202")
 
 
 def _inferred(numbers: list[Any]) -> DType:

@@ -9,7 +9,7 @@ import numpy as np
 from fuzzing.interpreter import Arrays, kind_is_state
 
 from dslc.compiler import pipeline
-from dslc.compiler.artifact.plan import output_port, plan_of
+from dslc.compiler.artifact.plan import constants_of, output_port, plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Build, Pass, Precision
@@ -60,10 +60,13 @@ def executed(
     memory = program.memory
     assert memory is not None
     plan = Plan.decode(change(plan_of(program)).encode())
-    plan_check.check(plan, build.state_bytes, 0, memory.io_bytes, memory.work_bytes)
+    constants = constants_of(program)
+    blobs = {name: plan_check.BlobInfo("constant", len(data)) for name, data in constants.items()}
+    plan_check.check(plan, build.state_bytes, 0, memory.io_bytes, memory.work_bytes, blobs=blobs)
     sizes = {"state": build.state_bytes, "io": memory.io_bytes, "work": memory.work_bytes, "context": 0}
     regions = {name: _block(size, NAN if poison else GARBAGE) for name, size in sizes.items()}
-    bound = BoundPlan(plan, regions, meanings(), writes_state=True)
+    bound = BoundPlan(plan, regions, meanings(), constants.__getitem__, writes_state=True)
+    bound.load_constants()
     states = [i for i in program.graph.inputs if kind_is_state(i)]
     for source in states:
         raw = np.frombuffer(np.array(feeds[source.name], order="C").tobytes(), np.uint8)
@@ -129,6 +132,8 @@ def dead_bytes(program: Program, work_bytes: int) -> list[np.ndarray]:
     moved = {m.source: i for i, m in enumerate(memory.moves, len(steps))}  # the last move that reads a place
     roots = {content[v] for v in graph.roots}
     alive: list[tuple[int, int, Place, int]] = []  # (first step after which it is needed, the last that reads it, ...)
+    held = [i.value for i in graph.inputs if i.kind is Kind.CONSTANT]
+    alive += [(0, len(steps) + len(memory.moves), memory.places[v], v.type.bytes) for v in held]
     for node in steps:
         for value in node.outputs:
             place = memory.places[value]

@@ -138,4 +138,4 @@ def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dic
 
 
 def kind_is_state(source: Input) -> bool:
-    return source.kind not in (Kind.DATA, Kind.SCALAR)
+    return source.kind not in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT)

@@ -106,6 +106,8 @@ class _Judge:
                 need(region == "io" and high <= STEP_BLOCK, "a scalar elsewhere")
             elif source.kind is Kind.DATA:
                 need(region == "io" and low >= STEP_BLOCK, "data elsewhere")
+            elif source.kind is Kind.CONSTANT:
+                need(region == "work", "a constant elsewhere")
             else:
                 need(place == Place("state", self.build.state.get(source.name, -1)), "a state elsewhere")
             need(not self.held[region][low:high].any(), "an input on another")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.artifact.plan import constants_of, plan_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Program
@@ -19,8 +19,9 @@ def executed(program: Program, build: Build, feeds: dict[str, np.ndarray]) -> di
     plan = Plan.decode(plan_of(program).encode())
     sizes = {"state": build.state_bytes, "io": program.memory.io_bytes, "work": program.memory.work_bytes, "context": 0}
     regions = {name: _aligned_block(size) for name, size in sizes.items()}
-    bound = BoundPlan(plan, regions, meanings(), writes_state=True)
-    states = [i for i in program.graph.inputs if i.kind not in (Kind.DATA, Kind.SCALAR)]
+    bound = BoundPlan(plan, regions, meanings(), constants_of(program).__getitem__, writes_state=True)
+    bound.load_constants()
+    states = [i for i in program.graph.inputs if i.kind not in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT)]
     for source in states:
         regions["state"][build.state[source.name] :][: source.value.type.bytes] = np.frombuffer(
             feeds[source.name].tobytes(), np.uint8
