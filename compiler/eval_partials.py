@@ -18,6 +18,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.sizes import Dim, Poly, Size, product
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.compound.gradient import gradient
 
 #: reductions that combine over batches, and how the host combines their partial values
 COMBINE = {"mean": "sum", "sum": "sum", "max": "max", "min": "min"}
@@ -36,7 +37,8 @@ def split_at_batch(graph: Graph, batch: Dim | None) -> tuple[Graph, Graph]:
     """(the graph of one batch, the graph after the last). Partial values are f64, in outputs named
     ``partial.K.sum`` (or ``.max``, ``.min``) and ``count.K``; the second graph reads ``partial.K`` and ``count.K``.
 
-    A value that loses the batch axis by anything but a reduction (``output[0]``) is averaged over the rows.
+    A value that loses the batch axis by anything but a reduction (``output[0]``) is averaged over the rows, and so is a
+    gradient with respect to a tensor without this axis.
     """
     depends = _data_values(graph)
     cuts: dict[Value, _Cut] = {}
@@ -108,7 +110,8 @@ def _cut_at(value: Value, depends: set[Value], batch: Dim | None) -> _Cut | None
                     return _Cut(value, COMBINE[node.op.name], None)
                 total = Builder(name=node.name, span=node.span)(OPS["sum"], x, over=over, keep=node.attrs["keep"])
                 return _Cut(total, "sum", product(sizes))
-        if not through and batch is not None and not any(isinstance(v.producer, Input) for v in dependent):
+        of_inputs = any(isinstance(v.producer, Input) for v in dependent)
+        if not through and batch is not None and not of_inputs and node.op is not gradient:
             return None
     rows: Size = 1 if batch is None else Poly((((batch,), 1),))
     b = Builder(name=getattr(node, "name", ""), span=getattr(node, "span", None))

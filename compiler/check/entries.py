@@ -6,17 +6,19 @@ Each function returns a Program whose graph has int sizes but still the abstract
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
 from dslc.compiler.eval_partials import split_at_batch
 from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec, UpdateSpec
-from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.compound.gradient import gradient
+from dslc.compiler.passes.lower.gradients import with_gradients
 
 ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 
@@ -64,7 +66,7 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
     outputs = {f"result.{name}": checked.graph.outputs[f"result.{name}"] for name in checked.results}
     graph = Graph(checked.graph.inputs, order(outputs.values()), outputs)
     wanted = {i.name for i in checked.model_inputs}
-    return Program("predict", dict(sizes), _used(_evaluated(graph).bind(sizes), keep=wanted))
+    return Program("predict", dict(sizes), _used(_sized(_evaluated(graph), sizes), keep=wanted))
 
 
 def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
@@ -104,7 +106,7 @@ def _training(
     cut = Graph(tuple(inputs.values()), graph.nodes, outputs, graph.updates)
     cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
     keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
-    return Program(entry, dict(sizes), _used(cut.bind(sizes), keep=keep))
+    return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep))
 
 
 def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
@@ -116,7 +118,7 @@ def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
 def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Computes the batch reductions for one batch; their results are combined over batches."""
     step, _ = split_at_batch(_evaluation(checked), checked.batch)
-    return Program("eval_step", dict(sizes), _used(step.bind(sizes)))
+    return Program("eval_step", dict(sizes), _used(_sized(step, sizes)))
 
 
 def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
@@ -179,9 +181,24 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
     return Program("init", dict(sizes), graph.bind(sizes))
 
 
+def _sized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph for these sizes, with the nodes of the gradients that it uses."""
+    return with_gradients(graph.bind(sizes))
+
+
 def _evaluated(graph: Graph) -> Graph:
     """The graph in evaluation: without dropout, and with batchnorm reading its buffers."""
-    return graph.rewrite(lambda node: node.op.in_eval(node, Builder().at(node)))
+    apart = any(node.op is gradient for node in graph.nodes)
+
+    def rule(node: Node) -> Sequence[Value] | None:
+        b = Builder().at(node)
+        found = node.op.in_eval(node, b)
+        if found is None or not apart:
+            return found
+        # not its input itself: a gradient with respect to the result is not one with respect to the input
+        return [b(OPS["reshape"], v, shape=v.type.shape) if v in node.inputs else v for v in found]
+
+    return graph.rewrite(rule)
 
 
 def _used(graph: Graph, keep: set[str] | None = None) -> Graph:

@@ -17,7 +17,7 @@ from dslc.compiler.check.sections import Precision, check_sections, read_budget,
 from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
-from dslc.compiler.check.training.gradients import unreached
+from dslc.compiler.check.training.gradients import check_gradients, unreached
 from dslc.compiler.check.training.section import TrainSection
 from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
@@ -204,7 +204,10 @@ def _finish(
     updates = tensors.updates
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     tensors.keep_constants({v for n in nodes for v in n.inputs} | set(outputs.values()))
+    graph = Graph(tensors.inputs, nodes, outputs, updates)
     dims = tuple(d for d in model.frame.scope.dims.values() if isinstance(d, Dim))
+    check_gradients(graph, dims, expander.reports)
+    expander.reports.raise_errors()
     missed: frozenset[str] = frozenset()
     if train is not None and train.loss is not None:
         missed = unreached(train, tensors, dims, expander.reports)
@@ -214,7 +217,7 @@ def _finish(
     args = {n: v for n, v in model.frame.locals.items() if n in names and not isinstance(v, Value)}
     return Checked(
         name=model.ref.block.name,
-        graph=Graph(tensors.inputs, nodes, outputs, updates),
+        graph=graph,
         dims=dims,
         batch=batch,
         model_inputs=tuple(i for n, i in tensors.data.items() if n in names and i.kind is Kind.DATA),

@@ -27,6 +27,7 @@ NO_ATTRS: Attrs = MappingProxyType({})
 
 class Phase(enum.Enum):
     FORWARD = "forward"
+    GRADIENT = "gradient"  #: a gradient that the model or its loss uses; forward as soon as it has a dtype
     BACKWARD = "backward"
     UPDATE = "update"
     MIRROR = "mirror"  #: a forward value recomputed for the backward pass

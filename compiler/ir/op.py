@@ -101,6 +101,12 @@ class Op(ABC):
         """The values that replace the outputs in evaluation (dropout: its input); None: the op does not change."""
         return None
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None] | None:
+        """The values whose gradients are taken instead of the outputs' by the function ``gradient``, whose result may
+        be differentiated again: equal to the outputs, and composed of ops whose gradients have gradients. None for an
+        output that is not composed; by default ``grad`` itself consists of such ops."""
+        return None
+
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         """The batch axis of each output, given the batch axis of each input.
 

@@ -88,6 +88,7 @@ CODES: Final[dict[str, str]] = {
     "E0508": "the file trains no such model",
     "E0509": "a step cannot be divided into micro-batches",
     "E0510": "the steps do not divide the parameters",
+    "E0511": "a gradient is always 0",
     # E06xx: target, precision, build options
     "E0601": "an unknown target",
     "E0602": "the target lacks this precision",

@@ -1,8 +1,10 @@
-"""Finds the parameters that the loss reaches, and checks that it is differentiable, before a training step would."""
+"""Finds the parameters that the loss reaches, and checks that it and the tensors whose ``gradient`` is taken are
+differentiable, before a program would."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.selection import selected
@@ -11,11 +13,14 @@ from dslc.compiler.check.training.section import TrainSection
 from dslc.compiler.check.training.update import Update
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.fault import PackageFault
-from dslc.compiler.ir.graph import Graph, Kind, order
+from dslc.compiler.ir.graph import Graph, Kind, Node, order
 from dslc.compiler.ir.pull_back import NotDifferentiable
 from dslc.compiler.ir.sizes import Dim
+from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.gradients import with_gradients
 from dslc.dsl.diagnostics import Label
+from dslc.dsl.span import Span
 from dslc.runtime.weights.names.pattern import BadRule
 
 
@@ -84,16 +89,11 @@ def _reached(
     assert update.loss is not None and update.loss_span is not None
     graph = Graph(tensors.inputs, order([update.loss]), {"loss": update.loss})
     graph = graph.bind({dim.name: dim.default for dim in dims})
-    tensor_of = {i.name: i.value for i in graph.inputs if i.name in mine}
-    try:
+    with _reported(reports, update.loss_span, "on the path to the loss") as fine:
+        graph = with_gradients(graph)
+        tensor_of = {i.name: i.value for i in graph.inputs if i.name in mine}
         found = differentiate(graph, graph.outputs["loss"], list(tensor_of.values()))
-    except NotDifferentiable as wrong:
-        reports.add(Problem("E0507", wrong.message, wrong.span or update.loss_span, "on the path to the loss",
-                            help=wrong.help))  # fmt: skip
-        return None
-    except PackageFault as fault:
-        place = fault.span or update.loss_span
-        reports.add(Problem("E0115", fault.message, place, "needs its gradient", help=fault.help))
+    if not fine:
         return None
     reached = [name for name, value in tensor_of.items() if value in found]
     if not reached:
@@ -102,6 +102,40 @@ def _reached(
         reports.add(Problem("E0506", title, update.loss_span, "nothing to learn from", help=help))
         return None
     return reached
+
+
+def check_gradients(graph: Graph, dims: tuple[Dim, ...], reports: Reports) -> None:
+    """Checks each call of ``gradient`` for the default sizes: E0507 for an operation on the way without a gradient,
+    E0511 if the first tensor does not depend on the second."""
+
+    def missed(node: Node) -> None:
+        assert node.span is not None
+        title = "this gradient is always 0: the first tensor is not computed from the second"
+        help = (
+            "compute the first from this very tensor; `stop_gradient`, comparisons and `argmax` let no gradient through"
+        )
+        reports.add(Problem("E0511", title, node.span, help=help))
+
+    first = next((node for node in graph.nodes if node.op is gradient), None)
+    if first is not None:
+        assert first.span is not None
+        with _reported(reports, first.span, "on the path of a `gradient`"):
+            with_gradients(graph.bind({dim.name: dim.default for dim in dims}), missed)
+
+
+@contextmanager
+def _reported(reports: Reports, place: Span, text: str) -> Iterator[list[bool]]:
+    """Reports an operation without a gradient, or a package's fault; ``place`` if it has none. Gives a list that is
+    empty after an error."""
+    fine = [True]
+    try:
+        yield fine
+    except NotDifferentiable as wrong:
+        reports.add(Problem("E0507", wrong.message, wrong.span or place, text, help=wrong.help))
+        fine.clear()
+    except PackageFault as fault:
+        reports.add(Problem("E0115", fault.message, fault.span or place, "needs its gradient", help=fault.help))
+        fine.clear()
 
 
 def _warn(missed: dict[str, ParamInfo], train: TrainSection, reports: Reports) -> None:

@@ -66,6 +66,11 @@ class Flat(Of1):
         return (None,)
 
 
+def built(expr: Expr, values: Sequence[Value], b: Builder) -> Value:
+    """The tree as ops, with ``values`` as its arguments."""
+    return _built(expr, values, b, {})
+
+
 def _built(expr: Expr, values: Sequence[Value], b: Builder, built: dict[int, Value]) -> Value:
     """The tree as ops; a part that stands in it several times is computed once. ``built``: parts by identity."""
     if expr.function == "arg":

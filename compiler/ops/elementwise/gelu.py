@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir import scalar as tree
@@ -14,6 +14,7 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.special import erf
 from dslc.compiler.ops.attrs import bool_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, only
+from dslc.compiler.ops.elementwise.formula import built
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Gelu(Elementwise):
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (b(gelu_grad, node.inputs[0], only(dys), **node.attrs),)
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        return [built(self.scalar(node.attrs, tree.argument(0)), node.inputs, b)]
+
 
 class GeluGrad(Elementwise):
     """gelu_grad(x, dy): ``dy`` times the derivative of gelu at ``x``; attribute ``approximate`` as in gelu."""
@@ -79,7 +83,7 @@ class GeluGrad(Elementwise):
         return dy * (below + x * np.exp(x * x * -0.5) * _DENSITY)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("`gelu_grad` is itself a gradient; second derivatives of `gelu` are not supported")
+        raise NoGradient("`gradient` composes `gelu` of other ops")
 
 
 gelu = register(Gelu())

@@ -11,7 +11,13 @@ from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, registe
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.constants.constant import constant, full
+from dslc.compiler.ops.elementwise.arithmetic import add, mul
+from dslc.compiler.ops.elementwise.logic import ne
+from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.reduction.reduce import mean
+from dslc.compiler.ops.reduction.softmax import log_softmax
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -100,6 +106,21 @@ class SoftmaxCrossEntropy(Op):
         logits, target = node.inputs
         return b(softmax_cross_entropy_grad, logits, target, *node.outputs[1:], dys[0], **node.attrs), None
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        (logits, target), attrs = node.inputs, node.attrs
+        axis, smoothing = int_attr(attrs, "axis"), float_attr(attrs, "smoothing")
+        logs = b(log_softmax, logits, axis=axis)
+        classes = {name: attrs[name] for name in ("axis", "ignore_index") if name in attrs}
+        loss = b(mul, b(nll, logs, target, **classes), constant(b, 1 - smoothing, logits))
+        if smoothing:
+            even = b(mul, b(mean, logs, over=(axis,), keep=False), constant(b, -smoothing, logits))
+            ignored = attrs.get("ignore_index")
+            if isinstance(ignored, int):
+                counts = b(ne, target, b(full, value=ignored, dtype=target.type.dtype, shape=()))
+                even = b(where, counts, even, constant(b, 0.0, logits))
+            loss = b(add, loss, even)
+        return [loss, None, None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         logits, target = xs
         axis, smoothing, classes = attrs["axis"], attrs["smoothing"], logits.shape[attrs["axis"]]
@@ -142,7 +163,7 @@ class SoftmaxCrossEntropyGrad(Op):
         return (logits,)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `cross_entropy` has no gradient itself")
+        raise NoGradient("`gradient` composes `cross_entropy` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         logits, target, top, below, dy = xs

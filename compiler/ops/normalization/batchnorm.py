@@ -18,8 +18,10 @@ from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.elementwise.powers import rsqrt
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.moments import (
+    along,
     check_eps,
     moments,
+    normalised,
     require_vectors,
     scale_and_shift,
     statistics_dtype,
@@ -77,6 +79,13 @@ class BatchNorm(Op):
         x, weight = node.inputs[:2]
         return *b.node(batchnorm_grad, x, weight, *node.outputs[3:], dys[0]).outputs, None, None
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        x = node.inputs[0]
+        weight, bias = (along(b, v, 1, x.type.rank) for v in node.inputs[1:3])
+        over = (0, *range(2, x.type.rank))
+        y = normalised(b, x, over, float_attr(node.attrs, "eps"))
+        return [b(add, b(mul, y, weight), bias), *[None] * 4]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, bias, running_mean, running_var = xs
         inner = weight.dtype
@@ -132,7 +141,7 @@ class BatchNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `batchnorm` has no gradient itself")
+        raise NoGradient("`gradient` composes `batchnorm` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs

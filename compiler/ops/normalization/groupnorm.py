@@ -11,16 +11,20 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import exact_div, product
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.elementwise.arithmetic import add, mul
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.moments import (
+    along,
     check_eps,
     moments,
+    normalised,
     require_vectors,
     scale_and_shift,
     statistics_dtype,
     through_moments,
 )
+from dslc.compiler.ops.shape.views import reshape
 from dslc.compiler.ops.spatial.windows import spatial_axes
 
 if TYPE_CHECKING:
@@ -72,6 +76,14 @@ class GroupNorm(Op):
         x, weight, _ = node.inputs
         return b.node(groupnorm_grad, x, weight, *node.outputs[1:], dys[0]).outputs
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        x, groups = node.inputs[0], int_attr(node.attrs, "groups")
+        weight, bias = (along(b, v, 1, x.type.rank) for v in node.inputs[1:])
+        shape = x.type.ints
+        lines = b(reshape, x, shape=(shape[0], groups, prod(shape[1:]) // groups))
+        y = b(reshape, normalised(b, lines, (2,), float_attr(node.attrs, "eps")), shape=shape)
+        return [b(add, b(mul, y, weight), bias), None, None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, bias = xs
         inner = weight.dtype
@@ -104,7 +116,7 @@ class GroupNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `groupnorm` has no gradient itself")
+        raise NoGradient("`gradient` composes `groupnorm` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs

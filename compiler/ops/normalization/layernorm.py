@@ -11,12 +11,15 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.sizes import product
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.axes import adjacent
+from dslc.compiler.ops.elementwise.arithmetic import add, mul
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.moments import (
+    along,
     check_eps,
     moments,
+    normalised,
     require_vectors,
     scale_and_shift,
     statistics_dtype,
@@ -82,6 +85,12 @@ class LayerNorm(Op):
         x, weight, _ = node.inputs
         return b.node(layernorm_grad, x, weight, *node.outputs[1:], dys[0], axis=node.attrs["axis"]).outputs
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        x, axis = node.inputs[0], int_attr(node.attrs, "axis")
+        weight, bias = (along(b, v, axis, x.type.rank) for v in node.inputs[1:])
+        y = normalised(b, x, (axis,), float_attr(node.attrs, "eps"))
+        return [b(add, b(mul, y, weight), bias), None, None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, bias = xs
         inner, axis = weight.dtype, attrs["axis"]
@@ -115,7 +124,7 @@ class LayerNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `layernorm` has no gradient itself")
+        raise NoGradient("`gradient` composes `layernorm` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs
@@ -154,6 +163,11 @@ class RmsNorm(Op):
         assert dys[0] is not None
         return b.node(rmsnorm_grad, *node.inputs, node.outputs[1], dys[0], axis=node.attrs["axis"]).outputs
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        x, axis = node.inputs[0], int_attr(node.attrs, "axis")
+        y = normalised(b, x, (axis,), float_attr(node.attrs, "eps"), centred=False)
+        return [b(mul, y, along(b, node.inputs[1], axis, x.type.rank)), None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight = xs
         inner, axis = weight.dtype, attrs["axis"]
@@ -186,7 +200,7 @@ class RmsNormGrad(Op):
         return x, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `rmsnorm` has no gradient itself")
+        raise NoGradient("`gradient` composes `rmsnorm` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, invrms, dy = xs

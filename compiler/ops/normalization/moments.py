@@ -1,4 +1,4 @@
-"""Shared by the normalisations: moments over axes, their gradient, and type rules."""
+"""Shared by the normalisations: moments over axes, their gradient, their composition, and type rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 from dslc.compiler.ir.function import Call, Shape
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Size, product
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.constants.constant import constant as like
+from dslc.compiler.ops.elementwise.arithmetic import add, mul, sub
+from dslc.compiler.ops.elementwise.powers import rsqrt
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.random.init import constant
+from dslc.compiler.ops.reduction.reduce import mean as mean_over
 from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
@@ -71,6 +75,20 @@ def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     lost = shift - (mean - first)
     square = np.mean(np.square(x - mean), axis=axes, keepdims=True) - np.square(lost)
     return mean, np.maximum(square, x.dtype.type(0))
+
+
+def normalised(b: Builder, x: Value, axes: tuple[int, ...], eps: float, *, centred: bool = True) -> Value:
+    """x less its mean over ``axes`` (unless it is not ``centred``), divided by its root mean square, as ops that have
+    gradients of every order."""
+    if centred:
+        x = b(sub, x, b(mean_over, x, over=axes, keep=True))
+    square = b(mean_over, b(mul, x, x), over=axes, keep=True)
+    return b(mul, x, b(rsqrt, b(add, square, like(b, eps, x))))
+
+
+def along(b: Builder, v: Value, axis: int, rank: int) -> Value:
+    """A vector reshaped to lie along an axis of a tensor of this rank."""
+    return b(reshape, v, shape=(*v.type.shape, *(1,) * (rank - 1 - axis)))
 
 
 def through_moments(g: Array, xhat: Array, invstd: Array, axes: tuple[int, ...]) -> Array:

@@ -10,13 +10,12 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any
 
 from dslc.compiler.ir.function import FUNCTIONS, Call, Init, Operand, Shape, operands_of
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, Op
-from dslc.compiler.ir.pull_back import pull_back
+from dslc.compiler.ir.pull_back import through
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.constants.literal import attributes
 from dslc.compiler.ops.packages.cuda import Cuda
@@ -62,11 +61,7 @@ class Composed(Op):
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         parts = self.parts(b, node.inputs, node.attrs)
-        terms = {value: [dy] for value, dy in zip(parts.results, dys) if dy is not None}
-        reached = {*node.inputs, *(value for part in parts.nodes for value in part.outputs)}
-        total = partial(reduce, lambda x, y: b(OPS["add"], x, y))
-        pull_back(parts.nodes, terms, reached, total)
-        return [total(terms[x]) if x in terms else None for x in node.inputs]
+        return through(parts.nodes, parts.results, node.inputs, dys, b)
 
     def cost(self, node: Node) -> Cost:
         _, parts = self._of_types(node.input_types, node.attrs)

@@ -12,10 +12,15 @@ from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, broadcast, register
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.constants.constant import constant
 from dslc.compiler.ops.constants.masks import tri
+from dslc.compiler.ops.elementwise.arithmetic import mul
+from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.attention_terms import Heads, Terms, both, composed, near, share_of_heads, within
+from dslc.compiler.ops.products.linear import matmul
+from dslc.compiler.ops.reduction.softmax import softmax
 from dslc.compiler.ops.spatial.conv import float_dtype
 
 if TYPE_CHECKING:
@@ -116,6 +121,19 @@ class Sdpa(Op):
         found = b.node(sdpa_grad, q, k, v, *node.outputs, dys[0], *mask, **node.attrs).outputs
         return *found, *[None] * len(mask)
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        q, k, v, *masks = node.inputs
+        if bool_attr(node.attrs, "causal"):
+            masks.append(b(tri, shape=(q.type.shape[-2], k.type.shape[-2]), diagonal=0))
+        s = b(matmul, q, k, transpose_a=False, transpose_b=True)
+        s = b(mul, s, constant(b, float_attr(node.attrs, "scale"), q))
+        for mask in masks:
+            s = b(where, mask, s, constant(b, -math.inf, q))
+        p = b(softmax, s, axis=s.type.rank - 1)
+        for mask in masks:  # a query that may see nothing: nan so far
+            p = b(where, mask, p, constant(b, 0.0, q))
+        return [b(matmul, p, v, transpose_a=False, transpose_b=False), None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         q, k, v, *mask = xs
         with np.errstate(all="ignore"):
@@ -164,7 +182,7 @@ class SdpaGrad(Op):
         return q, k, v
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `sdpa` has no gradient itself")
+        raise NoGradient("`gradient` composes `sdpa` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         q, k, v, y, lse, dy, *mask = xs

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.op import Builder, Cost, Op, register
+from dslc.compiler.ir.pull_back import Recorder, through
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple, ints_attr
 from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.constants.constant import constant
+from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, div, mul, only
-from dslc.compiler.ops.elementwise.logic import eq, logical_and
+from dslc.compiler.ops.elementwise.logic import eq, logical_and, logical_not, logical_or
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, summed_dtype, summed_in, widened
 from dslc.compiler.ops.shape.slicing import pad, piece
+from dslc.compiler.ops.shape.views import reshape, transpose
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -51,6 +54,7 @@ class ProdGrad(Op):
     """
 
     name = "prod_grad"
+    needs = (frozenset({"x0", "x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, dy = types
@@ -58,7 +62,14 @@ class ProdGrad(Op):
         return (x,)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("the gradient of `prod` has no gradient itself")
+        x, dy = node.inputs
+        over = ints_attr(node.attrs, "over")
+        parts = Recorder().at(node, b.phase)
+        count = math.prod(x.type.ints[a] for a in over)
+        lower, below = (parts(tri, shape=(count, count), diagonal=diagonal) for diagonal in (0, -1))
+        others = parts(logical_or, parts(logical_not, lower), below)
+        y = parts(mul, _products(parts, x, over, others), dy)
+        return through(parts.made, [y], node.inputs, dys, b)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, dy = xs
@@ -79,6 +90,18 @@ class ProdGrad(Op):
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return (axes[0],) if axes[0] == axes[1] and axes[0] not in ints_attr(node.attrs, "over") else None
+
+
+def _products(b: Builder, x: Value, over: Sequence[int], chosen: Value) -> Value:
+    """For each element of ``x`` along the n elements of the axes ``over``, in row-major order: the product of those
+    that its row of ``chosen``, b1[n, n], selects. Shaped like ``x``; takes n times its bytes."""
+    shape = x.type.ints
+    order = (*(a for a in range(len(shape)) if a not in over), *over)
+    kept = tuple(shape[a] for a in order[: len(shape) - len(over)])
+    lines = b(reshape, b(transpose, x, perm=order), shape=(*kept, 1, chosen.type.ints[0]))
+    found = b(prod, b(where, chosen, lines, constant(b, 1.0, x)), over=(len(kept) + 1,), keep=False)
+    found = b(reshape, found, shape=tuple(shape[a] for a in order))
+    return b(transpose, found, perm=tuple(order.index(a) for a in range(len(shape))))
 
 
 class Running(Op):
@@ -149,6 +172,14 @@ class CumProd(Running):
         whole = b(div, b(cumsum, b(mul, dy, node.out), **back), b(where, none, x, one))
         without = b(cumsum, b(mul, dy, b(cumprod, b(where, first, one, x), **attrs)), **back)
         return (b(where, none, whole, b(where, first, without, zero)),)
+
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        """``grad`` treats what follows a zero as constant, but the second derivative is not 0 there."""
+        axis = int_attr(node.attrs, "axis")
+        count = node.inputs[0].type.ints[axis]
+        before = b(tri, shape=(count, count), diagonal=-1 if node.attrs["reverse"] else 0)
+        chosen = b(logical_not, before) if node.attrs["reverse"] else before
+        return [_products(b, node.inputs[0], (axis,), chosen)]
 
 
 prod = register(Prod())

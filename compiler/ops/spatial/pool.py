@@ -10,7 +10,14 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple, shape_attr
+from dslc.compiler.ops.constants.constant import full
+from dslc.compiler.ops.constants.ranges import arange
+from dslc.compiler.ops.elementwise.arithmetic import add, mul
+from dslc.compiler.ops.elementwise.convert import cast
+from dslc.compiler.ops.elementwise.division import floordiv, mod
+from dslc.compiler.ops.index.indexing import gather
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.shape.views import reshape
 from dslc.compiler.ops.spatial.windows import inside, padded, spatial, spatial_axes, taps, window_count
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -92,6 +99,12 @@ class MaxPool(Op):
         size = node.inputs[0].type.shape[2:]
         return (b(maxpool_grad, dys[0], node.outputs[1], **_geometry(node), size=size),)
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
+        x, (y, place) = node.inputs[0], node.outputs
+        lines = b(reshape, x, shape=(*x.type.ints[:2], prod(x.type.ints[2:])))
+        index = b(reshape, _in_image(node, place, b), shape=(*y.type.ints[:2], prod(y.type.ints[2:])))
+        return [b(reshape, b(gather, lines, index, axis=2), shape=y.type.ints), None]
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         windows = _windows(xs[0], attrs, -np.inf)
         dtype = numpy_dtype(_index_dtype(attrs["k"]).value)
@@ -128,7 +141,7 @@ class MaxPoolGrad(Op):
         return (_infer_back("maxpool", dy, attrs),)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `maxpool` has no gradient itself")
+        raise NoGradient("`gradient` composes `maxpool` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         dy, place = xs
@@ -140,6 +153,26 @@ class MaxPoolGrad(Op):
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _rows(axes, 1) if axes[0] == axes[1] else None
+
+
+def _in_image(node: Node, place: Value, b: Builder) -> Value:
+    """The row-major index in the image, i32, of each element that a window selected."""
+    k, stride, edge = (int_tuple(node.attrs, name) for name in ("k", "stride", "pad"))
+    size, count = node.inputs[0].type.ints[2:], place.type.ints[2:]
+
+    def number(value: int) -> Value:
+        return b(full, value=value, dtype=DType.I32, shape=())
+
+    rest = b(cast, place, dtype=DType.I32)
+    index, stretch = number(0), 1
+    for axis in reversed(range(len(k))):
+        first = b(arange, start=-edge[axis], step=stride[axis], shape=(count[axis],))
+        first = b(reshape, first, shape=(count[axis], *(1,) * (len(k) - 1 - axis)))
+        position = b(add, first, b(mod, rest, number(k[axis])))
+        rest = b(floordiv, rest, number(k[axis]))
+        index = b(add, b(mul, position, number(stretch)), index)
+        stretch *= size[axis]
+    return index
 
 
 def _spread(parts: Sequence[Array], dy: Array, attrs: Mapping[str, Any]) -> Array:

@@ -61,14 +61,17 @@ def autodiff(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
 
-def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None) -> dict[Value, Value]:
-    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type,
-    times ``seed``.
+def differentiate(
+    graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None, phase: Phase = Phase.BACKWARD
+) -> dict[Value, Value]:
+    """The gradient of ``loss`` for each value of ``wrt`` that it depends on, of the same type, by nodes of ``phase``.
 
-    Omits values on which the loss does not depend, or only through ``stop_gradient`` or integers. Raises DslcError
-    E0507 if the loss depends on a value through an op without a gradient.
+    ``seed`` has the type of the loss, and is the gradient of what is differentiated with respect to it; without it the
+    loss is a float of rank 0. Omits values on which the loss does not depend, or only through ``stop_gradient`` or
+    integers. Raises DslcError E0507 if the loss depends on a value through an op without a gradient.
     """
-    assert loss.type.rank == 0 and loss.type.dtype.is_float, f"the loss is {loss.type}"
+    seed = _one(loss) if seed is None else seed
+    assert loss.type == seed.type and loss.type.dtype.is_float, f"the loss is {loss.type}"
     reached = set(wrt)  # values that depend on one of wrt through floats
     between: list[Node] = []
     for node in order([loss]):
@@ -77,8 +80,8 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
             reached.update(v for v in node.outputs if v.type.dtype.is_float)
     if loss not in reached:
         return {}
-    terms = {loss: [_one(loss) if seed is None else seed]}  # summands of each value's gradient
-    pull_back(between, terms, reached, total)
+    terms = {loss: [seed]}  # summands of each value's gradient
+    pull_back(between, terms, reached, total, phase)
     return {v: total(terms[v]) for v in wrt if v in terms}
 
 

@@ -19,12 +19,15 @@ constants, scalars and results have the dtype of the boundary. Other dtypes stay
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
-(``Precision.nodes``), with their gradients. In an f32 model such nodes compute in bf16, except in the train section.
+(``Precision.nodes``), with their gradients. Of a gradient that the model
+or its loss uses (``Phase.GRADIENT``), only the products have 16 bits; all its nodes belong to the forward pass from
+here on. In an f32 model such nodes compute in bf16, except in the train section.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import traits_of
@@ -36,6 +39,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.lower.wide import in_train_section, wide
 
 _HALF = (DType.BF16, DType.F16)
+#: What a gradient that the model or its loss uses computes in 16 bits: the products, which tensor cores are for.
+_PRODUCTS: Final = ("matmul", "conv", "conv_dgrad", "conv_wgrad")
 
 
 def precision(program: Program, build: Build) -> Program:
@@ -83,7 +88,7 @@ class _Typing:
     def run(self) -> Graph:
         graph = self.graph
         inputs = {source: self._input(source) for source in graph.inputs}
-        if all(i is j for i, j in inputs.items()) and not any(_is_abstract(n) for n in graph.nodes):
+        if all(i is j for i, j in inputs.items()) and not any(map(_is_unready, graph.nodes)):
             return graph
         for node in graph.nodes:
             self._node(node)
@@ -115,13 +120,16 @@ class _Typing:
             dtype = DType.F32
         elif own is DType.BF16 and node.phase is not Phase.UPDATE and not in_train_section(node):
             dtype = own
-        b = Builder().at(node, node.phase)
+        if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.name not in _PRODUCTS:
+            dtype = DType.F32
+        b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
         statistic = DType.F32 if dtype in _HALF else dtype
         statistics = node.op.statistics
         inputs = tuple(self._as(v, statistic if i in statistics else dtype, b) for i, v in enumerate(node.inputs))
         attrs = _concrete(node.attrs, dtype)
         if attrs is node.attrs and DType.FLOAT not in {t.dtype for t in (*node.types, *node.input_types)}:
             fresh = node.with_inputs(inputs)
+            fresh = fresh if b.phase is node.phase else fresh.replaced(phase=b.phase)
         else:
             fresh = b.node(node.op, *inputs, **attrs)
         self.new.update(zip(node.outputs, fresh.outputs))
@@ -135,6 +143,10 @@ class _Typing:
         if key not in self.casts:
             self.casts[key] = b(OPS["cast"], value, dtype=dtype)
         return self.casts[key]
+
+
+def _is_unready(node: Node) -> bool:
+    return node.phase is Phase.GRADIENT or _is_abstract(node)
 
 
 def _is_abstract(node: Node) -> bool:

@@ -12,6 +12,7 @@ from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ir.graph import Graph, Input, Value
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.passes.lower.gradients import with_gradients
 
 
 def check(folder: Path, given: str, body: str, result: str = "[B]") -> Checked:
@@ -27,7 +28,7 @@ def _double(dtype: DType) -> DType:
 
 def in_double(graph: Graph, sizes: Mapping[str, int]) -> tuple[dict[str, Value], dict[str, Value]]:
     """Inputs and outputs by name, of a graph for these sizes with f64 for float."""
-    bound = graph.bind(sizes)
+    bound = with_gradients(graph.bind(sizes))
     new: dict[Value, Value] = {}
     for old in bound.inputs:
         type = TensorType(_double(old.value.type.dtype), old.value.type.shape)

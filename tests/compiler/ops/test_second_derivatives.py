@@ -1,0 +1,111 @@
+"""Gradients of gradients: for every op that has a gradient, that of its gradient is the central difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from op_laws.evaluation import apply, run, values_of
+from op_laws.sample_cases import attrs_of, every_sample, node_of
+from op_samples.sample import Sample
+
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value
+from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
+from dslc.compiler.ir.pull_back import Recorder, pull_back
+from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.sum_gradients import total
+
+EPS, ATOL, RTOL = 1e-6, 2e-5, 2e-3  # of central differences
+
+
+def _weights(sample: Sample, ys: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    chosen = sample.outputs if sample.outputs is not None else range(len(ys))
+    rng = np.random.default_rng(7)
+    return [rng.uniform(0.5, 1.5, y.shape) if i in chosen and y.dtype == np.float64 else None for i, y in enumerate(ys)]
+
+
+def _first(node: Node, dys: Sequence[Value | None], wanted: Sequence[Value], phase: Phase) -> dict[Value, Value]:
+    """The gradients of the wanted inputs."""
+    terms = {v: [dy] for v, dy in zip(node.outputs, dys, strict=True) if dy is not None}
+    pull_back([node], terms, set(wanted), total, phase)
+    return {v: total(terms[v]) for v in wanted if v in terms}
+
+
+def _inputs(op: Op, sample: Sample) -> tuple[list[np.ndarray], list[int]]:
+    xs = [np.array(x) for x in sample.arrays(op.name)]
+    floats = [i for i, x in enumerate(xs) if x.dtype == np.float64]
+    return xs, floats if sample.differentiable is None else list(sample.differentiable)
+
+
+@every_sample()
+def test_the_gradient_of_the_gradient_is_the_central_difference(op: Op, sample: Sample) -> None:
+    xs, wanted = _inputs(op, sample)
+    attrs = attrs_of(sample, DType.F64)
+    node = node_of(op, xs, attrs)
+    weights = _weights(sample, apply(op, xs, attrs))
+    if all(w is None for w in weights) or not wanted:
+        return
+    dys = [None if w is None else values_of([w], "dy")[0] for w in weights]
+    try:
+        op.grad(node, dys, Builder())
+    except NoGradient:
+        return
+    first = _first(node, dys, [node.inputs[i] for i in wanted], Phase.GRADIENT)
+    arrays = [*xs, *(w for w in weights if w is not None)]
+    sources = [*node.inputs, *(dy for dy in dys if dy is not None)]
+    wrt = [sources[i] for i in (*wanted, *range(len(xs), len(sources)))]
+    b, rng = Builder(), np.random.default_rng(11)
+    parts, scales = [], []
+    for gradient in first.values():
+        scales.append(rng.uniform(0.5, 1.5, gradient.type.ints))
+        [scale] = values_of(scales[-1:], "c")
+        arrays, sources = [*arrays, scales[-1]], [*sources, scale]
+        parts.append(b(OPS["sum"], b(OPS["mul"], gradient, scale), over=tuple(range(gradient.type.rank)), keep=False))
+    if not parts:
+        return
+    loss = total(parts)
+    found = differentiate(Graph((), (), {}), loss, wrt)
+
+    def value() -> float:
+        return float(run([loss], dict(zip(sources, arrays, strict=True)))[0])
+
+    got = dict(zip(found, run(list(found.values()), dict(zip(sources, arrays, strict=True))), strict=True))
+    for source in wrt:
+        array = arrays[sources.index(source)]
+        expected = np.zeros_like(array)
+        for at in np.ndindex(array.shape):
+            kept = array[at]
+            array[at] = kept + EPS
+            above = value()
+            array[at] = kept - EPS
+            expected[at] = (above - value()) / (2 * EPS)
+            array[at] = kept
+        np.testing.assert_allclose(
+            got.get(source, np.zeros_like(array)), expected, rtol=RTOL, atol=ATOL * max(1, abs(value()))
+        )
+
+
+@every_sample(lambda op, sample: type(op).in_gradient is not Op.in_gradient)
+def test_the_composition_has_the_value_and_the_gradient_of_the_op(op: Op, sample: Sample) -> None:
+    xs, wanted = _inputs(op, sample)
+    attrs = attrs_of(sample, DType.F64)
+    node = node_of(op, xs, attrs)
+    ys = apply(op, xs, attrs)
+    weights = _weights(sample, ys)
+    if all(w is None for w in weights):
+        return
+    feeds = dict(zip((*node.inputs, *node.outputs), (*xs, *ys), strict=True))
+    values = op.in_gradient(node, Recorder())
+    assert values is not None and len(values) == len(ys)
+    composed = [(v, y) for v, y in zip(values, ys, strict=True) if v is not None]
+    assert composed
+    for array, (_, y) in zip(run([v for v, _ in composed], feeds), composed, strict=True):
+        np.testing.assert_allclose(array, y, rtol=1e-9, atol=1e-9)
+    dys = [None if w is None else values_of([w], "dy")[0] for w in weights]
+    feeds |= {dy: w for dy, w in zip(dys, weights, strict=True) if dy is not None and w is not None}
+    inputs = [node.inputs[i] for i in wanted]
+    plain, own = (_first(node, dys, inputs, phase) for phase in (Phase.BACKWARD, Phase.GRADIENT))
+    assert set(plain) == set(own)
+    for source in plain:
+        np.testing.assert_allclose(*run([plain[source], own[source]], feeds), rtol=1e-9, atol=1e-9)
