@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.function import Axis, Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.special import larger, lesser
 from dslc.compiler.ir.types import DType, TensorType
@@ -64,6 +64,11 @@ class ScatterReduce(Op):
         equal = b(add, hits[0], _added(b, node, hits[1]))
         share = b(div, only(dys), b(where, b(eq, equal, zero), one, equal))
         return b(mul, hits[0], share), b(mul, hits[1], b(gather, share, index, axis=axis)), None
+
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None] | None:
+        if node.attrs["how"] == "prod":
+            raise NoGradient('`gradient` does not differentiate a product of scattered elements, `mode="mul"`')
+        return None
 
     def _of_product(self, node: Node, dy: Value, b: Builder) -> Gradients:
         (x, src, index), axis = node.inputs, node.attrs["axis"]

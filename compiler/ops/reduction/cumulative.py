@@ -82,7 +82,7 @@ class ProdGrad(Op):
         with np.errstate(all="ignore"):
             others[..., 1:] = np.cumprod(lines[..., :-1], axis=-1)
             others[..., :-1] *= np.flip(np.cumprod(np.flip(lines[..., 1:], -1), axis=-1), -1)
-            return [np.moveaxis(others.reshape(moved.shape), last, over) * dy]
+            return [np.asarray(np.moveaxis(others.reshape(moved.shape), last, over) * dy)]
 
     def cost(self, node: Node) -> Cost:
         x = node.input_types[0]

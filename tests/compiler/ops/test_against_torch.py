@@ -12,11 +12,15 @@ from op_laws.evaluation import apply, run, values_of
 from op_laws.optimizer_steps import trained
 from op_laws.recorder import Recorder, compute
 
+from dslc.compiler.ir.graph import Graph, Phase
 from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm
 from dslc.compiler.ops.random.init import initialiser, resolve
+from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.sum_gradients import total
 
 pytestmark = pytest.mark.slow
 
@@ -150,6 +154,40 @@ def test_values_and_gradients(
     feeds = dict(zip((*node.inputs, *node.outputs, weight), (*xs, got, *rest, dy)))
     for ours, expected in zip(run([g for g, _ in wanted if g is not None], feeds), [e for _, e in wanted], strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "xs", "attrs", "theirs"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+def test_gradients_of_gradients(
+    name: str, xs: list[np.ndarray], attrs: dict[str, Any], theirs: Callable[..., Any]
+) -> None:
+    """With respect to the inputs and the first gradient, of a weighted sum of the gradients of all inputs."""
+    if attrs.get("how") == "prod":
+        return  # refused
+    tensors = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in xs]
+    floats = [t for t in tensors if t.requires_grad]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        y = theirs(*tensors)
+    dy = torch.tensor(draw(*y.shape, seed=5), requires_grad=True)
+    first = torch.autograd.grad(y, floats, dy, create_graph=True)
+    weights = [draw(*g.shape, seed=6) for g in first]
+    whole = sum((g * torch.tensor(w)).sum() for g, w in zip(first, weights))
+    expected = torch.autograd.grad(whole, [*floats, dy], allow_unused=True, materialize_grads=True)
+
+    node = Builder().node(OPS[name], *values_of(xs), **attrs)
+    wanted = [v for v in node.inputs if v.type.dtype is DType.F64]
+    seed, *scales = values_of([dy.detach().numpy(), *weights], "dy")
+    terms = {node.outputs[0]: [seed]}
+    pull_back([node], terms, set(wanted), total, Phase.GRADIENT)
+    b = Builder()
+    sums = [b(OPS["sum"], b(OPS["mul"], total(terms[v]), scale), over=tuple(range(v.type.rank)), keep=False)
+            for v, scale in zip(wanted, scales) if v in terms]  # fmt: skip
+    assert sums
+    found = differentiate(Graph((), (), {}), total(sums), [*wanted, seed])
+    feeds = dict(zip((*node.inputs, seed, *scales), (*xs, dy.detach().numpy(), *weights)))
+    for v, e in zip((*wanted, seed), expected):
+        ours = run([found[v]], feeds)[0] if v in found else np.zeros(v.type.ints)
+        exists = ~np.isnan(e.numpy())  # PyTorch's of a norm is nan at 0
+        np.testing.assert_allclose(ours[exists], e.numpy()[exists], rtol=1e-9, atol=1e-9)
 
 
 COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
