@@ -111,9 +111,7 @@ def check_gradients(graph: Graph, dims: tuple[Dim, ...], reports: Reports) -> No
     def missed(node: Node) -> None:
         assert node.span is not None
         title = "this gradient is always 0: the first tensor is not computed from the second"
-        help = (
-            "compute the first from this very tensor; `stop_gradient`, comparisons and `argmax` let no gradient through"
-        )
+        help = "compute it from this very tensor; `stop_gradient`, comparisons and `argmax` let no gradient through"
         reports.add(Problem("E0511", title, node.span, help=help))
 
     first = next((node for node in graph.nodes if node.op is gradient), None)

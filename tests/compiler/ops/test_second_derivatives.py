@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from op_laws.evaluation import apply, run, values_of
-from op_laws.sample_cases import attrs_of, every_sample, node_of
+from op_laws.sample_cases import SAMPLES, attrs_of, every_sample, node_of
 from op_samples.sample import Sample
+from places import ROOT
 
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
-from dslc.compiler.ir.pull_back import Recorder, pull_back
+from dslc.compiler.ir.pull_back import NotDifferentiable, Recorder, pull_back
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.autodiff import differentiate
 from dslc.compiler.passes.lower.sum_gradients import total
@@ -122,3 +123,28 @@ def test_the_composition_has_the_value_and_the_gradient_of_the_op(op: Op, sample
     assert set(plain) == set(own)
     for source in plain:
         np.testing.assert_allclose(*run([plain[source], own[source]], feeds), rtol=1e-9, atol=1e-9)
+
+
+def test_the_page_of_functions_names_what_is_refused() -> None:
+    """``gradient`` refuses one of the ops that have a gradient."""
+    refused = set()
+    for name, samples in SAMPLES.items():
+        for sample in samples:
+            op, (xs, wanted) = OPS[name], _inputs(OPS[name], sample)
+            attrs = attrs_of(sample, DType.F64)
+            weights = _weights(sample, apply(op, xs, attrs))
+            dys = [None if w is None else values_of([w], "dy")[0] for w in weights]
+            if not wanted or all(dy is None for dy in dys):
+                continue
+            node = node_of(op, xs, attrs)
+            try:
+                op.grad(node, dys, Builder())
+            except NoGradient:
+                continue
+            try:
+                _first(node, dys, [node.inputs[i] for i in wanted], Phase.GRADIENT)
+            except NotDifferentiable as why:
+                refused.add((name, str(why.message).partition("`mode=")[2]))
+    assert refused == {("scatter_reduce", '"mul"`')}
+    page = (ROOT / "docs/ops.md").read_text(encoding="utf-8")
+    assert 'Only `scatter` with `mode="mul"` is refused there (E0507).' in page

@@ -343,12 +343,12 @@ BAD["gradient_of_something_else"] = (
     ["E0511", "E0511"],
 )
 BAD["gradient_of_integers"] = (
-    net("  y = x |> linear(4) as fc\n  return y + sum(gradient(y, cast(x, \"i32\")))"),
+    net('  y = x |> linear(4) as fc\n  return y + sum(gradient(y, cast(x, "i32")))'),
     ["E0204"],
 )
 BAD["gradient_of_a_scattered_product"] = (
     net(
-        "  y = scatter(x, cast(arange(2), \"i32\"), x[:, :2], axis=1, mode=\"mul\")\n"
+        '  y = scatter(x, cast(arange(2), "i32"), x[:, :2], axis=1, mode="mul")\n'
         "  return gradient(y, x) |> linear(4) as fc"
     ),
     ["E0507"],
