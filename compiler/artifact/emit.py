@@ -14,7 +14,7 @@ from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
-from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE
+from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE, OF_EPOCH
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.extents import rows_of
@@ -90,6 +90,7 @@ def emit_artifact(
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
+    features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()
     header: dict[str, Any] = {
         "format": list(FORMAT),
         "required_features": sorted(features),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dslc.compiler.check import entries
 from dslc.compiler.check.entries import optimizer_slots, train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import RAW, LossScale
@@ -16,7 +17,8 @@ from dslc.runtime.artifact.header import AS_PARAM
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale."""
+    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale or
+    to metrics over an epoch."""
 
     name: str
     kind: Kind
@@ -50,8 +52,11 @@ def layout_state(checked: Checked, params: DType, scale: LossScale | None = None
             info = checked.params[name]
             wanted.append((name, kind, TensorType(params, info.input.value.type.ints), str(info.init), None))
     scaling = spec.loss_scale.states if spec and spec.loss_scale else {}
-    for slot in sorted((*slots, *scaling)):
-        if slot in scaling:
+    sums = entries.of_epoch(checked)
+    for slot in sorted((*slots, *scaling, *sums)):
+        if slot in sums:
+            wanted.append((slot, Kind.OPTIMIZER, sums[slot], "constant(0)", None))
+        elif slot in scaling:
             dtype, number = scaling[slot]
             type = TensorType(params if dtype is DType.FLOAT else dtype, ())
             wanted.append((slot, Kind.OPTIMIZER, type, f"constant({number:g})", None))

@@ -11,6 +11,7 @@ from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
+from dslc.compiler.epoch_metrics import epoch_states, over_epochs
 from dslc.compiler.eval_partials import split_at_batch
 from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
@@ -53,6 +54,11 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         if info.input.kind is Kind.PARAM
     )
     return TrainSpec(tuple(updates), params, train.ema, train.accumulate, scale)
+
+
+def of_epoch(checked: Checked) -> Mapping[str, TensorType]:
+    """The tensors of the state that metrics over an epoch are computed from, by name; they start at 0."""
+    return epoch_states(checked.graph, checked.train.epoch_metrics if checked.train else (), checked.batch)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
@@ -104,6 +110,7 @@ def _training(
         if name in scalars and name not in inputs:
             inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
     cut = Graph(tuple(inputs.values()), graph.nodes, outputs, graph.updates)
+    cut = over_epochs(cut, checked.train.epoch_metrics if checked.train else (), checked.batch)
     cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
     keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
     return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep))
@@ -173,6 +180,10 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
         inputs.append(state)
         zeros = Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)
         updates.append((state, values[param] if slot == f"{param}.{RAW}" else zeros))
+    for name, type in of_epoch(checked).items():
+        state = Input(name, Kind.OPTIMIZER, type)
+        inputs.append(state)
+        updates.append((state, Builder(name=name)(OPS["full"], value=0.0, dtype=type.dtype, shape=type.shape)))
     for name, (dtype, number) in (spec.loss_scale.states if spec and spec.loss_scale else {}).items():
         state = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
         inputs.append(state)

@@ -18,6 +18,7 @@ from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
 from dslc.compiler.check.training.gradients import check_gradients, unreached
+from dslc.compiler.check.training.metrics import check_epoch_metrics
 from dslc.compiler.check.training.section import TrainSection
 from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
@@ -206,13 +207,15 @@ def _finish(
     tensors.keep_constants({v for n in nodes for v in n.inputs} | set(outputs.values()))
     graph = Graph(tensors.inputs, nodes, outputs, updates)
     dims = tuple(d for d in model.frame.scope.dims.values() if isinstance(d, Dim))
+    batch = next(iter(expander.batch.dims)) if isinstance(expander.batch, Poly) else None
+    if train is not None and train.loss is not None:
+        check_epoch_metrics(train, graph, batch, expander.reports)
     check_gradients(graph, dims, expander.reports)
     expander.reports.raise_errors()
     missed: frozenset[str] = frozenset()
     if train is not None and train.loss is not None:
         missed = unreached(train, tensors, dims, expander.reports)
         expander.reports.raise_errors()
-    batch = next(iter(expander.batch.dims)) if isinstance(expander.batch, Poly) else None
     names = [p.name for p in model.ref.block.params]
     args = {n: v for n, v in model.frame.locals.items() if n in names and not isinstance(v, Value)}
     return Checked(

@@ -39,7 +39,8 @@ WITH_LOCK: Final = 2
 #: The minor version of a header that names the packages whose ops the model uses.
 WITH_PACKAGES: Final = 3
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
-FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
+FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
+                            "epoch_metrics"})  # fmt: skip
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step")
@@ -48,6 +49,10 @@ AS_PARAM: Final = "param"
 #: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
 #: number of steps that were skipped because of it.
 LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
+#: The beginning of the names of the states that metrics over an epoch are computed from, and the scalar of a training
+#: step that is the number of steps of an epoch.
+OF_EPOCH: Final = "train.epoch."
+EPOCH_STEPS: Final = "epoch_steps"
 #: The smallest loss scale: if a step is not finite even there, the scale is not the cause.
 LEAST_SCALE: Final = 1.0
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
@@ -87,7 +92,7 @@ INTERFACE: Final = Record(
                     "lr": Float(),
                     "metrics": ListOf(_IDENTIFIER, 256),
                 },
-                {"ranges": _RANGES, "accumulate": Int(2)},
+                {"ranges": _RANGES, "accumulate": Int(2), "epoch_metrics": ListOf(_IDENTIFIER, 256)},
             )
         ),
     },
@@ -256,6 +261,10 @@ def _check_names(interface: dict[str, Any]) -> None:
     _unique("interface.inputs", inputs)
     _unique("interface.results", [t["name"] for t in interface["results"]])
     _unique("interface.train.metrics", train["metrics"])
+    running = train.get("epoch_metrics", [])
+    _unique("interface.train.epoch_metrics", running)
+    if not set(running) <= set(train["metrics"]) or (running and EPOCH_STEPS not in inputs):
+        _refuse("interface.train.epoch_metrics", f"metrics of the section, with a scalar `{EPOCH_STEPS}`")
     for holder in (interface, train):
         for name, (low, end) in holder.get("ranges", {}).items():
             if name not in inputs or low > end:
@@ -279,7 +288,8 @@ def _check_state(state: dict[str, Any]) -> None:
         order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
         if end > state["bytes"]:
             _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
-        owned = tensor["kind"] == "optimizer" and tensor["name"] not in SCALING
+        alone = tensor["name"] in SCALING or tensor["name"].startswith(OF_EPOCH)
+        owned = tensor["kind"] == "optimizer" and not alone
         if (tensor["of"] is not None) != owned or (owned and tensor["of"] not in params):
             _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
         if tensor["trained"] and tensor["kind"] != "param":

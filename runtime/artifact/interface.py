@@ -47,13 +47,16 @@ class Tensor:
 class Train:
     """The train section: inputs in addition to the model's, float arguments with defaults, the base learning rate.
 
-    ``accumulate``: micro-batches per step; the batch of a step has so many times the built rows."""
+    ``accumulate``: micro-batches per step; the batch of a step has so many times the built rows. ``epoch_metrics``:
+    those of the metrics that training combines over the steps of an epoch, of which its scalar ``epoch_steps`` says how
+    many there are."""
 
     inputs: tuple[Tensor, ...]
     scalars: Mapping[str, float]
     lr: float
     metrics: tuple[str, ...]
     accumulate: int = 1
+    epoch_metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Interface:
                 lr=float(train["lr"]),
                 metrics=tuple(train["metrics"]),
                 accumulate=train.get("accumulate", 1),
+                epoch_metrics=tuple(train.get("epoch_metrics", ())),
             ),
         )
 

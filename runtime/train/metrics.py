@@ -12,7 +12,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +27,10 @@ _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_N
 
 
 class RunningMeans:
-    """Sums (f64) and counts by name."""
+    """Sums (f64) and counts by name. ``latest``: names of values that are combined already: the newest one stands."""
 
-    def __init__(self) -> None:
+    def __init__(self, latest: Collection[str] = ()) -> None:
+        self._latest = frozenset(latest)
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
@@ -38,6 +39,9 @@ class RunningMeans:
         if list(self._sums) != list(values):
             self._sums = {**{name: self._sums.get(name, 0.0) for name in values}, **self._sums}
         for name, value in values.items():
+            if name in self._latest:
+                self._sums[name], self._counts[name] = value, 1
+                continue
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
 

@@ -58,7 +58,8 @@ class Run:
         self.report = report
         self.interface_digest: str = session.artifact.header["interface_sha256"]
         self.saver = Saver(session, folder, config.save.keep, config.train.on_nan, report)
-        self.means = RunningMeans()
+        section = session.interface.train
+        self.means = RunningMeans(() if section is None else section.epoch_metrics)
         self.done = 0
         self.skipped = 0
         self.best: tuple[int, float] | None = None  # (step, value)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import BuildError, DataError
 from dslc.base.turns import Always
+from dslc.runtime.artifact.header import EPOCH_STEPS
 from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.config.config import Config
 from dslc.runtime.config.policies import Best
@@ -119,7 +120,9 @@ class Plan:
         return self.base_lr * self.lr.factor(step)
 
     def scalars_at(self, step: int) -> dict[str, Any]:
-        return {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
+        found: dict[str, Any] = {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
+        section = self.interface.train
+        return found | ({EPOCH_STEPS: self.batches} if section is not None and section.epoch_metrics else {})
 
 
 def plan_run(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
@@ -290,8 +293,9 @@ def _scalar_schedules(config: Config, section: Train) -> dict[str, float]:
     """The base value of each scheduled float argument."""
     found: dict[str, float] = {}
     for name, schedule in config.train.schedules.items():
-        if name not in section.scalars:
-            _no_such(f"train.schedules.{name}", f"train has no float argument `{name}`", name, section.scalars)
+        arguments = {n: v for n, v in section.scalars.items() if n != EPOCH_STEPS or not section.epoch_metrics}
+        if name not in arguments:
+            _no_such(f"train.schedules.{name}", f"train has no float argument `{name}`", name, arguments)
         found[name] = section.scalars[name] if schedule.base is None else schedule.base
     return found
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 from dslc.compiler.check import callgraph
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
-from dslc.compiler.check.training.update import Update, read_update, tensor_of
+from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.training.metrics import add_scalar, check_metric_name, read_metrics
+from dslc.compiler.check.training.update import Update, read_update
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.sizes import Poly
-from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.plan.memory import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
@@ -25,15 +24,12 @@ if TYPE_CHECKING:
 
 _MOST_MICRO_BATCHES: Final = 1 << 16
 
-#: fields in the lines of the run's log, which also have a field for each metric
-LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of",
-                     "loss_scale", "skipped")  # fmt: skip
-
 
 @dataclass
 class TrainSection:
     """The contents of the section. ``args``: its arguments; ``scalars``: the floats among them, in order; ``updates``:
-    what a step does, in order; ``loss``: the sum of their losses; ``ema``: the decay of the averaged weights, None
+    what a step does, in order; ``loss``: the sum of their losses; ``epoch_metrics``: the metrics that are combined over
+    the steps of an epoch; ``ema``: the decay of the averaged weights, None
     without them; ``accumulate``: micro-batches per step."""
 
     loss: Value | None = None
@@ -42,6 +38,7 @@ class TrainSection:
     args: dict[str, Static] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
+    epoch_metrics: list[str] = field(default_factory=list)
     ema: float | None = None
     accumulate: int = 1
     span: Span | None = None
@@ -67,6 +64,10 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                 for target in entry.targets:
                     frame.locals[target] = Poison()
                 raise
+    if found.epoch_metrics and found.accumulate > 1:
+        title = "metrics over the epoch cannot be divided into micro-batches"
+        help = "remove `accumulate`, or write `metrics { ... }`"
+        expander.reports.add(Problem("E0509", title, section.span, help=help))
     if several:
         _join(found, only, section, frame, expander)
     else:
@@ -87,13 +88,13 @@ def _entry(
 ) -> None:
     name = entry.targets[0]
     if entry.entries is not None:
-        if (name, entry.label) == ("metrics", None):
-            _metrics(entry.entries, frame, found, expander)
+        if name == "metrics" and entry.label in (None, "epoch"):
+            read_metrics(entry, frame, found, expander)
         elif name == "step" and entry.label is not None:
             _add_step(entry, section, frame, found, expander)
         else:
-            raise Problem("E0113", f"`{name}` is not a group of `train`", entry.span,
-                          help="its groups are `metrics { ... }` and `step NAME { ... }`")  # fmt: skip
+            help = "its groups are `metrics { ... }`, `metrics epoch { ... }` and `step NAME { ... }`"
+            raise Problem("E0113", f"`{name}` is not a group of `train`", entry.span, help=help)
     elif len(entry.targets) == 1 and name in _RESERVED:
         if name in seen:
             raise Problem("E0103", f"`train` gives `{name}` twice", entry.span, "again here",
@@ -120,7 +121,7 @@ def _add_step(
     """A group ``step NAME { params = ...; loss = ...; optimizer = ... }``; its loss is also the metric NAME."""
     assert entry.entries is not None and entry.label is not None
     name, place = entry.label, name_span(entry, entry.label)
-    _check_metric_name(name, place)
+    check_metric_name(name, place)
     if name in found.metrics or name in frame.locals:
         raise Problem("E0103", f"there is another `{name}` in `train`", place, "again here", help="rename one")
     update = Update(name=name, place=place)
@@ -206,38 +207,8 @@ def _declare(
     value_now = static_argument(param, default, param.span, "train")
     found.args[param.name] = value_now
     if isinstance(value_now, float):
-        if len(found.scalars) == MOST_FLOATS:
-            title = f"a train section has at most {MOST_FLOATS} float arguments, which are numbers of each step"
-            help = f"make it a constant: `const {param.name} = ...`"
-            raise Problem("E0209", title, span, "one too many", help=help)
-        found.scalars[param.name] = value_now
-        value_now = expander.tensors.scalar(param.name, DType.FLOAT)
+        value_now = add_scalar(param.name, value_now, span, found, expander)
     expander.statements.bind(param.name, value_now, span, frame)
-
-
-def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSection, expander: Expander) -> None:
-    for entry in entries:
-        with expander.report():
-            name = entry.targets[0]
-            if entry.value is None or len(entry.targets) != 1:
-                raise Problem("E0504", "a metric is `NAME = expression`", entry.span)
-            _check_metric_name(name, name_span(entry, name))
-            if name in found.metrics:
-                raise Problem("E0103", f"the metric `{name}` is declared twice", entry.span)
-            value = tensor_of(entry.value, frame, expander, "a metric")
-            if value.type.rank != 0:
-                help = "average it with `mean(...)`"
-                raise Problem("E0504", f"a metric is a scalar, this is {value.type}", entry.value.span, help=help)
-            if value.type.dtype is not DType.FLOAT:
-                value = expander.emit(frame, entry.value.span, OPS["cast"], value, dtype=DType.FLOAT)
-            found.metrics[name] = value
-
-
-def _check_metric_name(name: str, place: Span) -> None:
-    check_public_name(name, "a metric", place)
-    if name in LOG_FIELDS:
-        raise Problem("E0112", f"a metric cannot be named `{name}`", place,
-                      "each line of the log has a field of this name", help="choose another name")  # fmt: skip
 
 
 def _ema(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:

@@ -113,7 +113,8 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         gradients = [_builder(state)(OPS["add"], state.value, g) for state, g in zip(sums, gradients)]
     verdict = None if scaling is None else scaling.judge(gradients, graph.outputs["loss"])
     if verdict is not None:
-        updates = verdict.kept(updates)
+        of_metrics = [u for u in updates if u[0].kind is Kind.OPTIMIZER]  # they count every step
+        updates = [*verdict.kept([u for u in updates if u[0].kind is not Kind.OPTIMIZER]), *of_metrics]
     updates += zip(sums, map(_zeros, sums) if whole else gradients)
     if whole:
         if verdict is not None and not sums:
