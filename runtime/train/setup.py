@@ -24,6 +24,7 @@ from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 from dslc.runtime.train.fitted_data import require_same
 
 _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
+_LONGEST_EPOCH: Final = 2**24  # steps; f32, the dtype of arguments of a step, represents each number up to it
 
 
 class WeightsFile(Protocol):
@@ -145,6 +146,9 @@ def plan_run(config: Config, session: Declared, notice: Callable[[str], None], f
     total = config.train.epochs * batches
     if total > _LONGEST_RUN:
         raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
+    if section.epoch_metrics and batches > _LONGEST_EPOCH:
+        cause = f"an epoch of {batches} steps, of which `metrics epoch` counts at most {_LONGEST_EPOCH}"
+        raise DataError("R104", cause, place="data.train", help="use larger batches, or `metrics { ... }`")
     base_lr = next(x for x in (config.train.base_lr, config.train.lr.base, section.lr) if x is not None)
     return Plan(
         interface=interface,

@@ -338,6 +338,30 @@ BAD["too_many_floats"] = (
     ),
     ["E0209"],
 )
+_EPOCH = "train Net(label: i32[B]{more}) {{\n  loss = cross_entropy(output, label)\n  metrics epoch {{ {metric} }}\n"
+_EPOCH += "  optimizer = sgd(lr=0.1)\n{end}}}\n"
+BAD["epoch_metrics_of_micro_batches"] = (
+    net("  return x |> linear(4) as fc",
+        after=_EPOCH.format(more="", metric="a = mean(output)", end="  accumulate = 2\n")),
+    ["E0509"],
+)  # fmt: skip
+BAD["epoch_metrics_with_their_number_of_steps"] = (
+    net("  return x |> linear(4) as fc",
+        after=_EPOCH.format(more=", epoch_steps: float = 1", metric="a = mean(output)", end="")),
+    ["E0103"],
+)  # fmt: skip
+BAD["epoch_metrics_of_open_sizes"] = (
+    "nn 1\ndim B in 1..64 = 8\ndim T in 1..9 = 4\n"
+    "model Net(x: [B, T]) -> [B, T] {\n  param w: [1] = ones\n  return x * w\n}\n"
+    "train Net() {\n  loss = mean(output)\n  metrics epoch { a = max(sum(output, over=0)) }\n"
+    "  optimizer = sgd(lr=0.1)\n}\n",
+    ["E0504"],
+)
+BAD["metrics_of_another_kind"] = (
+    net("  return x |> linear(4) as fc",
+        after=_EPOCH.format(more="", metric="a = mean(output)", end="").replace("metrics epoch", "metrics run")),
+    ["E0113"],
+)  # fmt: skip
 BAD["gradient_of_something_else"] = (
     net("  y = x |> linear(4) as fc\n  return y + sum(gradient(y, x * 1)) + sum(gradient(stop_gradient(y), x))"),
     ["E0511", "E0511"],
