@@ -24,6 +24,9 @@ _OURS: Final = frozenset(
         "cuda",
         "PIL",
         "tensorboardX",
+        "wandb",
+        "trackio",
+        "mlflow",
     }
 )
 

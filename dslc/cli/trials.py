@@ -51,10 +51,12 @@ def prepared(plan: SweepPlan, *, trust: bool) -> tuple[dict[Model, str], Artifac
 
     Returns the digest of each model's text, and the artifact. Raises CompileError or BuildError for a model that cannot
     be built, DataError for the data, EnvironmentFault R205 if a trial needs a build and there is no compiler."""
+    from dslc.runtime.sinks.known import require_sinks
     from dslc.runtime.train.resume import plan_before_build
 
     trials = plan.trials or plan.samples
     first = trials[0].config
+    require_sinks(first.save.sinks)
     if not has_compiler():
         for axis in plan.base.sweep.space.axes:
             if axis.field.startswith((*BUILT, "build.")):

@@ -69,6 +69,14 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class SinkConfig:
+    """The options of a sink, and where the configuration names it."""
+
+    options: Mapping[str, Any]
+    place: str
+
+
+@dataclass(frozen=True)
 class SaveConfig:
     """``root``: the folder that ``dir`` and its contents may not lead out of; None if a flag or variable set ``dir``,
     because then the user chose it."""
@@ -78,7 +86,7 @@ class SaveConfig:
     keep: int
     best: Best | None
     plot: bool
-    tensorboard: bool
+    sinks: Mapping[str, SinkConfig]
     root: Path | None
 
 
@@ -239,7 +247,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         values.one("save.keep"),
         values.one("save.best"),
         values.one("save.plot"),
-        values.one("save.tensorboard"),
+        _sinks(values),
         inside,
     )
     start = StartConfig(
@@ -283,6 +291,17 @@ def _model(values: Values, root: Path, file: Path | None) -> tuple[Path, str | N
 def _file(values: Values, name: str, root: Path) -> Path | None:
     text = values.one(name)
     return None if text is None else values.path(text, name, root)
+
+
+def _sinks(values: Values) -> dict[str, SinkConfig]:
+    """By name; ``save.tensorboard: true`` is short for one of them."""
+    found = {"tensorboard": SinkConfig({}, "save.tensorboard")} if values.one("save.tensorboard") else {}
+    for name, options, value in values.many("save.sinks"):
+        if options is None:
+            found.pop(name, None)
+        else:
+            found[name] = SinkConfig(options, str(value.mark))
+    return found
 
 
 def _sources(values: Values, name: str, root: Path) -> dict[str, Source]:

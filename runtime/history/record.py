@@ -11,6 +11,8 @@ import json
 import math
 import os
 import platform
+import re
+import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +27,13 @@ from dslc.runtime.config.config import Config
 from dslc.runtime.config.values import Entry
 from dslc.runtime.history.folders import CONFIG_NAME, FORMAT, RECORD_NAME, run_in
 from dslc.runtime.history.score import Score
+from dslc.runtime.sinks.known import TENSORBOARD
+from dslc.runtime.sinks.sink import About
+from dslc.runtime.train.rundir import label
 from dslc.runtime.train.setup import Plan, Trainable
 
 _PAST: Final = ("epoch", "step", "best", "metrics", "weights")
+_ID: Final = re.compile(r"[0-9a-f]{16}")
 #: Values that are paths; those of flags and variables are relative to the working folder.
 _PATHS: Final = ("model", "data.train.", "data.eval.", "data.tokenizer", "start.weights")
 
@@ -66,12 +72,24 @@ class Record:
         """Write both files. A resumed run keeps what its record says of the past."""
         former = run_in(self._folder).values if resume else {}
         self.values.update({name: former[name] for name in _PAST if name in former})
+        tracking = former.get("tracking")
+        known = tracking.get("id") if isinstance(tracking, Mapping) else None
+        if set(self._config.save.sinks) - {TENSORBOARD} or known is not None:
+            fits = isinstance(known, str) and _ID.fullmatch(known)
+            self.values["tracking"] = {"id": known if fits else secrets.token_hex(8)}
         times = former.get("times")
         if isinstance(times, Mapping) and isinstance(times.get("started"), str):
             self.values["times"]["started"] = times["started"]
         values = {e.name: {"value": _relocated(e, self._config), "origin": e.origin} for e in self._config.entries}
         self._publish(CONFIG_NAME, {"format": FORMAT, "values": values})
         self.write()
+
+    def about(self) -> About:
+        """What sinks are told of the run."""
+        values = {entry.name: entry.value for entry in self._config.entries if entry.value not in (None, [], {})}
+        tracking = self.values.get("tracking", {})
+        name, artifact = self.values["name"], self.values["artifact"]
+        return About(tracking.get("id", ""), label(self._folder), name, artifact, self._folder, values)
 
     def write(self, **values: Any) -> None:
         """Change some values and write the record."""

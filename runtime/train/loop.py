@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from dslc.base.errors import EXIT_OK, InputError
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EXIT_SIGINT, InputError
 from dslc.base.turns import Always
 from dslc.runtime.config.config import Config
 from dslc.runtime.session.results import EvalResult
+from dslc.runtime.sinks.known import require_sinks
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
@@ -69,6 +70,7 @@ def train(
     """
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
+    require_sinks(config.save.sinks)
     with Always(stop.restore), stop:
         plan = planned(config, session, plan, report.line, fitted_of_run(config, resume) if resume else None)
         started = _prepare(config, session, bool(resume), report.line)  # if it raises, no folder has been created
@@ -84,6 +86,8 @@ def train(
             except BaseException as error:
                 run.record.failed(error)
                 raise
+            finally:
+                _end_sinks(run, stop)
 
 
 def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult:
@@ -93,9 +97,9 @@ def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult
     except StopNow as now:
         run.report.warn("stopped immediately; nothing was saved since the last checkpoint")
         run.record.end("stopped")
+        run.sinks.hurry()
         return TrainResult(now.exit_code, run.done, run.folder, run.saver.last)
     finally:
-        run.events.close()
         run.report.stop()
     if code != EXIT_OK:
         run.record.end("stopped")
@@ -108,6 +112,17 @@ def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult
         target = out_dir / f"{run.session.name}.safetensors"
         published = target if run.publish(weights, target).refused is None else None
     return TrainResult(code, run.done, run.folder, run.saver.last, weights, published, metrics)
+
+
+def _end_sinks(run: Run, stop: StopRequest) -> None:
+    """Wait for the sinks, until the user interrupts that. What they lack changes nothing of the run."""
+    state = str(run.record.values["state"])
+    code = {"finished": EXIT_OK, "stopped": stop.exit_code or EXIT_SIGINT}.get(state, EXIT_DIFFERENCE)
+    known = stop.exit_code
+    try:
+        run.sinks.close(state, code, lambda: stop.exit_code != known)
+    except StopNow:
+        run.report.warn("stopped while sinks were written")
 
 
 def _prepare(

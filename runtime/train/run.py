@@ -23,8 +23,8 @@ from dslc.runtime.history.publication import Publication, offer
 from dslc.runtime.history.record import Record
 from dslc.runtime.history.score import Score
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
+from dslc.runtime.sinks.sinks import Sinks
 from dslc.runtime.train.checkpoint import Checkpoint, Position
-from dslc.runtime.train.events import Events, open_events
 from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.plot import Picture
 from dslc.runtime.train.progress import Reporter, epoch_lines
@@ -70,7 +70,7 @@ class Run:
         self.means_of_epoch: dict[str, float] = {}
         self.picture = Picture(folder, LOG_NAME, config.save.plot, report.warn)
         self.log: Log
-        self.events: Events
+        self.sinks = Sinks(report.line, report.warn)
         self._unread: list[StepResult] = []  # steps that were started and not processed yet
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
         self._clock_steps = 0
@@ -86,8 +86,8 @@ class Run:
             weights.notes = {**weights.notes, **data.fitted.notes(), **data.decoder_note(), **data.tokenizer_note()}
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
-        self.events = open_events(self.folder, self.config.save.tensorboard, self.done, self.report.warn)
         self.record.begin(resume)
+        self.sinks.start(self.config.save.sinks, self.record.about(), log_path, self.done if resume else None)
 
     def restore(self) -> None:
         """Continue from the newest valid checkpoint. ArtifactError R307 if there is none."""
@@ -212,7 +212,7 @@ class Run:
             lr = plan.lr_at(self.done - 1)
             taken = {"loss": result.loss, **result.metrics, "lr": lr, **_scaling(result)}
             self.log.write("step", self.done, epoch, taken)
-            self.events.write("step", self.done, taken)
+            self.sinks.tell()
         if batch == 0:
             if plan.eval is None:
                 fresh_best = self._is_best(values)
@@ -228,7 +228,7 @@ class Run:
         rate, seconds = self._rate(), self._clock
         taken = {**values, "samples_per_s": rate, "seconds": seconds}
         self.log.write("epoch", self.done, epoch, taken)
-        self.events.write("epoch", self.done, taken)
+        self.sinks.tell()
         for line in epoch_lines(epoch, self.config.train.epochs, values, evaluated, rate, seconds):
             self.report.line(line)
         self.picture.draw()
@@ -267,7 +267,6 @@ class Run:
         self.evaluated = metrics_of(found)
         epoch = self.done // self.plan.batches
         self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
-        self.events.write("eval", self.done, self.evaluated)
         return self.evaluated
 
     def _is_best(self, values: Mapping[str, float]) -> bool:

@@ -14,8 +14,9 @@ from typing import Final
 from dslc.base.errors import ArtifactError, ResourceError
 from dslc.base.filelock import FileLock
 from dslc.base.within import require_within
+from dslc.runtime.sinks.delivered import FOLDER as SINKS
+from dslc.runtime.sinks.tensorboard import FOLDER as EVENTS
 from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore
-from dslc.runtime.train.events import FOLDER as EVENTS
 
 LOCK_NAME: Final = ".dslc-run"
 SWEEP_NAME: Final = "sweep.json"  # the state of a sweep, in the folder that holds the folders of its trials
@@ -37,7 +38,7 @@ def choose_run(base: Path, *, resume: bool | str, root: Path | None = None) -> P
         raise ResourceError(
             "R402", f"the folder of the run cannot be made: {error.strerror}", place=str(folder), help="set save.dir"
         ) from error
-    for name in (FOLDER, EVENTS):  # no run creates links there
+    for name in (FOLDER, EVENTS, SINKS):  # no run creates links there
         require_within(folder / name, root or folder, "remove the link; set save.dir to save elsewhere")
     return folder
 

@@ -85,6 +85,7 @@ def command(
     names those of a new head.
     """
     from dslc.cli.compile import artifact_of, check_config, foreseen
+    from dslc.runtime.sinks.known import require_sinks
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
     from dslc.runtime.train.files import require_data, require_weights
@@ -103,6 +104,7 @@ def command(
         start={"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None},
     )
     require_data(config, training=True)
+    require_sinks(config.save.sinks)
     require_weights(None if resuming else config.start.weights)
     # With --json, stdout holds only the result.
     console = sys.stderr if settings().json else sys.stdout

@@ -1,0 +1,36 @@
+"""TensorBoard: scalars ``KIND/NAME`` in the folder ``events`` of the run, written by tensorboardX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dslc.runtime.sinks.sink import About, Point
+
+FOLDER: Final = "events"
+
+
+class TensorBoard:
+    """Values that are not finite are left out: TensorBoard draws no line through them."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, points: Sequence[Point]) -> None:
+        for point in points:
+            for name, value in point.values.items():
+                if math.isfinite(value):
+                    self._writer.add_scalar(f"{point.kind}/{name}", value, point.step)
+        self._writer.flush()  # what is delivered must outlive this process
+
+    def close(self, state: str, exit_code: int) -> None:
+        self._writer.close()
+
+
+def open_sink(about: About) -> TensorBoard:
+    """Earlier events after the step ``about.sent`` are void: those of a resumed run come again."""
+    from tensorboardX import SummaryWriter
+
+    folder = about.folder / FOLDER
+    return TensorBoard(SummaryWriter(str(folder), purge_step=about.sent + 1 if folder.is_dir() else None))
