@@ -31,11 +31,6 @@ class Delivered:
         kinds = self.kinds if point.step == self.step else ()
         return Delivered(point.step, (*kinds, point.kind))
 
-    @property
-    def complete(self) -> int:
-        """The last step of which nothing is missing."""
-        return self.step if set(self.kinds) == set(KINDS) else max(-1, self.step - 1)
-
 
 def read_delivered(folder: Path, name: str) -> Delivered:
     """What an earlier part of a run delivered; nothing if the file is missing or damaged."""

@@ -26,12 +26,15 @@ class Ending:
 class Follower:
     """``failure`` and ``where`` are set by the thread; the training's thread reads them."""
 
-    def __init__(self, name: str, open_sink: Callable[[], Sink], folder: Path, log: Path, there: Delivered) -> None:
+    def __init__(
+        self, name: str, open_sink: Callable[[], Sink], log: Path, there: Delivered, note: Path | None
+    ) -> None:
+        """``there``: what the sink has; ``note``: the run's folder, to write that down."""
         self.name = name
         self.failure: str | None = None
         self.where = ""
         self.delivered = there
-        self._open, self._folder, self._tail = open_sink, folder, Tail(log)
+        self._open, self._note, self._tail = open_sink, note, Tail(log)
         self._ending: Ending | None = None
         self._abandoned = False
         self._signal = threading.Lock()
@@ -81,4 +84,5 @@ class Follower:
         sink.write(points)
         for point in points:
             self.delivered = self.delivered.after(point)
-        write_delivered(self._folder, self.name, self.delivered)
+        if self._note is not None:
+            write_delivered(self._note, self.name, self.delivered)

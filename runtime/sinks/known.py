@@ -32,19 +32,19 @@ TENSORBOARD: Final = "tensorboard"
 
 @dataclass(frozen=True)
 class Known:
-    """A sink of dslc itself. ``options``: the form of each. ``rewinds``: it can take back points of later steps, so a
-    resumed run sends them again; else they stay, because a resumed run makes the same ones."""
+    """A sink of dslc itself. ``options``: the form of each. ``knows``: it knows itself which points it has, and gets
+    all of them again when a run is resumed; the others get those after the ones that they took."""
 
     title: str
     module: str
     package: str
     extra: str
     options: Mapping[str, str] = field(default_factory=dict)
-    rewinds: bool = False
+    knows: bool = True
 
 
 OWN: Final[Mapping[str, Known]] = {
-    TENSORBOARD: Known("TensorBoard", "dslc.runtime.sinks.tensorboard", "tensorboardX", "logs", rewinds=True),
+    TENSORBOARD: Known("TensorBoard", "dslc.runtime.sinks.tensorboard", "tensorboardX", "logs"),
     "wandb": Known(
         "W&B",
         "dslc.runtime.sinks.wandb",
@@ -57,7 +57,12 @@ OWN: Final[Mapping[str, Known]] = {
         },
     ),
     "trackio": Known(
-        "trackio", "dslc.runtime.sinks.trackio", "trackio", "trackio", dict.fromkeys(("project", "group"), "a text")
+        "trackio",
+        "dslc.runtime.sinks.trackio",
+        "trackio",
+        "trackio",
+        dict.fromkeys(("project", "group"), "a text"),
+        knows=False,
     ),
     "mlflow": Known(
         "MLflow",

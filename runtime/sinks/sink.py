@@ -16,8 +16,7 @@ class About:
     """The run of a sink.
 
     ``id``: 16 hexadecimal digits, of this run alone, the same after it is resumed. ``name``: as ``dslc runs`` lists it.
-    ``config``: the values of the configuration by field. ``sent``: points of steps up to this one were delivered, -1
-    if none; a resumed run gives only later ones, or the rest of this step."""
+    ``config``: the values of the configuration by field."""
 
     id: str
     name: str
@@ -25,7 +24,6 @@ class About:
     artifact: str
     folder: Path
     config: Mapping[str, Any]
-    sent: int = -1
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Sink(Protocol):
     the training. An attribute ``where`` of type str, if there is one, is shown to the user."""
 
     def write(self, points: Sequence[Point], /) -> None:
-        """Take points, in order; none comes again."""
+        """Take points, in order. What was taken does not come again when the run is resumed."""
 
     def close(self, state: str, exit_code: int, /) -> None:
         """The end of the run: ``finished``, ``stopped`` (by a signal), ``failed`` or ``nan``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,19 +34,15 @@ class Sinks:
         self._aside = Aside()
         self._patience = _PATIENCE
 
-    def start(self, wanted: Mapping[str, SinkConfig], about: About, log: Path, resumed_at: int | None) -> None:
-        """Open the sinks, in their threads. ``resumed_at``: the steps that a resumed run has done, None at its start.
-        Raises DataError R101 for an entry point that is gone."""
+    def start(self, wanted: Mapping[str, SinkConfig], about: About, log: Path, resumed: bool) -> None:
+        """Open the sinks, in their threads. Raises DataError R101 for an entry point that is gone."""
         if not wanted:
             return
         for name, given in wanted.items():
-            there = Delivered() if resumed_at is None else read_delivered(about.folder, name)
-            rewinds = name in OWN and OWN[name].rewinds
-            if rewinds:
-                there = Delivered(min(there.complete, resumed_at or 0) + 1)
-            told = replace(about, sent=there.complete)
-            opened: Callable[[], Sink] = partial(opener(name), told, **given.options)
-            self._followers.append(Follower(name, opened, about.folder, log, there))
+            knows = name in OWN and OWN[name].knows
+            there = Delivered() if knows or not resumed else read_delivered(about.folder, name)
+            opened: Callable[[], Sink] = partial(opener(name), about, **given.options)
+            self._followers.append(Follower(name, opened, log, there, None if knows else about.folder))
         self._untold, self._where = [*self._followers], [*self._followers]
         self._aside.begin()
         for follower in self._followers:

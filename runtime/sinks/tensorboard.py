@@ -22,15 +22,15 @@ class TensorBoard:
             for name, value in point.values.items():
                 if math.isfinite(value):
                     self._writer.add_scalar(f"{point.kind}/{name}", value, point.step)
-        self._writer.flush()  # what is delivered must outlive this process
 
     def close(self, state: str, exit_code: int) -> None:
         self._writer.close()
 
 
 def open_sink(about: About) -> TensorBoard:
-    """Earlier events after the step ``about.sent`` are void: those of a resumed run come again."""
+    """Earlier events are void, and a resumed run writes all of its log again: a process that was killed may not have
+    written what it was given."""
     from tensorboardX import SummaryWriter
 
     folder = about.folder / FOLDER
-    return TensorBoard(SummaryWriter(str(folder), purge_step=about.sent + 1 if folder.is_dir() else None))
+    return TensorBoard(SummaryWriter(str(folder), purge_step=0 if folder.is_dir() else None))

@@ -87,7 +87,7 @@ class Run:
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.record.begin(resume)
-        self.sinks.start(self.config.save.sinks, self.record.about(), log_path, self.done if resume else None)
+        self.sinks.start(self.config.save.sinks, self.record.about(), log_path, resume)
 
     def restore(self) -> None:
         """Continue from the newest valid checkpoint. ArtifactError R307 if there is none."""
