@@ -16,8 +16,8 @@ _LOCAL: Final = ("offline", "disabled", "dryrun")
 
 
 class Wandb:
-    """W&B shows NaN and infinities as such. Without a server, each part of a resumed run is a folder with the whole run:
-    wandb keeps the last points in memory, so the folder of a process that was killed lacks some."""
+    """W&B shows NaN and infinities as such. Without a server, each part of a resumed run writes the whole run into a
+    folder of its own: wandb keeps the last points in memory, so the folder of a process that was killed lacks some."""
 
     def __init__(self, run: Any, where: str) -> None:
         self._run = run

@@ -157,6 +157,7 @@ def install(
     module: str = MODULE,
     points: Mapping[str, str] | None = None,
     version: str = "1.0",
+    group: str = "dslc.data",
 ) -> Path:
     """Write the package into a folder of the import path. ``points``: the value of each entry point."""
     points = {f"spam-{point}": f"{name}:{point}" for point in POINTS} if points is None else points
@@ -172,5 +173,5 @@ def install(
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
     listed = "".join(f"{key} = {value}\n" for key, value in points.items())
-    (info / "entry_points.txt").write_text(f"[dslc.data]\n{listed}")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{listed}")
     return folder
