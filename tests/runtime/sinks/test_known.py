@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 from sinking.fake_packages import Server
 from tables.packages import install
 from training.fake_session import FakeSession
@@ -21,6 +23,7 @@ from dslc.runtime.train.loop import train
 
 MINE = """
 import json
+import re
 from pathlib import Path
 
 
@@ -173,3 +176,15 @@ def test_how_sinks_are_named(project: Path) -> None:
         and short.save.sinks["wandb"].place == "flag save.sinks.wandb"
     )
     assert off.training_values() == short.training_values(), "sinks do not change results"
+
+
+def test_the_sink_of_the_documentation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/runs.md").read_text()
+    [text] = re.findall(r"<!-- sink -->\n```python\n(.*?)```", page, re.DOTALL)
+    folder = install(project / "site", "leek_sink", text, {"lines": "leek_sink:open_sink"}, group=GROUP)
+    monkeypatch.syspath_prepend(str(folder))
+    train(
+        configured(project, "{lines: {file: of_mine.jsonl}}"), FakeSession(3), project / "build", console=io.StringIO()
+    )
+    *points, last = (project / "runs/toy/of_mine.jsonl").read_text().splitlines()
+    assert json.loads(points[0])[:3] == ["step", 2, 0] and len(points) == 20 and last == "finished"
