@@ -56,7 +56,7 @@ docs: $(VENV)/.installed ## make the pages of docs/ that come from tables in the
 	$(BIN)/python docs/generate.py
 
 wheels: $(VENV)/.installed ## build the wheels of dslc and dslc-runtime into dist/; a commit gives the same bytes again
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist ./wheels .
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --config-settings release=true -w dist ./wheels .
 
 site: $(VENV)/.installed ## build the documentation as a site in .site/html, and check its links
 	$(BIN)/python docs/site.py .site

@@ -10,7 +10,7 @@ COPY runtime runtime
 COPY dsl dsl
 COPY compiler compiler
 COPY dslc dslc
-RUN pip wheel --no-cache-dir --no-deps -w /wheels ./wheels .
+RUN pip wheel --no-cache-dir --no-deps --config-settings release=true -w /wheels ./wheels .
 
 FROM python:3.12-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \

@@ -8,7 +8,7 @@ COPY LICENSE README.md pyproject.toml ./
 COPY wheels wheels
 COPY runtime runtime
 COPY dslc dslc
-RUN pip wheel --no-cache-dir --no-deps -w /wheels ./wheels
+RUN pip wheel --no-cache-dir --no-deps --config-settings release=true -w /wheels ./wheels
 
 FROM python:3.12-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \

@@ -11,6 +11,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from packaging.requirements import Requirement
@@ -65,6 +66,19 @@ def test_what_they_depend_on(wheels: Path) -> None:
     assert not any(re.search("numba|lark|llvmlite|pytest", line) for line in runtime)
     assert f"dslc_runtime-{VERSION}.dist-info/entry_points.txt" in names_in(wheels, "dslc_runtime")
     assert f"dslc-{VERSION}.dist-info/entry_points.txt" not in names_in(wheels, "dslc")
+
+
+def test_a_wheel_of_a_checkout_takes_the_runtime_of_the_checkout(tmp_path: Path) -> None:
+    """`pip install .` must work without an index that has dslc-runtime."""
+    source, out = tmp_path / "a b", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    built(copied(source), out, release="false")
+    [line] = [line for line in metadata_of(out, "dslc") if "dslc-runtime" in line]
+    needed = Requirement(line.split(": ", 1)[1])
+    assert needed.url == (source / "wheels").as_uri() and unquote(urlsplit(needed.url).path) == str(source / "wheels")
+    with pytest.raises(subprocess.CalledProcessError):
+        built(source, out, release="perhaps")
 
 
 def test_the_runtime_imports_only_what_it_depends_on_or_an_extra_names(wheels: Path) -> None:

@@ -4,6 +4,9 @@ gives ``dslc``, the folder of this file ``dslc-runtime``.
 ``dslc-runtime`` holds all but the compiler; ``dslc`` holds the compiler and depends on the runtime of its version. So
 each file is in one distribution only, and both together are the package `dslc`. A wheel is a zip file whose bytes
 depend on the files' contents and SOURCE_DATE_EPOCH only. An editable install is setuptools' and holds everything.
+
+``pip install .`` takes the runtime from the same checkout: the wheel names its folder. With the setting
+``--config-settings release=true``, as for wheels that are given away, it names the runtime's version alone.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     info = f"{stem}.dist-info"
     files = {name: path.read_bytes() for name, path in package_files(project["name"])}
     files |= {
-        f"{info}/METADATA": _metadata(project).encode(),
+        f"{info}/METADATA": _metadata(project, released=_released(config_settings)).encode(),
         f"{info}/WHEEL": WHEEL.encode(),
         f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
@@ -53,6 +56,13 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     name = f"{stem}-py3-none-any.whl"
     _write(Path(wheel_directory) / name, files)
     return name
+
+
+def _released(settings: Settings) -> bool:
+    given = (settings or {}).get("release", "false")
+    if given not in ("true", "false"):
+        raise UnsupportedOperation(f"the setting `release` is true or false, not {given!r}")
+    return bool(given == "true")
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
@@ -105,11 +115,12 @@ def version() -> str:
     return found[1]
 
 
-def requirements(distribution: str) -> list[str]:
+def requirements(distribution: str, *, released: bool) -> list[str]:
     """What the distribution depends on."""
     if distribution == RUNTIME:
         return _lines(HERE / "runtime.txt")
-    return [f"{RUNTIME}=={version()}", *_lines(HERE / "compiler.txt")]
+    runtime = f"{RUNTIME}=={version()}" if released else f"{RUNTIME} @ {HERE.as_uri()}"
+    return [runtime, *_lines(HERE / "compiler.txt")]
 
 
 def extras(distribution: str) -> dict[str, list[str]]:
@@ -129,7 +140,7 @@ def _lines(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _metadata(project: Mapping[str, Any]) -> str:
+def _metadata(project: Mapping[str, Any], *, released: bool) -> str:
     name = project["name"]
     lines = [
         "Metadata-Version: 2.4",
@@ -139,7 +150,7 @@ def _metadata(project: Mapping[str, Any]) -> str:
         f"License-Expression: {project['license']}",
         "License-File: LICENSE",
         f"Requires-Python: {project['requires-python']}",
-        *(f"Requires-Dist: {requirement}" for requirement in requirements(name)),
+        *(f"Requires-Dist: {requirement}" for requirement in requirements(name, released=released)),
     ]
     for extra, needed in extras(name).items():
         lines += [f"Provides-Extra: {extra}", *(f'Requires-Dist: {each}; extra == "{extra}"' for each in needed)]

@@ -31,12 +31,15 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def built(source: Path, out: Path, **environment: str) -> dict[str, bytes]:
+def built(source: Path, out: Path, *, release: str = "true", **environment: str) -> dict[str, bytes]:
     """Both wheels, built as an installer builds them: the working folder says which."""
-    code = "import dslc_wheels, sys; dslc_wheels.build_wheel(sys.argv[1])"
+    code = "import dslc_wheels, sys; dslc_wheels.build_wheel(sys.argv[1], {'release': sys.argv[2]})"
     for folder in FOLDERS.values():
         environment |= {"PYTHONPATH": str(source / "wheels"), "PYTHONDONTWRITEBYTECODE": "1"}
         subprocess.run(
-            [sys.executable, "-c", code, str(out)], cwd=source / folder, env={**os.environ, **environment}, check=True
+            [sys.executable, "-c", code, str(out), release],
+            cwd=source / folder,
+            env={**os.environ, **environment},
+            check=True,
         )
     return {path.name.split("-")[0]: path.read_bytes() for path in sorted(out.iterdir())}
