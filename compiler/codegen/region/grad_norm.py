@@ -8,32 +8,43 @@ from typing import Final
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import as_expr, call
 from dslc.compiler.ir.types import DType
 
-_BLOCK_ELEMENTS: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
+BLOCK_ELEMENTS: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
 
 
 @lowers("global_norm")
 def global_norm(node: Node) -> list[Launch]:
-    """The partial sums of all inputs are stored consecutively in one scratch block."""
+    """The partial sums of all inputs are stored consecutively in one scratch block. A target may sum several inputs in
+    one launch."""
     dtype = node.types[0].dtype
-    pieces = []  # of an input: (input, first element, blocks, elements per block)
-    for value in node.inputs:
-        count = math.prod(value.type.ints)
-        whole, rest = divmod(count, _BLOCK_ELEMENTS)
-        pieces += [(value, 0, whole, _BLOCK_ELEMENTS)] if whole else []
-        pieces += [(value, count - rest, 1, rest)] if rest else []
-    total = sum(blocks for _, _, blocks, _ in pieces)
+    total = sum(-(-math.prod(value.type.ints) // BLOCK_ELEMENTS) for value in node.inputs)
     sums = Scratch(0, max(1, total) * dtype.itemsize)
     found, place = [], 0
-    for value, start, blocks, size in pieces:
-        source, target = Access(value.type.dtype, (size, 1), start), Access(dtype, (1, 0), place)
+    for value in node.inputs:
+        found += squares(value, dtype, sums, place)
+        place += -(-math.prod(value.type.ints) // BLOCK_ELEMENTS)
+    return [*found, root(node, sums, total)]
+
+
+def squares(value: Value, dtype: DType, sums: Scratch, first: int) -> list[Launch]:
+    """The sums of squares of the blocks of a tensor, stored from element ``first`` on."""
+    whole, rest = divmod(math.prod(value.type.ints), BLOCK_ELEMENTS)
+    pieces = [(0, whole, BLOCK_ELEMENTS)] if whole else []
+    pieces += [(whole * BLOCK_ELEMENTS, 1, rest)] if rest else []
+    found = []
+    for start, blocks, size in pieces:
+        source = Access(value.type.dtype, (size, 1), start)
+        target = Access(dtype, (1, 0), first + start // BLOCK_ELEMENTS)
         found.append(Launch(_squares(source, target, blocks, size), (value,), (sums,)))
-        place += blocks
-    last = _root(dtype, total)
-    return [*found, Launch(last, (sums,) if total else (), node.outputs)]
+    return found
+
+
+def root(node: Node, sums: Scratch, count: int) -> Launch:
+    """The square root of the total of ``count`` sums."""
+    return Launch(_root(node.types[0].dtype, count), (sums,) if count else (), node.outputs)
 
 
 def _squares(source: Access, target: Access, blocks: int, size: int) -> Region:

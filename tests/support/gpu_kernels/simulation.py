@@ -12,6 +12,7 @@ from gpu_kernels.kernel_sources import source_of
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.concat import Concat
+from dslc.compiler.codegen.cuda.ops.grad_norm import Squares
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.codegen.cuda.ops.pick import Pick
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
@@ -26,7 +27,7 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     """The node's outputs; None where a launch is of CUDA C++."""
     launches = lower(node)
     if launches is None or not all(
-        isinstance(x.spec, (Region, SizeGenericRegion, Sweep, Foreach, Pick, Concat)) for x in launches
+        isinstance(x.spec, (Region, SizeGenericRegion, Sweep, Foreach, Squares, Pick, Concat)) for x in launches
     ):
         return None
     return run_launches(launches, node.inputs, xs, node.outputs)
@@ -57,6 +58,8 @@ def dtypes_of(launch: Launch) -> list[DType]:
     """Of the arguments."""
     if isinstance(launch.spec, Foreach | Pick | Concat):
         return [v.type.dtype for v in (*launch.reads, *launch.writes) if isinstance(v, Value)]
+    if isinstance(launch.spec, Squares):
+        return [*(v.type.dtype for v in launch.reads if isinstance(v, Value)), launch.spec.result]
     region = launch.spec.region if isinstance(launch.spec, Sweep | SizeGenericRegion) else launch.spec
     partial = launch.spec.partial if isinstance(launch.spec, Sweep) else ()
     return [*(a.dtype for a in (*region.inputs, *region.outputs)), *partial]

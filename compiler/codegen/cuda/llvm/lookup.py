@@ -13,18 +13,39 @@ from dslc.compiler.codegen.cuda.llvm.lanes import I8, I32, Lanes, Writer
 from dslc.compiler.ir.types import DType
 
 _CONSTANT: Final = 4  # the address space
+_MAX_TABLE: Final = 1 << 15  # bytes of a table: all constants of a kernel have 64 KiB
+_LARGEST: Final = 2**31 - 1
 
 
 def placed(*counts: int) -> Writer:
-    """``placed(x)``: the group that contains x, and the offset of x there; group i has ``counts[i]`` elements."""
-    groups = [group for group, count in enumerate(counts) for _ in range(count)]
+    """``placed(x)``: the group that contains x, and the offset of x there; group i has ``counts[i]`` elements.
+
+    A table has the group of each x, if it fits into constant memory; else the groups' starts are searched by halving.
+    """
     starts = [0, *accumulate(counts)][: len(counts)]
+    kind, size = (I8, 1) if len(counts) <= 128 else (I32, 4)
+    groups = (
+        [group for group, count in enumerate(counts) for _ in range(count)] if sum(counts) * size <= _MAX_TABLE else []
+    )
 
     def write(builder: Any, x: Lanes) -> Lanes:
-        group = _looked_up(builder, groups, I8 if len(counts) <= 128 else I32, x.value)
+        group = _looked_up(builder, groups, kind, x.value) if groups else _searched(builder, starts, x.value)
         return Lanes(DType.I32, [group, builder.sub(x.value, _looked_up(builder, starts, I32, group))])
 
     return write
+
+
+def _searched(builder: Any, starts: Sequence[int], x: Any) -> Any:
+    """The last group that starts at x or before."""
+    step = 1 << max(0, len(starts) - 1).bit_length()
+    padded = [*starts, *[_LARGEST] * (step - len(starts))]
+    found = I32(0)
+    while step > 1:
+        step //= 2
+        later = builder.add(found, I32(step))
+        reached = builder.icmp_signed(">=", x, _looked_up(builder, padded, I32, later))
+        found = builder.select(reached, later, found)
+    return found
 
 
 def chosen(*numbers: int) -> Writer:
