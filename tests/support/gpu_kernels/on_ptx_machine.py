@@ -20,10 +20,12 @@ def threads_of(node: Node) -> int:
     return sum(int(np.prod(g.grid)) * g.block[0] for g in found)
 
 
-def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90", variant: str = "") -> list[np.ndarray]:
+def on_machine(
+    node: Node, xs: list[np.ndarray], architecture: str = "sm_90", variant: str = "", backwards: bool = False
+) -> list[np.ndarray]:
     """The node's outputs. ``xs``: 16-bit floats as f32. Memory that nobody has written yet is all ones.
 
-    ``variant``: of the node's kernels.
+    ``variant``: of the node's kernels. ``backwards``: the last block of each launch runs first.
 
     AssertionError for an access outside of a tensor, two threads that meet without a barrier between them, and a
     barrier that some threads of a block do not come to.
@@ -43,5 +45,8 @@ def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90", va
         assert geometry.block[1:] == (1, 1)
         ptx = cuda_compile.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
         arguments = [known[v] for v in (*launch.reads, *launch.writes)]
-        ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes)
+        ptx_machine.run(
+            ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes,
+            backwards=backwards,
+        )  # fmt: skip
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]

@@ -41,15 +41,17 @@ def run(
     shared: int = 0,
     *,
     races: bool = True,
+    backwards: bool = False,
 ) -> list[int]:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
     ``shared``: bytes of the shared memory whose size the launch says. Of each array, the bytes up to the last one that
     a thread has touched. Raises Race for accesses in no order, unless told not to: memory that no earlier launch of the
-    program leaves may make threads meet that never do."""
+    program leaves may make threads meet that never do. ``backwards``: the last block runs first."""
     sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
     program = _Program(ptx, arguments, given, shared, races)
     with np.errstate(all="ignore"):
-        for block in np.ndindex(sizes):
+        blocks = list(np.ndindex(sizes))
+        for block in reversed(blocks) if backwards else blocks:
             program.clear(block)
             _run_block(program, [_Thread(program, block, t, threads, sizes).run() for t in range(threads)])
     ends = program.accesses.ends(40)

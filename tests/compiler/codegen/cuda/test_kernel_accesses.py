@@ -27,7 +27,7 @@ from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, pooling, scatter, sort, topk
+from dslc.compiler.codegen.cuda.ops import indexing, pooling, scatter, scatter_rows, sort, topk
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, scatter, sort, topk)
+CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, scatter, scatter_rows, sort, topk)
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
@@ -190,19 +190,6 @@ def test_many_scattered_elements_are_sorted(monkeypatch: pytest.MonkeyPatch, num
     monkeypatch.setattr(sort, "_MAX_TILE", 4)
     for dtype in ("f32", "bf16"):
         checked(*node_of("scatter_reduce", number, dtype), "scatter_reduce", dtype)
-
-
-def test_rows_of_an_id_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than are put in order at once: they are found in order, block by block of the places."""
-    monkeypatch.setattr(indexing, "_MAX_SORTED_ROWS", 128)
-    rng = np.random.default_rng(3)
-    rows, ids = rng.integers(-4, 5, (150, 1)).astype(np.float32), np.zeros(150, np.int32)
-    ids[146] = 1
-    values = [Input(n, Kind.DATA, TensorType(d, x.shape)).value
-              for n, d, x in (("rows", DType.F32, rows), ("ids", DType.I32, ids))]  # fmt: skip
-    node = Builder(name="here").node(OPS["scatter_rows_add"], *values, count=2)
-    [got] = on_machine(node, [rows, ids])
-    np.testing.assert_array_equal(got[:, 0], [rows[ids == 0].sum(), rows[146, 0]])
 
 
 def test_rows_take_turns_with_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
