@@ -120,12 +120,12 @@ def _of_ints(call: Call, start: Size, stop: Size, step: Size, dtype: str) -> Val
     count = _count(start, stop, step)
     assert isinstance(start, int) and isinstance(step, int)
     ends = (start, start + step * (max(bounds(count)[1], 1) - 1))
-    low, high = int_range(known if known.is_int else DType.I32)
+    low, high = (known if known.is_int else DType.I32).limits
     for value in ends:
         if not low <= value <= high:
             help = '`arange(..., dtype="i64")`' if known is DType.I32 else f"{known} holds {low} to {high}"
             raise Mismatch(f"{value} does not fit {known}", help, "E0209")
-    low, high = int_range(DType.I32)
+    low, high = DType.I32.limits
     if all(low <= value <= high for value in (*ends, step)):
         return _cast(call, call.emit(arange, shape=(count,), start=start, step=step), known)
     steps = _cast(call, call.emit(arange, shape=(count,), start=0, step=1), known)

@@ -1,7 +1,6 @@
-"""Gather and scatter by computed indices: regions gather; scattered elements are reductions over all candidates.
+"""Gather by computed indices, and padding, as regions.
 
-An index that does not exist reads nothing and gives nan; a scatter sets the whole line that it would add to. Dtypes
-without nan get 0, and nothing is added.
+An index that does not exist reads nothing and gives nan; dtypes without nan get 0.
 """
 
 from __future__ import annotations
@@ -48,28 +47,6 @@ def gather(node: Node) -> list[Launch]:
     known = b.let(call("and", found >= 0, found < count), DType.B1)
     value = b.fetch(0, b.let(found * inner, DType.I64), known)
     b.store(0, b.let(select(known, value, math.nan if x.dtype.is_float else 0), x.dtype))
-    return [Launch(b.region(), node.inputs, node.outputs)]
-
-
-@lowers("scatter_add", target="cuda")
-def scatter_add(node: Node) -> list[Launch]:
-    """Each element of the result scans all indices of its line, which are usually few compared with the line."""
-    (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
-    outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], source.ints[axis], prod(out.ints[axis + 1 :])
-    if not length:
-        return pointwise.filled(node, 0)
-    given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
-    sources = [Access(source.dtype, given), Access(ids.dtype, given)]
-    b = RegionBuilder([outer, count, inner], [length], sources, [Access(out.dtype, place)], indices=(1,))
-    b.element()
-    found = b.let(b.input(1), DType.I64)
-    known = b.let(call("and", found >= 0, found < count), DType.B1)
-    hit = b.let(call("eq", found, b.along(1)), DType.B1)
-    dtype = source.dtype.computed
-    term = b.let(select(known, select(hit, b.input(0), 0), math.nan if dtype.is_float else 0), dtype)
-    total = b.reduce("sum", term)
-    b.row()
-    b.store(0, b.let(total, out.dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 

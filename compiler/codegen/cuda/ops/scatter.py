@@ -1,6 +1,7 @@
-"""scatter_reduce as GPU kernels: a region that scans all indices for each element, or a sort of the indices.
+"""scatter_add and scatter_reduce as GPU kernels: a region that scans all indices, or a sort of the indices.
 
-Both combine the elements of one index in an order of their own that is the same in every run.
+Both combine the elements of one index in an order of their own that is the same in every run. After a sort, the
+elements of an index that has many are combined in parts, by many threads.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.cuda.ops.scatter_rows import as_signed
+from dslc.compiler.codegen.cuda.ops.scatter_rows import as_signed, part_of
 from dslc.compiler.codegen.cuda.ops.sort import Lines, Places, sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
@@ -31,9 +32,10 @@ _SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
 
 @dataclass(frozen=True)
 class ScatterSorted(SizeGeneric):
-    """``k(src, ids, from, y, numbers)``: combines ``src`` with the middle axis of y [all / after, count, after].
+    """``k(src, ids, from, parts, y, numbers)``: combines ``src`` with the middle axis of y [all / after, count, after].
 
-    ``ids``: ``length`` indices along it, sorted; ``from``: their places before."""
+    ``ids``: ``length`` indices along it, sorted; ``from``: their places before. Step 0 combines up to ``part`` elements
+    of an index, step 1 their results, if there are more."""
 
     dtype: DType
     ids: DType
@@ -43,6 +45,8 @@ class ScatterSorted(SizeGeneric):
     after: int
     all: int
     lost: int | None
+    part: int
+    step: int
 
     @property
     def geometry(self) -> Geometry:
@@ -50,7 +54,8 @@ class ScatterSorted(SizeGeneric):
 
     @property
     def _numbers(self) -> Numbers:
-        return Numbers(LENGTH=self.length, COUNT=self.count, AFTER=self.after, ALL=self.all, LOST=self.lost or 0)
+        sizes = {"LENGTH": self.length, "COUNT": self.count, "AFTER": self.after, "ALL": self.all}
+        return Numbers(**sizes, LOST=self.lost or 0, PART=self.part)
 
     @property
     def scalar_args(self) -> ScalarArgs:
@@ -61,12 +66,13 @@ class ScatterSorted(SizeGeneric):
         floats, sum_type = self.dtype.is_float, C_TYPES[self.dtype.computed]
         text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\nusing SUM = {sum_type};\n"
         text += self._numbers.text()
-        text += constants(THREADS=_BLOCK_THREADS, FILLS=int(floats or self.lost is not None))
+        text += constants(THREADS=_BLOCK_THREADS, STEP=self.step, FILLS=int(floats or self.lost is not None))
         text += f"#define FILLER {'SUM(__uint_as_float(0x7FC00000u))' if floats else 'SUM(s.LOST)'}\n"
         # of two zeros, 0.0 is greater than -0.0
         two_zeros = {"max": "a == 0 && b == 0 ? a + b : ", "min": "a == 0 && b == 0 ? -(-a - b) : "}
-        other = {"prod": "a * b", "max": "greater(a, b)", "min": "lesser(a, b)"}
-        whole = {"prod": "a * b", "max": "a > b ? a : b", "min": "a < b ? a : b"}
+        any = {"sum": "a + b", "prod": "a * b"}
+        other = {**any, "max": "greater(a, b)", "min": "lesser(a, b)"}
+        whole = {**any, "max": "a > b ? a : b", "min": "a < b ? a : b"}
         found = two_zeros.get(self.how, "") + other[self.how] if floats else whole[self.how]
         text += f"__device__ __forceinline__ SUM combined(SUM a, SUM b) {{ return {found}; }}\n"
         return Code("scatter_sorted.cu", text)
@@ -74,8 +80,7 @@ class ScatterSorted(SizeGeneric):
 
 @lowers("scatter_reduce", target="cuda")
 def scatter_reduce(node: Node) -> list[Launch]:
-    (x, src, ids), axis = node.input_types, int_attr(node.attrs, "axis")
-    length = src.ints[axis]
+    x, src, _ = node.input_types
     whole = Access(x.dtype, dense(x.ints))
     copy = Launch(pointwise.copy(x.ints, whole, whole), node.inputs[:1], node.outputs)
     if not prod(src.ints) or not x.bytes:
@@ -83,18 +88,37 @@ def scatter_reduce(node: Node) -> list[Launch]:
     name = str_attr(node.attrs, "how")
     how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    after = prod(src.ints[axis + 1 :])
+    return _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
+
+
+@lowers("scatter_add", target="cuda")
+def scatter_add(node: Node) -> list[Launch]:
+    zeros = pointwise.filled(node, 0)
+    if not node.input_types[0].bytes:
+        return zeros
+    [zero] = zeros
+    return _sorted(node, "sum", zero) or [_added(node)]
+
+
+def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) -> list[Launch] | None:
+    """Launches that sort the indices; None if few are scanned sooner. ``start`` fills the result."""
+    (src, ids), [out], axis = node.input_types[-2:], node.types, int_attr(node.attrs, "axis")
+    length, after = src.ints[axis], prod(src.ints[axis + 1 :])
     ids_dtype = as_signed(ids.dtype)
     lines = Lines(ids_dtype, length, after, prod(src.ints[:axis]) * after)
-    small = max(length, lines.all, x.ints[axis]) < 2**31  # numbers are i32
-    if length <= _MAX_SCANNED or not small or x.dtype.computed not in _SORTED:
-        return [_scanned(node, how, lost)]
+    small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
+    if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED:
+        return None
     kept, swapped = (_held(lines, number) for number in (0, 2))
-    spec = ScatterSorted(x.dtype, ids_dtype, how, length, x.ints[axis], after, lines.all, lost)
+    parts, part = Scratch(4, lines.elements * out.dtype.computed.itemsize), part_of(length)
+    steps = [
+        ScatterSorted(out.dtype, ids_dtype, how, length, out.ints[axis], after, lines.all, lost, part, step)
+        for step in range(2 if length > part else 1)
+    ]
     return [
-        copy,
-        *sorted_lines(lines, node.inputs[2:], kept, swapped),
-        Launch(spec, (node.inputs[1], *kept), node.outputs),
+        start,
+        *sorted_lines(lines, node.inputs[-1:], kept, swapped),
+        *(Launch(spec, (node.inputs[-2], *kept), (parts, *node.outputs)) for spec in steps),
     ]
 
 
@@ -117,4 +141,23 @@ def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
     here = b.reduce(how, b.let(select(known, select(hit, b.input(1), none), filler), dtype))
     b.row()
     b.store(0, b.let(call("mul" if how == "prod" else how, b.input(0), here), x.dtype))
+    return Launch(b.region(), node.inputs, node.outputs)
+
+
+def _added(node: Node) -> Launch:
+    """Each element of the result scans all indices of its line."""
+    (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
+    outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], source.ints[axis], prod(out.ints[axis + 1 :])
+    given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
+    sources = [Access(source.dtype, given), Access(ids.dtype, given)]
+    b = RegionBuilder([outer, count, inner], [length], sources, [Access(out.dtype, place)], indices=(1,))
+    b.element()
+    found = b.let(b.input(1), DType.I64)
+    known = b.let(call("and", found >= 0, found < count), DType.B1)
+    hit = b.let(call("eq", found, b.along(1)), DType.B1)
+    dtype = source.dtype.computed
+    term = b.let(select(known, select(hit, b.input(0), 0), math.nan if dtype.is_float else 0), dtype)
+    total = b.reduce("sum", term)
+    b.row()
+    b.store(0, b.let(total, out.dtype))
     return Launch(b.region(), node.inputs, node.outputs)

@@ -184,12 +184,16 @@ def test_lines_longer_than_a_tile_are_merged(
         checked(node, [simulator.held(x, DType(dtype))], "sort", dtype)
 
 
-@pytest.mark.parametrize("number", range(len(SAMPLES["scatter_reduce"])))
-def test_many_scattered_elements_are_sorted(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+SCATTERED = [(name, number) for name in ("scatter_add", "scatter_reduce") for number in range(len(SAMPLES[name]))]
+
+
+@pytest.mark.parametrize(("name", "number"), SCATTERED)
+def test_many_scattered_elements_are_sorted(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
     monkeypatch.setattr(scatter, "_MAX_SCANNED", 0)
+    monkeypatch.setattr(scatter, "part_of", lambda length: 2)
     monkeypatch.setattr(sort, "_MAX_TILE", 4)
     for dtype in ("f32", "bf16"):
-        checked(*node_of("scatter_reduce", number, dtype), "scatter_reduce", dtype)
+        checked(*node_of(name, number, dtype), name, dtype)
 
 
 def test_rows_take_turns_with_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:

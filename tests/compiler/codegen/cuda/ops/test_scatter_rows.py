@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_kernels import simulator
+from gpu_kernels import ptx_machine, simulator
 from gpu_kernels.multi_tensor_nodes import value
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 
+from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import scatter_rows
-from dslc.compiler.codegen.cuda.ops.scatter_rows import ScatterJoin, ScatterOrder, part_of
+from dslc.compiler.codegen.cuda.ops.scatter_rows import Scattered, ScatterJoin, ScatterOrder, part_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
@@ -92,6 +93,24 @@ def test_a_sum_has_its_order_whatever_ids_are_around() -> None:
     other = xs[1].copy()
     other[1::4] = 3
     np.testing.assert_array_equal(on_machine(node, xs)[0][1], on_machine(node, [xs[0], other])[0][1])
+
+
+def test_places_are_put_in_order_window_by_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of 1,056 rows, of which a thread has two words."""
+    monkeypatch.setattr(scatter_rows, "_ORDER_THREADS", 32)
+    monkeypatch.setattr(scatter_rows, "_ORDER_WORDS", 33)
+    spec = ScatterOrder(Scattered(DType.I32, 2500, 2, 16))
+    places = np.random.default_rng(2).permutation(2500)[:300]
+    before, after = np.zeros(2500 + 7), np.zeros(2500 - 307)  # ranks and places of others
+    counts, starts, longs = [0, 300], [0, 7], np.ones(spec.rows.longs)
+    order = np.full(2500, -1)
+    work = np.concatenate([counts, starts, before, places, after, order, longs, [0, 307, 1]]).astype(np.int32)
+    assert work.nbytes == spec.rows.work_bytes
+    ptx = compiled(spec.code, "k", "sm_90").ptx.decode("ascii")
+    ptx_machine.run(ptx, spec.geometry.grid[0], 32, [work.view(np.uint8)], spec.scalar_args)
+    order = work[4 + 5000 : 4 + 7500]
+    np.testing.assert_array_equal(order[7:307], np.sort(places))
+    assert (order[:7] == -1).all() and (order[307:] == -1).all()
 
 
 def test_few_rows_need_no_parts() -> None:
