@@ -17,6 +17,7 @@ from dslc.compiler.ops.elementwise.arithmetic import Gradients, require_kind
 from dslc.compiler.ops.index.indexing import scatter_add
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduction.reduce import position_after, require_elements
+from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -130,8 +131,15 @@ argmin = register(ArgMin())
 topk = register(TopK())
 
 
+def _place(call: Call, op: Op, x: Value, axis: int, keep: bool) -> Value:
+    y, shape = call.emit(op, x, axis=axis), x.type.shape
+    return call.emit(reshape, y, shape=(*shape[:axis], 1, *shape[axis + 1 :])) if keep else y
+
+
 class ArgMaxFunction(Function):
-    """argmax(x, axis=-1): the index of the first greatest element along an axis, as i32.
+    """argmax(x, axis=-1, keep=false): the index of the first greatest element along an axis, as i32.
+
+    ``keep`` leaves the axis with size 1.
 
     given: x: [B, 8]
     >>> argmax(x)
@@ -139,12 +147,14 @@ class ArgMaxFunction(Function):
 
     name = "argmax"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1) -> Value:
-        return call.emit(argmax, x, axis=from_zero(self.name, x.type, axis))
+    def build(self, call: Call, x: Value, axis: Axis = -1, keep: bool = False) -> Value:
+        return _place(call, argmax, x, from_zero(self.name, x.type, axis), keep)
 
 
 class ArgMinFunction(Function):
-    """argmin(x, axis=-1): the index of the first least element along an axis, as i32.
+    """argmin(x, axis=-1, keep=false): the index of the first least element along an axis, as i32.
+
+    ``keep`` leaves the axis with size 1.
 
     given: x: [B, 8]
     >>> argmin(x)
@@ -152,8 +162,8 @@ class ArgMinFunction(Function):
 
     name = "argmin"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1) -> Value:
-        return call.emit(argmin, x, axis=from_zero(self.name, x.type, axis))
+    def build(self, call: Call, x: Value, axis: Axis = -1, keep: bool = False) -> Value:
+        return _place(call, argmin, x, from_zero(self.name, x.type, axis), keep)
 
 
 class TopKFunction(Function):

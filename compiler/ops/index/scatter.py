@@ -245,4 +245,4 @@ def _without_self(call: Call, x: Value, index: Value, axis: int, mode: str) -> V
     return call.emit(where, _found(call, x.type, index, axis)[1], neutral, x)
 
 
-function(Scatter())
+scatter = function(Scatter())

@@ -10,7 +10,7 @@ from dslc.compiler.ir.function import Call
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.sizes import Poly, Size, bounds
+from dslc.compiler.ir.sizes import Poly, Size, bounds, product
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, only, require_kind
@@ -120,12 +120,19 @@ def subscripted(call: Call, x: Value, index: Mapping[int, Value]) -> Value:
         x = call.emit(transpose, x, perm=(*axes, *(a for a in range(x.type.rank) if a not in index)))
         first = 0
     shape = x.type.shape
-    ids, size = index[axes[0]], shape[first]
-    for place, axis in enumerate(axes[1:], first + 1):
-        ids, size = _joined(call, (ids, size), (index[axis], shape[place])), size * shape[place]
+    own = shape[first : first + count]
+    ids = joint(call, [index[axis] for axis in axes], own)
     if count > 1:
-        x = call.emit(reshape, x, shape=(*shape[:first], size, *shape[first + count :]))
+        x = call.emit(reshape, x, shape=(*shape[:first], product(own), *shape[first + count :]))
     return call.emit(take, x, ids, axis=first) if first else call.emit(gather_rows, x, ids)
+
+
+def joint(call: Call, index: Sequence[Value], sizes: Sequence[Size]) -> Value:
+    """One index of the elements of neighbouring axes of these sizes, in row-major order, for an index of each axis."""
+    ids, size = index[0], sizes[0]
+    for other, n in zip(index[1:], sizes[1:]):
+        ids, size = _joined(call, (ids, size), (other, n)), size * n
+    return ids
 
 
 def _joined(call: Call, i: tuple[Value, Size], j: tuple[Value, Size]) -> Value:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
+from dslc.compiler.ir.function import Axes, Axis, Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
@@ -213,22 +213,45 @@ def piece(call: Call, x: Value, axis: int, start: Size, stop: Size) -> Value:
 
 
 class Split(Function):
-    """split(x, n, axis=-1): ``n`` equal parts along an axis.
+    """split(x, n=none, axis=-1, sizes=none): ``n`` equal parts along an axis, or parts of the given ``sizes``.
 
     given: x: [B, 8]
     >>> a, b = split(x, 2)
+    >>> q, k, v = split(x, sizes=[4, 2, 2])
     """
 
     name = "split"
 
-    def build(self, call: Call, x: Value, n: int, axis: Axis = -1) -> tuple[Value, ...]:
+    def build(
+        self, call: Call, x: Value, n: int | None = None, axis: Axis = -1, *, sizes: Shape | None = None
+    ) -> tuple[Value, ...]:
         axis %= max(1, x.type.rank)
-        if not x.type.rank or n < 1:
-            raise Mismatch(f"{x.type} in {n} parts", "split an axis in 1 or more parts", "E0209")
-        part = exact_div(x.type.shape[axis], n)
-        if part is None:
-            raise Mismatch(f"axis {axis} of {x.type} is not divisible by {n}", None, "E0303")
-        return tuple(piece(call, x, axis, part * i, part * (i + 1)) for i in range(n))
+        if (n is None) == (sizes is None):
+            why = "`split` needs the number of parts, or their `sizes`"
+            raise Mismatch(why, "`split(x, 2)`, or `split(x, sizes=[4, 2])`", "E0201")
+        if sizes is None:
+            assert n is not None
+            sizes = _equal(x.type, n, axis)
+        whole = x.type.shape[axis] if x.type.rank else None
+        if not sizes or any(bounds(size)[0] < 0 for size in sizes) or sum(sizes[1:], sizes[0]) != whole:
+            why = f"parts of sizes {written(sizes)} along axis {axis} of {x.type}"
+            raise Mismatch(why, "the sizes must add up to the axis", "E0303")
+        found: list[Value] = []
+        at: Size = 0
+        for size in sizes:
+            found.append(piece(call, x, axis, at, at + size))
+            at = at + size
+        return tuple(found)
+
+
+def _equal(x: TensorType, n: int, axis: int) -> Shape:
+    """The sizes of ``n`` equal parts of an axis; raises Mismatch."""
+    if not x.rank or n < 1:
+        raise Mismatch(f"{x} in {n} parts", "split an axis in 1 or more parts", "E0209")
+    part = exact_div(x.shape[axis], n)
+    if part is None:
+        raise Mismatch(f"axis {axis} of {x} is not divisible by {n}", None, "E0303")
+    return (part,) * n
 
 
 class ConcatFunction(Function):

@@ -62,6 +62,18 @@ def _add_bias(call: Call, y: Value, init: Init) -> Value:
     return call.emit(add, y, column)
 
 
+def _with_ends(call: Call, x: Value, pad: Ints, axes: int) -> tuple[Value, Ints]:
+    """x with the zeros that ``pad`` adds on one side only, and how many it adds on both; raises Mismatch."""
+    if len(pad) != 2 * axes:
+        return x, per_axis("pad", pad, axes, 0)
+    before, after = (per_axis("pad", half, axes, 0) for half in (pad[:axes], pad[axes:]))
+    both = tuple(map(min, before, after))
+    low, high = ((0, 0, *(p - q for p, q in zip(side, both))) for side in (before, after))
+    if any(low + high):
+        x = call.emit(pad_ends, x, low=low, high=high, interior=(0,) * x.type.rank, value=0.0)
+    return x, both
+
+
 def _at_least_one(name: str, out: Size) -> None:
     if isinstance(out, int) and out < 1:
         raise Mismatch(f"`{name}` with {out} output channels", "`out` must be at least 1", "E0209")
@@ -72,13 +84,16 @@ class ConvLayer(Function):
 
     ``weight`` is ``[out, C/groups, *k]`` as in PyTorch (cross-correlation: the kernel is not flipped), ``bias`` is
     ``[out]``; both start uniform within +-1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are one
-    number for all spatial axes or one each; ``pad`` adds zeros on both sides. A tensor given as ``weight=`` takes the
-    place of ``out``, ``k`` and the parameter; then ``bias`` is false by default, else true. ``init`` and ``bias_init``
-    initialise weight and bias in another way.
+    number for all spatial axes or one each. ``pad`` adds zeros on both sides; with twice as many numbers as axes, the
+    first half is before and the second after: ``pad=[0, 0, 1, 1]`` is TensorFlow's "SAME" of a window of 3 with stride
+    2, and ``pad=[2, 0]`` a causal one over time. A tensor given as ``weight=`` takes the place of ``out``, ``k`` and
+    the parameter; then ``bias`` is false by default, else true. ``init`` and ``bias_init`` initialise weight and bias
+    in another way.
 
     given: x: [B, 3, 32, 32], w: [8, 3, 5, 5]
     >>> y = conv(x, 8, 3, stride=2, pad=1)
     >>> z = conv(x, weight=w, pad=2)
+    >>> t = conv(x, 8, 3, stride=2, pad=[0, 0, 1, 1])
     """
 
     name = "conv"
@@ -109,12 +124,13 @@ class ConvLayer(Function):
             weight = call.param("weight", (out, share, *kernel), init or fan_in_uniform(share * prod(kernel)))
         else:
             kernel = _given("conv", x, weight, out, k, init)
+        x, both = _with_ends(call, x, pad, axes)
         y = call.emit(
             conv,
             x,
             weight,
             stride=per_axis("stride", stride, axes, 1),
-            pad=per_axis("pad", pad, axes, 0),
+            pad=both,
             dilation=per_axis("dilation", dilation, axes, 1),
             groups=groups,
         )

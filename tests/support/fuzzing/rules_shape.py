@@ -72,8 +72,35 @@ def _stack(w: Writer) -> None:
 def _split(w: Writer) -> None:
     x = w.pick(lambda v: any(isinstance(s, int) and s % 2 == 0 for s in v.shape))
     a = w.rng.choice([i for i, s in enumerate(x.shape) if isinstance(s, int) and s % 2 == 0])
-    shape = tuple(int(s) // 2 if i == a else s for i, s in enumerate(x.shape))
-    w.write("split", f"split({x.name}, 2, axis={a})", [x], shape, shape)
+    n = int(x.shape[a])
+    cut = w.rng.choice([n // 2, w.rng.randint(1, n - 1)])
+    first, second = (tuple(part if i == a else s for i, s in enumerate(x.shape)) for part in (cut, n - cut))
+    how = "2" if 2 * cut == n else f"sizes=[{cut}, {n - cut}]"
+    w.write("split", f"split({x.name}, {how}, axis={a})", [x], first, second)
+
+
+@rule("tile", "repeat_interleave")
+def _repeats(w: Writer) -> None:
+    x = w.pick(_numbers)
+    if w.rng.random() < 0.5:
+        a, n = axis_of(w, x, number=True), w.size(1, 3)
+        shape = tuple(n * int(s) if i == a else s for i, s in enumerate(x.shape))
+        w.write("repeat_interleave", f"repeat_interleave({x.name}, {n}, axis={a})", [x], shape)
+        return
+    counts = [w.size(1, 2) if isinstance(s, int) else 1 for s in x.shape]
+    shape = tuple(n * s if isinstance(s, int) else s for n, s in zip(counts, x.shape))
+    w.write("tile", f"tile({x.name}, {counts})", [x], shape)
+
+
+@rule("squeeze", "unsqueeze")
+def _unit_axes(w: Writer) -> None:
+    x = w.pick(ranks=(1, 2))
+    if 1 in x.shape and w.rng.random() < 0.5:
+        a = x.shape.index(1)
+        w.write("squeeze", f"squeeze({x.name}, {a})", [x], (*x.shape[:a], *x.shape[a + 1 :]))
+        return
+    a = w.rng.randint(0, x.rank)
+    w.write("unsqueeze", f"unsqueeze({x.name}, {a})", [x], (*x.shape[:a], 1, *x.shape[a:]))
 
 
 @rule("structure: slice")
@@ -156,6 +183,18 @@ def _scatter(w: Writer) -> None:
     own = w.rng.choice(["", "", ", include_self=false"])
     text = f'scatter({x.name}, {t.name}, {y.name}, axis={a}, mode="{mode}"{own})'
     w.write("scatter", text, [x, t, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
+
+
+@rule("index_put")
+def _index_put(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[0], int)), 3)
+    count = 2 if x.rank > 1 and isinstance(x.shape[1], int) and w.rng.random() < 0.6 else 1
+    n = w.size(1, 3)
+    ids = [w.like((n,) if i == 0 else (1,), "i", int(x.shape[i])) for i in range(count)]
+    y = w.tame(w.like((n, *x.shape[count:])), 3)
+    mode = w.rng.choice(["replace", "add", "mul", "max", "min"])
+    text = f'index_put({x.name}, [{", ".join(i.name for i in ids)}], {y.name}, mode="{mode}")'
+    w.write("index_put", text, [x, *ids, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
 
 
 @rule("structure: subscript by tensors")
@@ -304,8 +343,10 @@ def _conv(w: Writer) -> None:
         dilation, k = 1, 1
     groups = channels if w.rng.random() < 0.3 else 1
     out = groups * w.size(1, 2)
-    text = f"conv({x.name}, {out}, {k}, stride={stride}, pad={pad}, dilation={dilation}, groups={groups})"
-    shape = (x.shape[0], out, *(_windows(n, k, stride, pad, dilation) for n in space))
+    more = [w.rng.choice([0, 0, 1, 2]) for _ in space]  # on one side only
+    pads = str([pad] * len(space) + [pad + m for m in more]) if any(more) else str(pad)
+    text = f"conv({x.name}, {out}, {k}, stride={stride}, pad={pads}, dilation={dilation}, groups={groups})"
+    shape = (x.shape[0], out, *(_windows(n + m, k, stride, pad, dilation) for n, m in zip(space, more)))
     w.write("conv", text, [x], shape, bound=x.bound * 3, layer=True)
 
 
