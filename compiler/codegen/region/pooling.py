@@ -24,10 +24,14 @@ class _Pool:
     k: int
     stride: int
     pad: int
+    dilation: int = 1
 
     def forth(self) -> Run:
         """The elements of a window."""
-        return Run(self.size, self.k, lambda i, t: i * self.stride + t - self.pad)
+        return Run(self.size, self.k, lambda i, t: i * self.stride + self._apart(t) - self.pad)
+
+    def _apart(self, t: Expr) -> Expr:
+        return t * self.dilation if self.dilation > 1 else t
 
     def back(self) -> Run:
         """The windows that contain an element."""
@@ -84,6 +88,13 @@ def _repeated(node: Node, k: Sequence[int], divisor: float) -> list[Launch]:
 def maxpool(node: Node) -> list[Launch]:
     pools = _pools(node, node.input_types[0].ints[2:], node.types[0].ints[2:])
     return _greatest(node, [p.forth() for p in pools], in_image=False)
+
+
+@lowers("maxpool_places")
+def maxpool_places(node: Node) -> list[Launch]:
+    k, stride, pad, dilation = (int_tuple(node.attrs, name) for name in ("k", "stride", "pad", "dilation"))
+    pools = [_Pool(*sizes) for sizes in zip(*zip(*space(node)), k, stride, pad, dilation)]
+    return _greatest(node, [p.forth() for p in pools], in_image=True)
 
 
 @lowers("adaptive_maxpool")

@@ -203,13 +203,14 @@ pad = register(Pad())
 concat = register(Concat())
 
 
-def piece(call: Call, x: Value, axis: int, start: Size, stop: Size) -> Value:
-    """``x`` from ``start`` to ``stop`` along one axis."""
+def piece(call: Call, x: Value, axis: int, start: Size, stop: Size, step: int = 1) -> Value:
+    """``x`` from ``start`` to ``stop`` along one axis, every ``step``-th element."""
     rank = x.type.rank
     starts: list[Size] = [0] * rank
     stops: list[Size] = list(x.type.shape)
     starts[axis], stops[axis] = start, stop
-    return call.emit(slice_, x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * rank)
+    steps = tuple(step if i == axis else 1 for i in range(rank))
+    return call.emit(slice_, x, starts=tuple(starts), stops=tuple(stops), steps=steps)
 
 
 class Split(Function):

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, Ints, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple, ints_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
-from dslc.compiler.ops.index.indexing import scatter_add
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduction.reduce import Reduction, max_, mean
-from dslc.compiler.ops.shape.views import reshape
+from dslc.compiler.ops.spatial.placed_pool import PlacedMaxPool
 from dslc.compiler.ops.spatial.pool import avgpool, maxpool
 from dslc.compiler.ops.spatial.windows import per_axis, spatial_axes
 
@@ -113,7 +112,7 @@ class AdaptiveAvgPoolGrad(Op):
         return (axes[0],) if axes[0] in (None, 0, 1) else None
 
 
-class AdaptiveMaxPool(Op):
+class AdaptiveMaxPool(PlacedMaxPool):
     """adaptive_maxpool(x): the greatest element of each of ``size`` windows over x ``[B, C, *space]``, and its index.
 
     The second output is the row-major index in the image, as i32. The first of equal elements wins; nan counts
@@ -121,19 +120,10 @@ class AdaptiveMaxPool(Op):
     """
 
     name = "adaptive_maxpool"
-    needs = (frozenset({"y1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         y = _infer("adaptive_maxpool", types[0], attrs)
         return y, TensorType(DType.I32, y.shape)
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        if dys[0] is None:
-            raise NoGradient("no gradient flows through the indices of `adaptive_maxpool`")
-        shape, after = node.inputs[0].type.ints, node.types[0].ints
-        lines = (*after[:2], prod(after[2:]))
-        dy, place = b(reshape, dys[0], shape=lines), b(reshape, node.outputs[1], shape=lines)
-        return (b(reshape, b(scatter_add, dy, place, axis=2, count=prod(shape[2:])), shape=shape),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         [x] = xs
@@ -155,9 +145,6 @@ class AdaptiveMaxPool(Op):
     def cost(self, node: Node) -> Cost:
         [x] = node.input_types
         return Cost(prod(x.ints) + prod(node.types[0].ints), x.bytes + sum(t.bytes for t in node.types))
-
-    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        return (axes[0], axes[0]) if axes[0] in (None, 0, 1) else None
 
 
 adaptive_avgpool = register(AdaptiveAvgPool())

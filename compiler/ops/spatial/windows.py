@@ -49,6 +49,14 @@ def window_count(op: str, size: Size, k: int, stride: int, pad: int, dilation: i
     return count
 
 
+def check_pad(op: str, k: Sequence[int], pad: Sequence[int], dilation: Sequence[int]) -> None:
+    """Raises Mismatch if padding is over half of what a window covers along an axis."""
+    for wide, edge, gap in zip(k, pad, dilation):
+        reach = gap * (wide - 1) + 1
+        if 2 * edge > reach:
+            raise Mismatch(f"`pad` of `{op}` is over half of its window", f"`pad={reach // 2}` or less", "E0209")
+
+
 def padded(x: Array, pad: Sequence[int], fill: float) -> Array:
     """``x`` with ``pad`` elements of ``fill`` on both sides of each of its last axes."""
     if not any(pad):

@@ -379,6 +379,45 @@ def _pool(w: Writer) -> None:
     w.write(name, f"{name}({x.name}, {k}, stride={stride}, pad={pad}{more})", [x], (*x.shape[:2], *counts))
 
 
+@rule("maxunpool", "structure: pool with dilation")
+def _wide_pool(w: Writer) -> None:
+    """With dilation, indices, a divisor."""
+    x = _image(w)
+    k, gap = 2, w.size(1, 2)
+    if any(int(n) <= gap for n in x.shape[2:]):
+        gap = 1
+    counts = [_windows(int(n), (k - 1) * gap + 1, k, 0) for n in x.shape[2:]]
+    match w.rng.choice(["maxpool", "avgpool", "maxunpool"]):
+        case "maxpool":
+            w.write("maxpool", f"maxpool({x.name}, {k}, dilation={gap})", [x], (*x.shape[:2], *counts))
+        case "avgpool":
+            more = w.rng.choice(["", ", divisor=3"])
+            text = f"avgpool({x.name}, {k}, dilation={gap}{more})"
+            w.write("avgpool", text, [x], (*x.shape[:2], *counts), bound=2 * x.bound)
+        case _:
+            largest, places, y = w.name("v"), w.name("v"), w.name("v")
+            sizes = [int(n) for n in x.shape[2:]]
+            lines = [
+                f"{largest}, {places} = maxpool({x.name}, {k}, dilation={gap}, indices=true)",
+                f"{y} = maxunpool({largest}, {places}, {k}, size={sizes})",
+            ]
+            w.write_lines("maxunpool", lines, y, [x], x.shape, bound=x.bound, layer=False)
+
+
+@rule("unfold", "fold")
+def _unfold(w: Writer) -> None:
+    x = _image(w)
+    k, stride, pad = w.size(1, 2), w.size(1, 2), w.rng.randint(0, 1)
+    sizes = [int(n) for n in x.shape[2:]]
+    windows = math.prod(_windows(n, k, stride, pad) for n in sizes)
+    form = f"{k}, stride={stride}, pad={pad}"
+    shape = (x.shape[0], int(x.shape[1]) * k ** len(sizes), windows)
+    columns = w.write("unfold", f"unfold({x.name}, {form})", [x], shape, bound=x.bound)
+    if w.rng.random() < 0.6:
+        text = f"fold({columns.name}, {sizes}, {form})"
+        w.write("fold", text, [columns], x.shape, bound=columns.bound * k ** len(sizes))
+
+
 @rule("adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool")
 def _adaptive(w: Writer) -> None:
     name = w.rng.choice(["adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool"])

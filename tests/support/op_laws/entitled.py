@@ -19,7 +19,7 @@ SUMS: Final = frozenset({
     "sum", "mean", "sum_to", "matmul", "contraction", "cumsum",
     *("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
-    *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad"),
+    *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),
     *("scatter_add", "scatter_rows_add"),
 })  # fmt: skip
 
@@ -130,7 +130,7 @@ KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
         ),
     ),
     **dict.fromkeys(
-        ("interpolate", "interpolate_grad"),
+        ("interpolate", "interpolate_grad", "fold"),
         (Excuse(("infinit", "nan"), "a neighbour of weight 0 counts where it is not finite"),),
     ),
 }

@@ -58,6 +58,12 @@ def nodes() -> Iterator[tuple[str, Node, np.ndarray]]:
             last = np.ascontiguousarray(x.transpose(to_last(x.ndim)))
             node = Builder(name="here").node(OPS["maxpool_last"], *values_of([last]), **attrs)
             yield f"maxpool_last of {image}, {k}", node, last
+        for shape, k, stride, pad in WINDOWS:
+            gaps = tuple(2 if n > 2 * (m - 1) else 1 for n, m in zip(shape[2:], k))
+            x, none = np.resize(np.array(values, np.float32), shape), (0,) * len(k)
+            attrs = {"k": k, "stride": stride, "pad": pad, "dilation": gaps, "more": none}
+            node = Builder(name="here").node(OPS["maxpool_places"], *values_of([x]), **attrs)
+            yield f"maxpool_places of {image}, {k}, {gaps}", node, x
         for shape, size in SIZES:
             x = np.resize(np.array(values, np.float32), shape)
             node = Builder(name="here").node(OPS["adaptive_maxpool"], *values_of([x]), size=size)
@@ -77,7 +83,7 @@ def broken(node: Node, x: np.ndarray, run: Runner) -> str | None:
         if y[at].tobytes() != image[element].tobytes() and not (np.isnan(y[at]) and np.isnan(image[element])):
             return f"the element at {at} is {y[at]}, not {image[element]}"
         dx[element] += dy[at]
-    if node.op.name == "adaptive_maxpool":
+    if node.op.name in ("adaptive_maxpool", "maxpool_places"):
         return None  # its gradient is scatter_add at these places
     axes = to_last(y.ndim) if node.op.name.endswith("_last") else tuple(range(y.ndim))
     given = [np.ascontiguousarray(a.transpose(axes)) for a in (dy, place)]
@@ -96,7 +102,7 @@ def _taken(node: Node, image: np.ndarray, at: tuple[int, ...]) -> tuple[int, tup
     attrs: Any = node.attrs
     space = image.shape[2:]
     best: tuple[int, tuple[int, ...]] | None = None
-    for number, where in _adaptive(attrs, space, at) if "size" in attrs else _window(attrs, at):
+    for number, where in _adaptive(attrs, space, at) if "size" in attrs else _window(attrs, space, at):
         if not all(0 <= i < n for i, n in zip(where, space)):
             continue
         here = (*at[:2], *where)
@@ -106,9 +112,15 @@ def _taken(node: Node, image: np.ndarray, at: tuple[int, ...]) -> tuple[int, tup
     return best
 
 
-def _window(attrs: Any, at: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _window(attrs: Any, space: tuple[int, ...], at: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """With dilation an element's number is that in the image, else that in the window."""
+    gaps = attrs.get("dilation", (1,) * len(space))
     for number, tap in enumerate(product(*map(range, attrs["k"]))):
-        yield number, tuple(i * s + t - p for i, s, t, p in zip(at[2:], attrs["stride"], tap, attrs["pad"]))
+        sizes = zip(at[2:], attrs["stride"], tap, gaps, attrs["pad"])
+        where = tuple(i * s + t * d - p for i, s, t, d, p in sizes)
+        if "dilation" in attrs and all(0 <= i < n for i, n in zip(where, space)):
+            number = int(np.ravel_multi_index(where, space))
+        yield number, where
 
 
 def _adaptive(attrs: Any, space: tuple[int, ...], at: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:

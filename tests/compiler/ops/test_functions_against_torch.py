@@ -1,0 +1,97 @@
+"""Functions that are composed of several ops against PyTorch in f64: values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from op_laws.function_gradients import weights_of, with_gradients
+
+pytestmark = pytest.mark.slow
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+F = torch.nn.functional
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).uniform(-2, 2, shape)
+
+
+def named(name: str, *args: Any, **more: Any) -> Callable[..., Any]:
+    return lambda call, *xs: call.build(name, *xs, *args, **more)
+
+
+def unpooled(call: Any, x: Any) -> Any:
+    return call.build("maxunpool", *call.build("maxpool", x, (2,), indices=True), (2,))
+
+
+def unpooled_to(call: Any, x: Any) -> Any:
+    return call.build("maxunpool", *call.build("maxpool", x, (2,), indices=True), (2,), size=(9, 7))
+
+
+def both(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """One number for each of two axes."""
+    return numbers * (2 // len(numbers))
+
+
+Case = tuple[str, Callable[..., Any], list[np.ndarray], Callable[..., Any]]
+POOLS: list[Case] = [
+    *[
+        (f"maxpool {shape} {k} {s} {p} {d} {ceil}", named("maxpool", k, s, p, dilation=d, ceil_mode=ceil, indices=True),
+         [draw(*shape)], lambda x, a=(k, s, p, d, ceil): getattr(F, f"max_pool{x.ndim - 2}d")(
+             x, *a, return_indices=True))
+        for shape, k, s, p, d in [
+            ((2, 3, 9, 8), (3,), (2,), (1,), (1,)), ((2, 3, 9, 8), (3, 2), (1, 2), (1, 0), (2, 3)),
+            ((2, 3, 11), (3,), (2,), (1,), (3,)), ((1, 2, 5, 6, 7), (2,), (2,), (1,), (2,)),
+            ((1, 1, 4, 4), (2,), (3,), (0,), (3,)),
+        ]
+        for ceil in (False, True)
+    ],
+    ("maxpool with dilation alone", named("maxpool", (3,), (1,), dilation=(2,)), [np.round(draw(2, 3, 9, 8))],
+     lambda x: F.max_pool2d(x, 3, 1, dilation=2)),
+    ("maxunpool", unpooled, [draw(2, 3, 8, 6)], lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
+    ("maxunpool to a size", unpooled_to, [draw(2, 3, 9, 7)], lambda x: F.max_unpool2d(
+        *F.max_pool2d(x, 2, return_indices=True), 2, output_size=(9, 7))),
+    *[
+        (f"avgpool {divisor} {ceil} {count}", named("avgpool", (3,), (2,), (1,), ceil_mode=ceil, divisor=divisor,
+                                                    count_include_pad=count), [draw(2, 3, 8, 7)],
+         lambda x, a=(ceil, count, divisor): F.avg_pool2d(x, 3, 2, 1, *a))
+        for divisor in (None, 5, -2) for ceil in (False, True) for count in (False, True)
+    ],
+    ("avgpool with dilation", named("avgpool", (3, 2), (1, 2), (2, 1), dilation=(2, 3)), [draw(2, 3, 9, 8)],
+     lambda x: F.conv2d(x, torch.full((3, 1, 3, 2), 1 / 6, dtype=x.dtype), stride=(1, 2), padding=(2, 1),
+                        dilation=(2, 3), groups=3)),
+]  # fmt: skip
+WINDOWS: list[Case] = [
+    *[
+        (f"unfold {k} {s} {p} {d}", named("unfold", k, s, p, d), [draw(2, 3, 9, 8)],
+         lambda x, a=(k, d, p, s): F.unfold(x, *map(both, a)))
+        for k, s, p, d in [((3,), (1,), (0,), (1,)), ((3, 2), (2, 3), (1, 2), (2, 1)), ((2,), (2,), (0,), (3,))]
+    ],
+    *[
+        (f"fold {k} {s} {p} {d}", named("fold", (9, 8), k, s, p, d), [draw(2, 3 * k[0] * k[-1], count)],
+         lambda x, a=(k, d, p, s): F.fold(x, (9, 8), *map(both, a)))
+        for k, s, p, d, count in [((3,), (1,), (0,), (1,), 42), ((3, 2), (2, 3), (1, 2), (2, 1), 16),
+                                  ((2,), (2,), (0,), (3,), 9)]
+    ],
+]  # fmt: skip
+CASES: list[Case] = [*POOLS, *WINDOWS]
+
+
+@pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_values_and_gradients(build: Callable[..., Any], xs: list[np.ndarray], theirs: Callable[..., Any]) -> None:
+    values, gradients = with_gradients(build, xs)
+    tensors = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in xs]
+    found = theirs(*tensors)
+    expected = list(found) if isinstance(found, (tuple, list)) else [found]
+    loss: Any = 0
+    for ours, other in zip(values, expected, strict=True):
+        np.testing.assert_allclose(ours, other.detach().numpy(), rtol=1e-9, atol=1e-11)
+        if other.is_floating_point():
+            loss = loss + (other * torch.tensor(weights_of(ours.shape))).sum()
+    loss.backward()
+    leaves = [t for t in tensors if t.requires_grad]
+    for ours, leaf in zip(gradients, leaves, strict=True):
+        np.testing.assert_allclose(ours, leaf.grad.numpy(), rtol=1e-9, atol=1e-11)
