@@ -277,8 +277,21 @@ def _matmul(w: Writer) -> None:
 def _einsum(w: Writer) -> None:
     x = w.tame(w.pick(ranks=(2,)), 5)
     i, j = x.shape
-    form = w.rng.randrange(3)
-    if form == 0:
+    form = w.rng.randrange(6)
+    if form == 3:
+        pattern, shape = w.rng.choice([("ij->ji", (j, i)), ("ij->j", (j,)), ("ij->", ())])
+        w.write("einsum", f'einsum("{pattern}", {x.name})', [x], shape, bound=25.0 * w.count(x.shape))
+    elif form == 4:
+        n = w.size(1, 3)
+        y = w.tame(w.like((n, n)), 5)
+        pattern, shape = w.rng.choice([("ii->i", (n,)), ("ii->", ()), ("ii,ij->j", (n,))])
+        operands = f"{y.name}, {y.name}" if "," in pattern else y.name
+        w.write("einsum", f'einsum("{pattern}", {operands})', [y], shape, bound=75)
+    elif form == 5:
+        y, z = w.tame(w.like((w.size(), j)), 3), w.tame(w.like((i,)), 3)
+        text = f'einsum("ij,kj,i->k", {x.name}, {y.name}, {z.name})'
+        w.write("einsum", text, [x, y, z], (y.shape[0],), bound=45.0 * w.count(x.shape))
+    elif form == 0:
         y = w.tame(w.like((w.size(), j)), 5)
         w.write("einsum", f'einsum("ij,kj->ki", {x.name}, {y.name})', [x, y], (y.shape[0], i), bound=50)
     elif form == 1:
