@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from op_laws.evaluation import run
+from op_laws.function_gradients import with_gradients
 from op_laws.language import check, evaluate
 from op_laws.recorder import Recorder, compute, value_of
 
@@ -165,6 +167,18 @@ def test_functions_have_these_values(
     got = evaluate(check(tmp_path, given, f"  return {expression}", result), arrays, B=4)
     assert got.shape == np.shape(reference)
     np.testing.assert_allclose(got, reference, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_distances_are_those_of_a_loop_and_have_no_gradient_at_zero(p: float) -> None:
+    x, y = RNG.uniform(-2, 2, (2, 3, 4)), RNG.uniform(-2, 2, (5, 4))
+    y[2] = x[1, 1]
+    [found], gradients = with_gradients(lambda call, *xs: call.build("cdist", *xs, p), [x, y])
+    expected = [[[np.linalg.norm(a - b, p) for b in y] for a in rows] for rows in x]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
+    assert found[1, 1, 2] == 0 and all(np.isfinite(g).all() for g in gradients)
+    _, [alone, _] = with_gradients(lambda call, *xs: call.build("cdist", *xs, p), [x[1, 1:2], y[2:3]])
+    assert not alone.any()
 
 
 def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,14 @@ WINDOWS: list[Case] = [
                                   ((2,), (2,), (0,), (3,), 9)]
     ],
 ]  # fmt: skip
-CASES: list[Case] = [*POOLS, *WINDOWS]
+SAME = np.round(draw(5, 3, seed=2))
+DISTANCES: list[Case] = [
+    (f"cdist {p} {[x.shape for x in xs]}", named("cdist", p), xs, lambda x, y, p=p: torch.cdist(x, y, p))
+    for p in (1.0, 1.5, 2.0, 3.0, math.inf)
+    for xs in ([draw(5, 3), draw(4, 3)], [draw(2, 1, 5, 3), draw(3, 4, 3)], [SAME, SAME[::-1].copy()])
+    if p != math.inf or xs[0] is not SAME  # equal differences share the gradient evenly
+]
+CASES: list[Case] = [*POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

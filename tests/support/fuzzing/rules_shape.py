@@ -302,6 +302,15 @@ def _einsum(w: Writer) -> None:
         w.write("einsum", f'einsum("ij,ik->ijk", {x.name}, {y.name})', [x, y], (i, j, y.shape[1]), bound=25)
 
 
+@rule("cdist")
+def _cdist(w: Writer) -> None:
+    x = w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3))
+    y = w.like((*x.shape[:-2], w.size(), x.shape[-1]))
+    p = w.rng.choice(["", ", p=1", ", p=3", ", p=inf"])
+    shape = (*x.shape[:-1], y.shape[-2])
+    w.write("cdist", f"cdist({x.name}, {y.name}{p})", [x, y], shape, bound=5 * (x.bound + y.bound))
+
+
 @rule("linear")
 def _linear(w: Writer) -> None:
     x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (1, 2, 3)), 20)
