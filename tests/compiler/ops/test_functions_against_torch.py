@@ -85,7 +85,28 @@ DISTANCES: list[Case] = [
     for xs in ([draw(5, 3), draw(4, 3)], [draw(2, 1, 5, 3), draw(3, 4, 3)], [SAME, SAME[::-1].copy()])
     if p != math.inf or xs[0] is not SAME  # equal differences share the gradient evenly
 ]
-CASES: list[Case] = [*POOLS, *WINDOWS, *DISTANCES]
+TIMES, TARGETS = np.array([9, 7, 9, 4, 1], np.int32), np.array([4, 3, 0, 2, 2], np.int32)
+LABELS = np.array(
+    [[1, 1, 2, 5], [3, 4, 3, 0], [0, 0, 0, 0], [2, 2, 1, 1], [4, 5, 0, 0]], np.int32
+)  # the last has no path
+
+
+def ctc(reduce: str, blank: int, zero: bool) -> Callable[..., Any]:
+    def build(call: Any, x: Any, *more: Any) -> Any:
+        return call.build("ctc", call.build("log_softmax", x), *more, blank, reduce, zero)
+
+    return build
+
+
+SEQUENCES: list[Case] = [
+    (f"ctc {reduce} {blank} {rows}", ctc(reduce, blank, zero), [draw(5, 9, 6)[rows], *(
+        (np.where(LABELS[rows] == blank, 0, LABELS[rows]).astype(a.dtype) if a is LABELS else a[rows])
+        for a in (LABELS, TIMES, TARGETS))],
+     lambda x, t, n, m, reduce=reduce, blank=blank, zero=zero: F.ctc_loss(
+         F.log_softmax(x, -1).transpose(0, 1), t, n, m, blank, reduce, zero))
+    for reduce in ("mean", "sum", "none") for blank in (0, 5) for rows, zero in ((slice(4), False), (slice(5), True))
+]  # fmt: skip
+CASES: list[Case] = [*SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

@@ -53,6 +53,8 @@ _BACK = "a gradient of statistics that are given: where these fit no x, or dy ha
 FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "gelu": (Excuse(("",), "far below 0 by 1 + erf or tanh, which cancels: an absolute error, as in PyTorch", 1e-6),),
     "gelu_grad": (Excuse(("",), "as gelu, times dy, which may be anything"),),
+    "path_loss": (Excuse(_HUGE, "sums of scores of both signs cancel, or overflow, in the order of the times"),),
+    "path_loss_grad": (Excuse(("far", "saturated", *_HUGE), "an exponential enlarges the rounding of what it is of"),),
     "contraction": (Excuse((*_HUGE, "denormal"), "what becomes of its sums overflows, or divides by 0"),),
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),
     "hardswish": (Excuse(("",), "x * 6 overflows before the division by 6, beyond 5.6e37, as in PyTorch"),),
