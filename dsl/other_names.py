@@ -35,6 +35,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("dense", "fullyconnected", "fc", "affine", "lazylinear"), "write `linear(x, out)`"),
     **dict.fromkeys(("maxpool1d", "maxpool2d", "maxpool3d", "maxpooling2d"), "write `maxpool(x, k)`"),
     **dict.fromkeys(("maxunpool1d", "maxunpool2d", "maxunpool3d"), "write `maxunpool(x, places, k)`"),
+    **dict.fromkeys(("ctcloss",), "write `ctc(log_probs, targets, input_lengths, target_lengths)`, the batch first"),
     **dict.fromkeys(("im2col",), "write `unfold(x, k)`"),
     **dict.fromkeys(("col2im",), "write `fold(x, size, k)`"),
     **dict.fromkeys(("avgpool1d", "avgpool2d", "avgpool3d", "averagepool", "averagepooling2d"),

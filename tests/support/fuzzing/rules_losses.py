@@ -49,3 +49,13 @@ def _dice(w: Writer) -> None:
     x = w.pick(ranks=(2, 3))
     t = w.like(x.shape)
     w.write("dice", f"dice(sigmoid({x.name}), sigmoid({t.name}))", [x, t], (), bound=1, also=("sigmoid",))
+
+
+@rule("ctc")
+def _ctc(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[1], int) and isinstance(v.shape[2], int), (3,)), 5)
+    rows, times, classes = x.shape
+    t = w.like((rows, w.size(1, 3)), "i", int(classes))
+    n, m = (w.like((rows,), "i", int(high)) for high in (times, t.shape[1]))
+    text = f'ctc(log_softmax({x.name}), {t.name}, {n.name}, {m.name}, reduce="none", zero_infinity=true)'
+    w.write("ctc", text, [x, t, n, m], (rows,), bound=100.0, also=("log_softmax",))
