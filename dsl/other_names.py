@@ -36,6 +36,8 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("maxpool1d", "maxpool2d", "maxpool3d", "maxpooling2d"), "write `maxpool(x, k)`"),
     **dict.fromkeys(("maxunpool1d", "maxunpool2d", "maxunpool3d"), "write `maxunpool(x, places, k)`"),
     **dict.fromkeys(("ctcloss",), "write `ctc(log_probs, targets, input_lengths, target_lengths)`, the batch first"),
+    **dict.fromkeys(("fft", "ifft"), "write `dft(re, im)`, with `inverse=true` for the inverse"),
+    **dict.fromkeys(("rfft", "irfft"), "write `dft(x, onesided=true)`, or `dft(re, im, inverse=true, onesided=true)`"),
     **dict.fromkeys(("im2col",), "write `unfold(x, k)`"),
     **dict.fromkeys(("col2im",), "write `fold(x, size, k)`"),
     **dict.fromkeys(("avgpool1d", "avgpool2d", "avgpool3d", "averagepool", "averagepooling2d"),

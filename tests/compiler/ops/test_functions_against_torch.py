@@ -106,7 +106,29 @@ SEQUENCES: list[Case] = [
          F.log_softmax(x, -1).transpose(0, 1), t, n, m, blank, reduce, zero))
     for reduce in ("mean", "sum", "none") for blank in (0, 5) for rows, zero in ((slice(4), False), (slice(5), True))
 ]  # fmt: skip
-CASES: list[Case] = [*SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
+
+
+def split(z: Any) -> Any:
+    return z.real, z.imag
+
+
+TRANSFORMS: list[Case] = [
+    *[
+        (f"dft {shape} {axis} {inverse}", named("dft", axis=axis, inverse=inverse),
+         [draw(*shape), draw(*shape, seed=1)],
+         lambda x, y, axis=axis, inverse=inverse: split((torch.fft.ifft if inverse else torch.fft.fft)(
+             torch.complex(x, y), dim=axis)))
+        for shape, axis in [((3, 8), 1), ((7,), 0), ((4, 6, 5), 0), ((2, 9, 3), 1), ((3, 1), 1)]
+        for inverse in (False, True)
+    ],
+    ("dft of reals", named("dft"), [draw(3, 10)], lambda x: split(torch.fft.fft(x))),
+    *[(f"dft onesided {n}", named("dft", axis=1, onesided=True), [draw(3, n, 2)],
+       lambda x: split(torch.fft.rfft(x, dim=1))) for n in (8, 9, 1, 2)],
+    *[(f"dft onesided inverse {n} {size}", named("dft", inverse=True, onesided=True, size=size),
+       [draw(3, n), draw(3, n, seed=1)], lambda x, y, size=size: torch.fft.irfft(torch.complex(x, y), n=size))
+      for n, size in ((5, None), (5, 9), (5, 8), (2, 3))],
+]  # fmt: skip
+CASES: list[Case] = [*TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

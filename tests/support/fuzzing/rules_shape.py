@@ -302,6 +302,20 @@ def _einsum(w: Writer) -> None:
         w.write("einsum", f'einsum("ij,ik->ijk", {x.name}, {y.name})', [x, y], (i, j, y.shape[1]), bound=25)
 
 
+@rule("dft")
+def _dft(w: Writer) -> None:
+    x = w.tame(w.pick(_numbers), 5)
+    a = axis_of(w, x, number=True)
+    n = int(x.shape[a])
+    if w.rng.random() < 0.5:
+        shape = tuple(n // 2 + 1 if i == a else s for i, s in enumerate(x.shape))
+        w.write("dft", f"dft({x.name}, axis={a}, onesided=true)", [x], shape, shape, bound=5.0 * n)
+        return
+    y = w.tame(w.like(x.shape), 5)
+    inverse = ", inverse=true" if w.rng.random() < 0.5 else ""
+    w.write("dft", f"dft({x.name}, {y.name}, axis={a}{inverse})", [x, y], x.shape, x.shape, bound=10.0 * n)
+
+
 @rule("cdist")
 def _cdist(w: Writer) -> None:
     x = w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3))
