@@ -43,7 +43,9 @@ def source(entry: Entry) -> str:
     text = (ROOT / f"{file}.nn").read_text(encoding="utf-8")
     text = re.sub(r"^train .*?^}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     kinds = {"i32": "i32", "f32": ""}
-    labels = ", ".join(f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items())
+    labels = ", ".join(
+        f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items()
+    )
     return f"{text}\ntrain {model}({labels}) {{\n  loss = {entry.loss}\n  optimizer = sgd(lr=1e-4)\n}}\n"
 
 

@@ -38,7 +38,9 @@ class Entry:
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Inputs and labels, the same on both sides. Of texts with a mask, rows end one after the other."""
         rng = np.random.default_rng(crc32(self.name.encode()))
-        inputs, labels = ({n: self._one(rng, *port) for n, port in ports.items()} for ports in (self.inputs, self.labels))
+        inputs, labels = (
+            {n: self._one(rng, *port) for n, port in ports.items()} for ports in (self.inputs, self.labels)
+        )
         if "mask" in inputs:
             count, length = inputs["mask"].shape
             ends = length - np.arange(count) * length // (2 * count)
@@ -49,7 +51,9 @@ class Entry:
     def _one(self, rng: np.random.Generator, shape: tuple[str | int, ...], dtype: str, below: int) -> np.ndarray:
         sizes = [n if isinstance(n, int) else self.sizes[n] for n in shape]
         if dtype == "f32":
-            return rng.integers(0, 2, sizes).astype(np.float32) if below else rng.standard_normal(sizes).astype(np.float32)
+            return (
+                rng.integers(0, 2, sizes).astype(np.float32) if below else rng.standard_normal(sizes).astype(np.float32)
+            )
         return rng.integers(0, below, sizes).astype({"u8": np.uint8, "i32": np.int32}[dtype])
 
 

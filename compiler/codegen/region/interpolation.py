@@ -4,76 +4,156 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed
+from dslc.compiler.codegen.region.window_sum import Gathered, Run, summed
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.scalar import Expr, call, select
-from dslc.compiler.ops.attrs import str_attr
+from dslc.compiler.ir.scalar import Expr, as_expr, call, select
+from dslc.compiler.ops.spatial.resampling import Resampling, resamplings
 
 
 @lowers("interpolate")
 def interpolate(node: Node) -> list[Launch]:
-    make = _nearest if str_attr(node.attrs, "mode") == "nearest" else _linear
-    return summed(node, [_unchanged(n) if n == m else make(n, m) for n, m in space(node)])
+    [x], [y] = node.input_types, node.types
+    return summed(node, [_run(r) for r in resamplings(node.attrs, x.ints[2:], y.ints[2:])])
 
 
 @lowers("interpolate_grad")
 def interpolate_grad(node: Node) -> list[Launch]:
-    make = _nearest_back if str_attr(node.attrs, "mode") == "nearest" else _linear_back
-    return summed(node, [_unchanged(n) if n == m else make(n, m) for m, n in space(node)])
+    [dy], [dx] = node.input_types, node.types
+    return summed(node, [_run_back(r) for r in resamplings(node.attrs, dx.ints[2:], dy.ints[2:])])
 
 
-def _unchanged(n: int) -> Run:
-    """An axis whose size does not change."""
-    return Run(n, 1, lambda i, t: i)
+def _run(r: Resampling) -> Run:
+    """The pixels that make a result pixel."""
+    if r.unchanged:
+        return Run(r.n, 1, lambda i, t: i)
+    if r.mode.startswith("nearest"):
+        return Run(r.n, 1, lambda i, t: call("floordiv", _at(r, i), r.position[2]), reach=_reach(r))
+    return _filtered(r) if r.filtered else _linear(r)
 
 
-def _nearest(n: int, m: int) -> Run:
-    """The pixel of n that result pixel i of m copies."""
-    return Run(n, 1, lambda i, t: call("floordiv", i * n, m))
+def _run_back(r: Resampling) -> Run:
+    """The result pixels that a pixel is part of."""
+    if r.unchanged:
+        return Run(r.n, 1, lambda i, t: i)
+    if r.mode.startswith("nearest"):
+        return _nearest_back(r)
+    return _filtered_back(r) if r.filtered else _linear_back(r)
 
 
-def _nearest_back(n: int, m: int) -> Run:
+def _at(r: Resampling, i: Expr) -> Expr:
+    """The position of result pixel i, times d."""
+    a, c, _ = r.position
+    return i * a + c if c else i * a
+
+
+def _reach(r: Resampling) -> int:
+    """More than any integer that these formulas compute."""
+    a, c, d = r.position
+    return max(a * r.m, d * (r.n + 3)) + a + abs(c) + (r.radius if r.filtered else 0)
+
+
+def _floors(r: Resampling) -> list[int]:
+    """How many result pixels have a position in pixel -1, 0, 1 and so on."""
+    a, c, d = r.position
+    counts = [0] * (r.n + 1)
+    for i in range(r.m):
+        counts[(a * i + c) // d + 1] += 1
+    return counts
+
+
+def _nearest_back(r: Resampling) -> Run:
     """The pixels of m that copy pixel j of n."""
-    taken = [i * n // m for i in range(m)]
+    a, c, d = r.position
     return Run(
-        m,
-        max(map(taken.count, range(n))),
-        lambda j, t: call("floordiv", j * m + (n - 1), n) + t,
-        lambda j, i: call("eq", call("floordiv", i * n, m), j),
+        r.m,
+        max(_floors(r)),
+        lambda j, t: call("floordiv", j * d + (a - 1 - c), a) + t,
+        lambda j, i: call("eq", call("floordiv", _at(r, i), d), j),
+        reach=_reach(r),
     )
 
 
-def _neighbours(g: Gathered, i: Expr, n: int, m: int) -> tuple[Expr, Expr, Expr]:
+def _neighbours(g: Gathered, i: Expr, r: Resampling) -> tuple[Expr, Expr, Expr]:
     """The pixel of n below result pixel i of m, its weight, and the weight of the pixel above."""
-    low = g.place(call("floordiv", _centre(i, n, m), 2 * m))
-    above = g.let(g.let(call("mod", _centre(i, n, m), 2 * m)) / float(2 * m))
-    return low, g.let(select(call("eq", low, n - 1), 1.0, 1 - above)), above
+    d = r.position[2]
+    low = g.place(call("floordiv", _centre(i, r), d))
+    above = g.let(g.let(call("mod", _centre(i, r), d)) / float(d))
+    return low, g.let(select(call("eq", low, r.n - 1), 1.0, 1 - above)), above
 
 
-def _centre(i: Expr, n: int, m: int) -> Expr:
-    """(i + 0.5)*n/m - 0.5, clamped to at least 0, as a numerator over 2*m."""
-    return call("max", i * (2 * n) + (n - m), 0)
+def _centre(i: Expr, r: Resampling) -> Expr:
+    """The position times d, clamped to at least 0."""
+    a, c, _ = r.position
+    return call("max", i * a + c, 0)
 
 
-def _linear(n: int, m: int) -> Run:
+def _linear(r: Resampling) -> Run:
     """The two neighbouring pixels of n that result pixel i of m interpolates."""
 
     def weight(g: Gathered, i: Expr, place: Expr) -> Expr:
-        low, below, above = _neighbours(g, i, n, m)
+        low, below, above = _neighbours(g, i, r)
         return g.let(select(call("eq", low, place), below, above))
 
-    return Run(n, 2, lambda i, t: call("floordiv", _centre(i, n, m), 2 * m) + t, None, weight)
+    return Run(r.n, 2, lambda i, t: call("floordiv", _centre(i, r), r.position[2]) + t, None, weight, _reach(r))
 
 
-def _linear_back(n: int, m: int) -> Run:
+def _linear_back(r: Resampling) -> Run:
     """The pixels of m that interpolate pixel j of n."""
-    low = [max((2 * i + 1) * n - m, 0) // (2 * m) for i in range(m)]
+    a, c, d = r.position
+    counts = _floors(r)
+    counts = [counts[0] + counts[1], *counts[2:]]  # positions below 0 are clamped
 
     def begin(j: Expr) -> Expr:
-        return select(j < 2, 0, call("floordiv", j * (2 * m) + (n - m - 1), 2 * n))
+        return select(j < 2, 0, call("floordiv", j * d + (a - c - d - 1), a)) if a else as_expr(0)
 
     def weight(g: Gathered, j: Expr, i: Expr) -> Expr:
-        first, below, above = _neighbours(g, i, n, m)
+        first, below, above = _neighbours(g, i, r)
         return g.let(select(call("eq", first, j), below, select(call("eq", first + 1, j), above, 0.0)))
 
-    return Run(m, max(low.count(j - 1) + low.count(j) for j in range(n)), lambda j, t: begin(j) + t, None, weight)
+    most = max(low + own for low, own in zip([0, *counts], counts))
+    return Run(r.m, most, lambda j, t: begin(j) + t, None, weight, _reach(r))
+
+
+def _filtered(r: Resampling) -> Run:
+    """The pixels of n around the position of result pixel i of m. A plain filter takes the border for those outside."""
+
+    def first(i: Expr) -> Expr:
+        return call("floordiv", _at(r, i) - r.radius, r.position[2]) + 1
+
+    def weight(g: Gathered, i: Expr, j: Expr) -> Expr:
+        return _filter(g, r, g.place(_at(r, i) - j * r.position[2]))
+
+    if r.widened:
+        return Run(r.n, min(r.n, r.steps), lambda i, t: call("max", first(i), 0) + t, None, weight, _reach(r))
+    return Run(r.n, r.steps, lambda i, t: first(i) + t, None, weight, _reach(r), clamped=True)
+
+
+def _filtered_back(r: Resampling) -> Run:
+    """The pixels of m around pixel j of n."""
+    a, c, d = r.position
+
+    def place(j: Expr, t: Expr) -> Expr:
+        return call("max", call("floordiv", j * d - (c + r.radius), a) + 1, 0) + t if a else t
+
+    def weight(g: Gathered, j: Expr, i: Expr) -> Expr:
+        offset = g.place(_at(r, i) - j * d)
+        if r.widened:
+            return _filter(g, r, offset)
+        if r.n == 1:
+            return as_expr(1.0)  # the only pixel is also the border on both sides
+        outwards = g.place(select(call("eq", j, 0), d, -d))
+        beyond = _filter(g, r, g.place(offset + outwards)) + _filter(g, r, g.place(offset + outwards * 2))
+        border = call("or", call("eq", j, 0), call("eq", j, r.n - 1))
+        return g.let(_filter(g, r, offset) + select(border, beyond, 0.0))
+
+    steps = min(r.m, -(-2 * r.radius // a)) if a else r.m
+    return Run(r.m, steps, place, None, weight, _reach(r))
+
+
+def _filter(g: Gathered, r: Resampling, offset: Expr) -> Expr:
+    """The filter at an offset, given times d."""
+    u = g.let(g.let(call("abs", offset)) / float(r.unit))
+    if r.mode == "linear":
+        return g.let(call("max", 1 - u, 0.0))
+    near, far = r.cubic(u)
+    return g.let(select(u < 1.0, near, select(u < 2.0, far, 0.0)))

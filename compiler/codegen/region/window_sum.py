@@ -22,7 +22,9 @@ class Run:
     """The source elements of a result element along one axis.
 
     ``place(i, t)`` is the source index at step t of ``steps`` for result element i. It counts if it is in 0 to ``size``
-    - 1 and ``inside(i, place)`` is true. ``weight(g, i, place)`` is its weight, if not 1.
+    - 1 and ``inside(i, place)`` is true. ``weight(g, i, place)`` is its weight, if not 1. ``reach`` is more than any
+    integer that these compute, if that is not obvious from the sizes. ``clamped``: a source index outside counts as
+    that of the border.
     """
 
     size: int
@@ -30,6 +32,8 @@ class Run:
     place: Callable[[Expr, Expr], Expr]
     inside: Callable[[Expr, Expr], Expr] | None = None
     weight: Callable[[Gathered, Expr, Expr], Expr] | None = None
+    reach: int = 0
+    clamped: bool = False
 
 
 class Gathered:
@@ -47,7 +51,7 @@ class Gathered:
         targets = [Access(t.dtype, dense(shape) + (0,) * axes) for t in node.types]
         self.reads = tuple(node.inputs[n] for n in inputs)
         self.b = RegionBuilder(shape, [r.steps for r in runs], sources, targets, range(2, 2 + 2 * axes))
-        greatest = max(2 * (r.size + 1) * (n + 1) for r, n in zip(runs, shape[2:]))
+        greatest = max(max(2 * (r.size + 1) * (n + 1), r.reach) for r, n in zip(runs, shape[2:]))
         self.places = DType.I32 if max(greatest, *(math.prod(t.ints) for t in _types(node))) < 1 << 31 else DType.I64
         self.b.row()
         self.own = [self.place(self.b.along(2 + n)) for n in range(axes)]
@@ -70,11 +74,12 @@ class Gathered:
         for n, run in enumerate(self.runs):
             step = self.place(self.b.along(2 + len(self.runs) + n))
             place = self.place(run.place(self.own[n], step))
-            counts = call("and", place >= 0, place < run.size)
+            index = self.place(call("min", call("max", place, 0), run.size - 1)) if run.clamped else place
+            counts = call("and", index >= 0, index < run.size)
             if run.inside is not None:
-                counts = call("and", counts, run.inside(self.own[n], place))
+                counts = call("and", counts, run.inside(self.own[n], index))
             mask = self.holds(call("and", mask, counts))
-            where = self.place(where * run.size + place)
+            where = self.place(where * run.size + index)
             if run.weight is not None:
                 share = run.weight(self, self.own[n], place)
                 weight = share if weight is None else self.let(weight * share)

@@ -190,6 +190,9 @@ def test_gradients_of_gradients(
         np.testing.assert_allclose(ours[exists], e.numpy()[exists], rtol=1e-9, atol=1e-9)
 
 
+CORNERS: list[dict[str, Any]] = [{"align_corners": corners} for corners in (False, True)]
+SMOOTH = [{**corners, **antialias} for corners in CORNERS for antialias in ({}, {"antialias": True})]
+
 COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
     *[
         ("cross_entropy", [draw(6, 4, 5), classes(6, 5, most=4)],
@@ -234,6 +237,19 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
     ("focal", [3 * draw(4, 6), (draw(4, 6, seed=1) > 0) * 1.0], {"gamma": 1.5, "alpha": 0.3}, lambda x, t: (
         F.binary_cross_entropy_with_logits(x, t, reduction="none")
         * (1 - torch.where(t > 0, torch.sigmoid(x), torch.sigmoid(-x))) ** 1.5 * (0.7 - 0.4 * t)).mean()),
+    *[
+        ("interpolate", [draw(2, 3, *shape)], {"mode": mode} | ours | named,
+         lambda x, mode=mode, named=named, theirs=theirs: F.interpolate(x, mode=mode, **theirs, **named))
+        for shape, mode, ways in [
+            ((7,), "linear", CORNERS), ((7, 5), "bilinear", SMOOTH), ((7, 5), "bicubic", SMOOTH),
+            ((3, 4, 2), "trilinear", CORNERS), ((7, 5), "nearest-exact", [{}]), ((7, 5), "area", [{}]),
+            ((1, 2), "bicubic", SMOOTH), ((2, 9), "bilinear", SMOOTH), ((7, 5), "nearest", [{}]),
+        ]
+        for named in ways
+        for ours, theirs in [
+            ({"size": size}, {"size": size}) for size in [(9, 3, 4)[: len(shape)], (1, 12, 2)[: len(shape)]]
+        ] + [({"scale": by}, {"scale_factor": by}) for by in [(1.7, 2.5, 0.75)[: len(shape)]]]
+    ],
     ("layernorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False}, lambda x: F.layer_norm(x, (3, 5))),
     ("rmsnorm", [draw(4, 3, 5)], {"axis": (1, 2), "affine": False, "eps": 1e-3},
      lambda x: F.rms_norm(x, (3, 5), eps=1e-3)),

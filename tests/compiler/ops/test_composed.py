@@ -41,10 +41,16 @@ def slid(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("bchwij,cij->bchw", windows, w[:, 0])
 
 
-def parts(x: np.ndarray, stride: int, of: Callable) -> np.ndarray:
-    """``of`` windows of 3 x 3 that may reach over the end of [B, C, 6, 6]."""
+def parts(x: np.ndarray, stride: int, of: Callable, k: int = 3) -> np.ndarray:
+    """``of`` windows of k x k that may reach over the end of [B, C, 6, 6]."""
     starts = range(0, 6, stride)
-    return np.stack([np.stack([of(x[:, :, a : a + 3, b : b + 3], (2, 3)) for b in starts], 2) for a in starts], 2)
+    return np.stack([np.stack([of(x[:, :, a : a + k, b : b + k], (2, 3)) for b in starts], 2) for a in starts], 2)
+
+
+def lined(x: np.ndarray) -> np.ndarray:
+    """Lines of n pixels as 3n//2, linearly; at the ends, the outer pixel."""
+    at = np.clip((np.arange(x.shape[2] * 3 // 2) + 0.5) / 1.5 - 0.5, 0, x.shape[2] - 1)
+    return np.apply_along_axis(lambda line: np.interp(at, np.arange(line.size), line), 2, x)
 
 
 def added(x: np.ndarray) -> np.ndarray:
@@ -144,6 +150,15 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
     (IS, "interpolate(i, size=[3, 2])", "[B, 2, 3, 2]", {"i": IMAGE}, lambda: IMAGE[:, :, ::2, ::3]),
     (IS, 'interpolate(i, size=[3, 6], mode="bilinear")', "[B, 2, 3, 6]", {"i": IMAGE},
      lambda: (IMAGE[:, :, ::2] + IMAGE[:, :, 1::2]) / 2),
+    (IS, 'interpolate(i, scale=[0.5, 1.5], mode="nearest-exact")', "[B, 2, 3, 9]", {"i": IMAGE},
+     lambda: IMAGE[:, :, 1::2][..., [0, 1, 1, 2, 3, 3, 4, 5, 5]]),
+    (IS, 'interpolate(i, size=[11, 6], mode="bilinear", align_corners=true)[:, :, 1::2]', "[B, 2, 5, 6]", {"i": IMAGE},
+     lambda: (IMAGE[:, :, 1:] + IMAGE[:, :, :-1]) / 2),
+    (IS, 'interpolate(i, scale=0.5, mode="bilinear", antialias=true)[:, :, 1, 1]', "[B, 2]", {"i": IMAGE},
+     lambda: np.einsum("bchw,h,w->bc", IMAGE[:, :, 1:5, 1:5], *2 * [np.array([1, 3, 3, 1]) / 8])),
+    (IS, 'interpolate(i, scale=0.5, mode="area")', "[B, 2, 3, 3]", {"i": IMAGE}, lambda: parts(IMAGE, 2, np.mean, 2)),
+    ("t: [B, 2, B]", 'interpolate(t, scale=1.5, mode="linear", antialias=true)', "[B, 2, (3*B)//2]",
+     {"t": IMAGE[:, :, 0, :4]}, lambda: lined(IMAGE[:, :, 0, :4])),
     (IS, "adaptive_avgpool(i, [2, 1])", "[B, 2, 2, 1]", {"i": IMAGE},
      lambda: IMAGE.reshape(4, 2, 2, 3, 6).mean((3, 4))[..., None]),
     (IS, "adaptive_maxpool(i, 3)", "[B, 2, 3, 3]", {"i": IMAGE},
@@ -311,7 +326,14 @@ REFUSED = [
     (IS, "interpolate(i, size=[3, 3], scale=2)", "E0201", "`size` or `scale`"),
     (IS, 'interpolate(i, scale=2, mode="cubic")', "E0209", "cubic"),
     (IS, 'interpolate(i, scale=2, mode="linear")', "E0209", "runs over 1 axes"),
-    (IS, "interpolate(i, scale=0)", "E0209", "at least 1"),
+    (IS, "interpolate(i, scale=0)", "E0209", "more than 0"),
+    (IS, "interpolate(i, scale=-0.5)", "E0209", "`scale` is -0.5"),
+    (IS, "interpolate(i, scale=[2, 1.5, 3])", "E0209", "3 numbers for 2"),
+    (IS, "interpolate(i, scale=0.1)", "E0308", "size of 0"),
+    (IS, "interpolate(i, scale=2, align_corners=true)", "E0209", "`align_corners` has no meaning"),
+    (IS, 'interpolate(i, scale=2, mode="area", antialias=true)', "E0209", "`antialias` has no meaning"),
+    (IS, 'interpolate(i, scale=2, mode="trilinear")', "E0209", "runs over 3 axes"),
+    ("i: [B, 2, B, 6]", 'interpolate(i, scale=2, mode="area")', "E0303", "ints"),
     (IS, "interpolate(i, size=[3, 3, 3])", "E0209", "3 numbers for 2"),
     (IS, "interpolate(i, size=[0, 3])", "E0308", "size of 0"),
     (IS, "adaptive_avgpool(i, 0)", "E0209", "at least 1"),

@@ -468,9 +468,14 @@ def _adaptive(w: Writer) -> None:
 @rule("interpolate")
 def _interpolate(w: Writer) -> None:
     x = w.pick(lambda v: all(isinstance(s, int) for s in v.shape[1:]), (4,))
-    mode = w.rng.choice(["nearest", "bilinear"])
-    shape = (*x.shape[:2], *(int(s) * 2 for s in x.shape[2:]))
-    w.write("interpolate", f'interpolate({x.name}, scale=2, mode="{mode}")', [x], shape)
+    mode = w.rng.choice(["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
+    how = "".join(f", {n}=true" for n in ("align_corners", "antialias") if mode[0] == "b" and w.rng.random() < 0.5)
+    if w.rng.random() < 0.5:
+        scale, sizes = "scale=2", tuple(int(s) * 2 for s in x.shape[2:])
+    else:
+        scale, sizes = "scale=1.5", tuple(int(s) * 3 // 2 for s in x.shape[2:])
+    text = f'interpolate({x.name}, {scale}, mode="{mode}"{how})'
+    w.write("interpolate", text, [x], (*x.shape[:2], *sizes), bound=4 * x.bound)
 
 
 @rule("batchnorm")

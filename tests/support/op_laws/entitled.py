@@ -84,6 +84,13 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         (Excuse(_TOP, "the sum before the division overflows"),),
     ),
     **dict.fromkeys(
+        ("interpolate", "interpolate_grad"),
+        (
+            Excuse(_TOP, "a sum of pixels overflows before those with a negative weight make it less"),
+            Excuse(("offset",), "weights of both signs, which are rounded, cancel an offset: its 16 units", 1e-2),
+        ),
+    ),
+    **dict.fromkeys(
         ("batchnorm", "batchnorm_last", "groupnorm", "layernorm"),
         (
             Excuse(_HUGE, _SQUARES),
@@ -133,7 +140,7 @@ KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
     ),
     **dict.fromkeys(
         ("interpolate", "interpolate_grad", "fold"),
-        (Excuse(("infinit", "nan"), "a neighbour of weight 0 counts where it is not finite"),),
+        (Excuse(("infinit", "nan", *_TOP), "a neighbour of weight 0 counts where it is not finite"),),
     ),
 }
 
