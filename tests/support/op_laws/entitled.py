@@ -20,7 +20,7 @@ SUMS: Final = frozenset({
     *("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
     *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),
-    *("scatter_add", "scatter_rows_add"),
+    *("scatter_add", "scatter_rows_add", "weighted_rows", "weighted_rows_dot"),
 })  # fmt: skip
 
 #: Ops that multiply, divide or subtract such sums. The sign of a sum that is 0 decides that of a zero they give, so it
