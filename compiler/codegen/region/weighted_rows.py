@@ -17,7 +17,8 @@ from dslc.compiler.ops.attrs import int_attr
 def _sizes(node: Node) -> tuple[int, int, int, int, int]:
     """The numbers of tables, of rows and columns of each, of sums, and of rows of a sum."""
     (table, ids, *_), lead = node.input_types, int_attr(node.attrs, "lead")
-    return prod(table.ints[:lead]), *table.ints[lead:], prod(ids.ints[lead:-1]), ids.ints[-1]
+    rows, columns = table.ints[lead:]
+    return prod(table.ints[:lead]), rows, columns, prod(ids.ints[lead:-1]), ids.ints[-1]
 
 
 def _row(b: RegionBuilder, ids: Expr, count: int) -> tuple[Expr, Expr]:

@@ -165,7 +165,7 @@ class GridSample(Function):
                 raise Mismatch(f'`{name}` is "{given}"', "one of " + ", ".join(f'"{m}"' for m in known), "E0209")
         if mode == "bicubic" and axes != 2:
             raise Mismatch(f'"bicubic" runs over 2 axes, {x.type} has {axes}', 'mode="bilinear"', "E0209")
-        (batch, channels, *space), places = x.type.shape, grid.type.shape
+        (batch, _, *space), places = x.type.shape, grid.type.shape
         if (
             grid.type.rank != axes + 2
             or places[0] != batch
