@@ -29,6 +29,9 @@ MODELS: dict[str, tuple[str, str, list[np.ndarray]]] = {
                   "return reshape(x, [B, 3, 1]), reshape(x, [B, 1, 3])", [X[:, :, None], X[:, None]]),
     "parameter": ("(x: [B, 3]) -> (a: [B, 3], b: [2], c: [2])",
                   "param w: [2] = constant(1)\n  return x, w, w", [X, Z[0], Z[0]]),
+    "stored numbers": ("(x: [B, 3]) -> (a: [B, 3], b: i32[10, 7], c: i32[70])",
+                       "t = tensor(0..70)\n  return x, reshape(t, [10, 7]), t",
+                       [X, np.arange(70, dtype=np.int32).reshape(10, 7), np.arange(70, dtype=np.int32)]),
     "unread": ("(x: [B, 3], z: [B, 2]) -> [B, 3]", "y = exp(z)\n  return x", [X]),
     "swapped": ("(x: [B, 3], z: [B, 2]) -> (a: [B, 2], b: [B, 3])", "return z, x", [Z, X]),
 }  # fmt: skip
@@ -56,6 +59,6 @@ def test_it_loads_and_predicts(name: str, provider: str, tmp_path: Path, machine
             for rows in (4, 1):
                 found = session.predict(**{n: v[:rows] for n, v in given.items()})
                 results = [found] if isinstance(found, np.ndarray) else list(found)
-                expected = [v if len(v) == 2 else v[:rows] for v in MODELS[name][2]]
+                expected = [v[:rows] if len(v) == len(X) else v for v in MODELS[name][2]]
                 for got, wanted in zip(results, expected, strict=True):
                     assert got.shape == wanted.shape and got.tobytes() == wanted.tobytes()

@@ -22,7 +22,7 @@ def typed(graph: Graph, dtype: DType) -> Graph:
     inputs: dict[Input, Input] = {}
     for source in graph.inputs:
         type = TensorType(_concrete(source.value.type.dtype, dtype), source.value.type.shape)
-        inputs[source] = Input(source.name, source.kind, type, source.span)
+        inputs[source] = source.of_type(type)
         new[source.value] = inputs[source].value
     nodes = []
     for node in graph.nodes:
