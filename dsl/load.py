@@ -217,7 +217,7 @@ class _Loader:
             title = f"with {shown}, all files of numbers together are longer than {MAX_TABLE_BYTES:,} bytes"
             note = f"{used:,} bytes were read before" if used else ""
             self._error("E0116", title, use, note, "a larger table is an input of the model, or a parameter")
-            return None
+            raise CompileError(self.found)  # before more of them are read
         self.table_bytes_left -= len(data)
         self.tables[real] = Table(shown, data, hashlib.sha256(data).hexdigest())
         return self.tables[real]

@@ -85,7 +85,7 @@ def _text(found: History) -> Iterable[str]:
         )
         if len(found.endings) > _SHOWN:
             yield f"and {len(found.endings) - _SHOWN} more nodes"
-    else:
+    elif found.changes or not found.inputs:
         yield "no node of the finished program comes from it: no result needs it, or an equal node replaces it"
     if found.reasons:
         yield ""

@@ -427,3 +427,13 @@ def test_windows_are_taken_and_refused_as_by_torch(name: str) -> None:
                 taken += 1
                 np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13, err_msg=f"n={n} {given}")
     assert taken > 20 and refused > 20
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 201])
+@pytest.mark.parametrize(("start", "stop"), [(0.0, 1.0), (-2.5, 7.25), (3.0, -0.1), (5.0, 5.0)])
+def test_equally_spaced_numbers(start: float, stop: float, count: int) -> None:
+    expected = torch.linspace(start, stop, count, dtype=torch.float64).numpy()
+    np.testing.assert_allclose(compute("linspace", [], start=start, stop=stop, count=count), expected, atol=1e-14)
+    step = (stop - start) / count or 0.5
+    expected = torch.arange(start, stop, step, dtype=torch.float64).numpy()
+    np.testing.assert_allclose(compute("arange", [], start=start, stop=stop, step=step), expected, atol=1e-13)
