@@ -59,6 +59,7 @@ def test_the_losses_with_a_gradient_penalty_are_those_of_pytorch(provider: str, 
             assert found["slope"] == pytest.approx(penalty, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_penalty_trains_a_critic_to_slope_one(tmp_path: Path) -> None:
     """In f32, with the kernels of the build: the penalty falls, and the same steps have the same bits."""
     rng = np.random.default_rng(1)
