@@ -52,7 +52,11 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
     found = TrainSection(span=section.span)
     for param in section.params:
         with expander.report():
-            _declare(param, frame, given, found, expander)
+            try:
+                _declare(param, frame, given, found, expander)
+            except (Problem, Poisoned):
+                frame.locals.setdefault(param.name, Poison())
+                raise
     several = any(entry.entries is not None and entry.targets == ("step",) for entry in section.entries)
     only = Update(place=section.span)
     seen: set[str] = set()

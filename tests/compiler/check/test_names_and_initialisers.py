@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
 from sources.in_memory import files
 
 from dslc.compiler.check.model import Checked, check_program
+from dslc.compiler.check.signatures import RESERVED_INPUTS
 from dslc.compiler.ir.function import Init
 from dslc.dsl.diagnostics import CompileError
+from dslc.runtime.session.session import Session
 
 HEAD = "nn 1\ndim B in 1..64 = 8\ndim T in 8..256 = 16\n"
 
@@ -133,3 +136,12 @@ def test_wrong_initialisers(init: str, told: str) -> None:
 def test_a_pipe_as_an_operand_needs_parentheses() -> None:
     with pytest.raises(CompileError, match=r"add parentheses: `\(x \|> linear\(8\)\) \* \.\.\.`"):
         checked("model M(x: [B, 8]) -> [B, 8] { return x |> linear(8) * x }\n")
+
+
+def test_an_input_may_have_any_name_that_a_session_leaves_free() -> None:
+    """The names that callers use are those of the methods' own arguments, `self`, and the scalars of a program."""
+    taken = {"self", "seed"}
+    for method in (Session.predict, Session.train_step, Session.evaluate):
+        parameters = inspect.signature(method).parameters.values()
+        taken |= {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert taken == set(RESERVED_INPUTS)

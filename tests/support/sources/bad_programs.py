@@ -78,6 +78,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
     ),
     "hides_const": (net("  K = x |> linear(4)\n  return K", before="const K = 3\n"), ["E0112"]),
     "reserved_input": (net("  return step |> linear(4)", signature="step: [B, 16]"), ["E0112"]),
+    "reserved_input_of_train": (
+        net("  return x |> linear(4)", after=TRAIN.replace("label", "row")),
+        ["E0112"],
+    ),
     "python_word_input": (net("  return lambda |> linear(4)", signature="lambda: [B, 16]"), ["E0112"]),
     "unknown_section": (net("  return x |> linear(4)", after="trian Net() { loss = mean(output) }\n"), ["E0113"]),
     "precision_field": (net("  return x |> linear(4)", after="precision { compte = f32 }\n"), ["E0113"]),
