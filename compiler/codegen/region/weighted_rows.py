@@ -17,8 +17,8 @@ from dslc.compiler.ops.attrs import int_attr
 def _sizes(node: Node) -> tuple[int, int, int, int, int]:
     """The numbers of tables, of rows and columns of each, of sums, and of rows of a sum."""
     (table, ids, *_), lead = node.input_types, int_attr(node.attrs, "lead")
-    rows, columns = table.ints[lead:]
-    return prod(table.ints[:lead]), rows, columns, prod(ids.ints[lead:-1]), ids.ints[-1]
+    count, columns = table.ints[lead:]
+    return prod(table.ints[:lead]), count, columns, prod(ids.ints[lead:-1]), ids.ints[-1]
 
 
 def _row(b: RegionBuilder, ids: Expr, count: int) -> tuple[Expr, Expr]:
@@ -30,17 +30,17 @@ def _row(b: RegionBuilder, ids: Expr, count: int) -> tuple[Expr, Expr]:
 @lowers("weighted_rows")
 def weighted_rows(node: Node) -> list[Launch]:
     tables, count, columns, sums, taps = _sizes(node)
-    table, ids, weight = node.input_types
+    table, ids, _ = node.input_types
     each = (sums * taps, taps, 0, 1)
-    sources = [Access(table.dtype, (count * columns, 0, 1, 0)), Access(ids.dtype, each), Access(weight.dtype, each)]
+    sources = [Access(table.dtype, (count * columns, 0, 1, 0)), Access(ids.dtype, each), Access(table.dtype, each)]
     target = Access(table.dtype, (sums * columns, columns, 1, 0))
     b = RegionBuilder([tables, sums, columns], [taps], sources, [target])
     b.element()
     found, known = _row(b, b.input(1), count)
     counts = b.let(call("ne", b.input(2), 0.0), DType.B1)
     x = b.fetch(0, b.let(found * columns, DType.I64), b.let(call("and", known, counts), DType.B1))
-    share = b.let(select(known, x, math.nan) * b.input(2), weight.dtype)
-    total = b.reduce("sum", b.let(select(counts, share, 0.0), weight.dtype))
+    share = b.let(select(known, x, math.nan) * b.input(2), table.dtype)
+    total = b.reduce("sum", b.let(select(counts, share, 0.0), table.dtype))
     b.row()
     b.store(0, b.let(total, table.dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]

@@ -10,9 +10,10 @@ from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import float_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, div, mul, require_kind, sub
 from dslc.compiler.ops.elementwise.convert import cast
-from dslc.compiler.ops.elementwise.logic import gt, logical_not
+from dslc.compiler.ops.elementwise.logic import logical_not
 from dslc.compiler.ops.elementwise.selection import maximum, minimum, where
 from dslc.compiler.ops.index.indexing import gather
 from dslc.compiler.ops.index.sort import sort, unsort
@@ -26,22 +27,25 @@ if TYPE_CHECKING:
 
 
 class Suppress(Op):
-    """suppress(over): which of n elements stay, b1 [*L, n], from b1 [*L, n, n]: the first stays, and each that stays
-    removes those after it for which its row is true."""
+    """suppress(overlap): which of n elements stay, b1 [*L, n], from overlap [*L, n, n]: the first stays, and each that
+    stays removes those after it for which its row is above the attribute ``limit``."""
 
     name = "suppress"
     wide = "position"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        [over] = types
-        assert over.dtype is DType.B1 and over.rank >= 2 and over.shape[-1] == over.shape[-2]
-        return (TensorType(DType.B1, over.shape[:-1]),)
+        [overlap] = types
+        require_kind("suppress", overlap.dtype, "float")
+        float_attr(attrs, "limit")
+        assert overlap.rank >= 2 and overlap.shape[-1] == overlap.shape[-2]
+        return (TensorType(DType.B1, overlap.shape[:-1]),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (None,)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        [over] = xs
+        [overlap] = xs
+        over = overlap > overlap.dtype.type(attrs["limit"])
         keep = np.ones(over.shape[:-1], bool)
         for i in range(over.shape[-1]):
             keep[..., i + 1 :] &= ~(over[..., i, i + 1 :] & keep[..., i, None])
@@ -88,8 +92,7 @@ class Nms(Function):
         order = call.emit_all(sort, scores, axis=last, descending=True)[1]
         each = call.emit(expand, call.emit(reshape, order, shape=(*shape, 1)), shape=(*shape, 4))
         best_first = call.emit(gather, boxes, each, axis=last)
-        over = call.emit(gt, _overlaps(call, best_first), call.full(iou_threshold, boxes.type.dtype))
-        left = call.emit(suppress, over)
+        left = call.emit(suppress, _overlaps(call, best_first), limit=iou_threshold)
         gone = call.emit(cast, call.emit(logical_not, left), dtype=DType.I32)
         places = call.emit_all(sort, gone, axis=last, descending=False)[1]
         index = call.emit(gather, order, places, axis=last)

@@ -16,7 +16,6 @@ from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, mul, only, 
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.index.embedding import existing, scatter_rows_add
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.normalization.moments import statistics_dtype
 from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
@@ -28,33 +27,32 @@ class WeightedRows(Op):
     its ``weight``, over the last axis: [*L, *P, D].
 
     The attribute ``lead`` is the number of the axes L, which the inputs share. A row of weight 0 is not read. An id
-    outside 0..V-1 gives nan unless its weight is 0. Sums of 16-bit rows take f32 weights and are rounded once.
+    outside 0..V-1 gives nan unless its weight is 0.
     """
 
     name = "weighted_rows"
     needs = (frozenset({"x0", "x1", "x2"}),)
-    statistics = (2,)
+    wide = "reduction"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         (table, ids, weight), lead = types, int_attr(attrs, "lead")
         _check(table, ids, lead)
-        statistics_dtype("weighted_rows", table, [weight])
-        assert weight.shape == ids.shape
+        assert weight == TensorType(table.dtype, ids.shape)
         return (TensorType(table.dtype, (*ids.shape[:-1], table.shape[-1])),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         (table, ids, weight), dy = node.inputs, only(dys)
         lead = int_attr(node.attrs, "lead")
-        return _scattered(b, table.type, ids, weight, dy, lead), None, _dot(b, table, ids, dy, weight.type, lead)
+        return _scattered(b, table.type, ids, weight, dy, lead), None, b(weighted_rows_dot, table, ids, dy, lead=lead)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         (table, ids, weight), lead = xs, int(attrs["lead"])
-        y = np.zeros((*ids.shape[:-1], table.shape[-1]), weight.dtype)
+        y = np.zeros((*ids.shape[:-1], table.shape[-1]), table.dtype)
         with np.errstate(all="ignore"):
             for t in range(ids.shape[-1]):
                 share = weight[..., t, None]
-                y += np.where(share == 0, 0, share * _found(table, ids[..., t], lead, weight.dtype))
-        return [y.astype(table.dtype, copy=False)]
+                y += np.where(share == 0, 0, share * _found(table, ids[..., t], lead))
+        return [y]
 
     def cost(self, node: Node) -> Cost:
         taps = node.input_types[1].ints[-1]
@@ -71,8 +69,8 @@ class WeightedRowsDot(Op):
     """weighted_rows_dot(table, ids, dy): the products of ``dy`` [*L, *P, D] with the rows of ``table`` [*L, V, D] at
     ``ids`` [*L, *P, T], summed over D: [*L, *P, T].
 
-    Attributes: ``lead``, as for ``weighted_rows``, of whose weights this is the gradient; ``dtype``, that of the
-    result: of the table, or f32 for 16 bits. An id outside 0..V-1 gives nan.
+    The attribute ``lead`` is that of ``weighted_rows``, of whose weights this is the gradient. An id outside 0..V-1
+    gives nan.
     """
 
     name = "weighted_rows_dot"
@@ -81,10 +79,8 @@ class WeightedRowsDot(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         table, ids, dy = types
         _check(table, ids, int_attr(attrs, "lead"))
-        result = TensorType(_result(attrs), ids.shape)
-        statistics_dtype("weighted_rows_dot", table, [result])
         assert dy == TensorType(table.dtype, (*ids.shape[:-1], table.shape[-1]))
-        return (result,)
+        return (TensorType(table.dtype, ids.shape),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         (table, ids, dy), weight, lead = node.inputs, only(dys), int_attr(node.attrs, "lead")
@@ -92,12 +88,10 @@ class WeightedRowsDot(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         table, ids, dy = xs
-        inner = np.dtype(np.float64 if table.dtype == np.float64 else np.float32)
-        y = np.empty(ids.shape, inner)
+        y = np.empty(ids.shape, table.dtype)
         with np.errstate(all="ignore"):
             for t in range(ids.shape[-1]):
-                found = _found(table, ids[..., t], int(attrs["lead"]), inner)
-                y[..., t] = np.sum(found * dy.astype(inner, copy=False), axis=-1)
+                y[..., t] = np.sum(_found(table, ids[..., t], int(attrs["lead"])) * dy, axis=-1)
         return [y]
 
     def cost(self, node: Node) -> Cost:
@@ -108,13 +102,8 @@ class WeightedRowsDot(Op):
         return _rows(node, axes, node.types[0])
 
 
-def _result(attrs: Attrs) -> DType:
-    dtype = attrs["dtype"]
-    assert isinstance(dtype, DType)
-    return dtype
-
-
 def _check(table: TensorType, ids: TensorType, lead: int) -> None:
+    require_kind("weighted_rows", table.dtype, "float")
     require_kind("weighted_rows", ids.dtype, "int")
     assert table.rank == lead + 2 <= ids.rank + 1
     assert table.shape[:lead] == ids.shape[:lead], f"{table} and {ids} differ in the first {lead} axes"
@@ -131,33 +120,27 @@ def _rows(node: Node, axes: Sequence[int | None], result: TensorType) -> tuple[i
     return None if axis is None and table is not None else (axis,)
 
 
-def _found(table: Array, ids: Array, lead: int, inner: Any) -> Array:
+def _found(table: Array, ids: Array, lead: int) -> Array:
     """The row of each id, nan for those that do not exist."""
     flat = table.reshape(prod(table.shape[:lead]), *table.shape[lead:])
     safe, wrong = existing(ids, table.shape[lead])
     if not table.shape[lead]:
-        return np.full((*ids.shape, table.shape[-1]), np.nan, inner)
+        return np.full((*ids.shape, table.shape[-1]), np.nan, table.dtype)
     part = np.arange(len(flat)).reshape(*table.shape[:lead], *(1,) * (ids.ndim - lead))
-    return np.where(wrong[..., None], inner.type(np.nan), flat[part, safe].astype(inner, copy=False))
-
-
-def _dot(b: Builder, table: Value, ids: Value, dy: Value, weight: TensorType, lead: int) -> Value:
-    return b(weighted_rows_dot, table, ids, dy, lead=lead, dtype=weight.dtype)
+    return np.where(wrong[..., None], table.dtype.type(np.nan), flat[part, safe])
 
 
 def _scattered(b: Builder, table: TensorType, ids: Value, weight: Value, dy: Value, lead: int) -> Value:
     """``dy`` times each weight added to the row of each id, in the order of ids."""
     shape, (count, columns) = ids.type.ints, table.ints[lead:]
     parts = prod(table.ints[:lead])
-    wide = dy if dy.type.dtype is weight.type.dtype else b(cast, dy, dtype=weight.type.dtype)
-    lines = b(reshape, wide, shape=(*shape[:-1], 1, columns))
+    lines = b(reshape, dy, shape=(*shape[:-1], 1, columns))
     rows = b(mul, lines, b(reshape, weight, shape=(*shape, 1)))
     if parts > 1:
         first = b(arange, start=0, step=count, shape=(parts,))
         first = first if ids.type.dtype is DType.I32 else b(cast, first, dtype=ids.type.dtype)
         ids = b(add, ids, b(reshape, first, shape=(*table.ints[:lead], *(1,) * (len(shape) - lead))))
-    found = b(reshape, b(scatter_rows_add, rows, ids, count=parts * count), shape=table.ints)
-    return found if table.dtype is weight.type.dtype else b(cast, found, dtype=table.dtype)
+    return b(reshape, b(scatter_rows_add, rows, ids, count=parts * count), shape=table.ints)
 
 
 weighted_rows = register(WeightedRows())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import isfinite
 
 from dslc.compiler.ir.function import Call, Function, Ints, function
 from dslc.compiler.ir.graph import Value
@@ -51,7 +51,7 @@ class RoiAlign(Function):
             raise Mismatch(f"`roi_align` in {boxes.type} of the images {image.type}", "one for each box", "E0302")
         if sampling_ratio < 1:
             raise Mismatch(f"`sampling_ratio` is {sampling_ratio}", "at least 1, such as 2", "E0209")
-        if not 0 < scale < inf:
+        if not (scale > 0 and isfinite(scale)):
             raise Mismatch(f"`scale` is {scale:g}", "the size of x divided by that of the image: 0.0625", "E0209")
         batch, channels, *space = x.type.shape
         for n in space:

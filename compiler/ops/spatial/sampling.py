@@ -166,12 +166,8 @@ class GridSample(Function):
         if mode == "bicubic" and axes != 2:
             raise Mismatch(f'"bicubic" runs over 2 axes, {x.type} has {axes}', 'mode="bilinear"', "E0209")
         (batch, _, *space), places = x.type.shape, grid.type.shape
-        if (
-            grid.type.rank != axes + 2
-            or places[0] != batch
-            or places[-1] != axes
-            or grid.type.dtype is not x.type.dtype
-        ):
+        fits = grid.type.rank == axes + 2 and places[0] == batch and places[-1] == axes
+        if not fits or grid.type.dtype is not x.type.dtype:
             why = f"`grid_sample` of {x.type} at places {grid.type}"
             listed = "".join(f", {n}" for n in "dhw"[-axes:])
             raise Mismatch(why, f"the places are {x.type.dtype}[{batch}{listed}, {axes}]", "E0302")

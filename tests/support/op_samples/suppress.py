@@ -6,7 +6,8 @@ import numpy as np
 from op_samples.sample import Sample, Spec
 
 
-def left(over: np.ndarray) -> np.ndarray:
+def left(overlap: np.ndarray, limit: float) -> np.ndarray:
+    over = overlap > limit
     keep = np.zeros(over.shape[:-1], bool)
     for line in np.ndindex(over.shape[:-2]):
         stay: list[int] = []
@@ -18,10 +19,9 @@ def left(over: np.ndarray) -> np.ndarray:
 
 
 SHAPES = [(5, 5), (3, 40, 40), (2, 2, 7, 7), (1, 1), (0, 4, 4), (2, 0, 0)]
-SPARSE = np.random.default_rng(0).random((70, 70)) < 0.05
 SAMPLES: dict[str, list[Sample]] = {
     "suppress": [
-        *(Sample([Spec(shape, "bool")], reference=left) for shape in SHAPES),
-        Sample([SPARSE], reference=left),
+        Sample([Spec(shape, low=0, high=1, distinct=True)], {"limit": limit}, reference=left)
+        for shape, limit in [*((shape, 0.7) for shape in SHAPES), ((70, 70), 0.95)]
     ],
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from op_samples.sample import Sample, Spec
 
-from dslc.compiler.ir.types import DType
-
 
 def summed(table: np.ndarray, ids: np.ndarray, weight: np.ndarray, lead: int) -> np.ndarray:
     y = np.zeros((*ids.shape[:-1], table.shape[-1]))
@@ -16,7 +14,7 @@ def summed(table: np.ndarray, ids: np.ndarray, weight: np.ndarray, lead: int) ->
     return y
 
 
-def products(table: np.ndarray, ids: np.ndarray, dy: np.ndarray, lead: int, dtype: str) -> np.ndarray:
+def products(table: np.ndarray, ids: np.ndarray, dy: np.ndarray, lead: int) -> np.ndarray:
     y = np.zeros(ids.shape)
     for at in np.ndindex(ids.shape):
         y[at] = table[(*at[:lead], ids[at])] @ dy[at[:-1]]
@@ -50,7 +48,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "weighted_rows_dot": [
         Sample(
             [Spec(table), _ids(table, ids, lead), Spec((*ids[:-1], table[-1]))],
-            {"lead": lead, "dtype": DType.FLOAT},
+            {"lead": lead},
             reference=products,
         )
         for table, ids, lead in SHAPES

@@ -13,22 +13,26 @@ from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import float_attr
 
 
-@described("Suppress", "lines count")
+@described("Suppress", "dtype lines count limit")
 @dataclass(frozen=True, slots=True)
 class Suppress(KernelSpec):
-    """``k(over, keep)``: over [lines, count, count], keep [lines, count]."""
+    """``k(overlap, keep)``: overlap [lines, count, count], keep [lines, count]."""
 
+    dtype: DType
     lines: int
     count: int
+    limit: float
 
     @property
     def tasks(self) -> int:
         return self.lines
 
     def emit(self, code: Code) -> None:
-        (over, keep), one, n = (code.argument(i) for i in range(2)), Values(code, 1), self.count
+        (overlap, keep), one, n = (code.argument(i) for i in range(2)), Values(code, 1), self.count
+        limit = one.const(self.limit, self.dtype)
         with code.loop(code.last, code.first) as line:
             first = code.mul(line, n)
             with code.loop(n) as i:
@@ -39,12 +43,13 @@ class Suppress(KernelSpec):
                     row = code.mul(own, n)
                     with code.loop(n, code.add(i, 1)) as j:
                         place = code.add(first, j)
-                        removed = one.load(over, code.add(row, j), 0, DType.B1).value
+                        removed = one.compare(">", one.load(overlap, code.add(row, j), 0, self.dtype), limit)
                         still = code.b.and_(one.load(keep, place, 0, DType.B1).value, code.b.not_(removed))
                         one.store(Reg(still, DType.B1), keep, place, 1)
 
 
 @lowers("suppress", target="cpu")
 def suppress(node: Node) -> list[Launch]:
-    shape = node.types[0].ints
-    return [Launch(Suppress(prod(shape[:-1]), shape[-1]), node.inputs, node.outputs)]
+    [overlap], shape = node.input_types, node.types[0].ints
+    spec = Suppress(overlap.dtype, prod(shape[:-1]), shape[-1], float_attr(node.attrs, "limit"))
+    return [Launch(spec, node.inputs, node.outputs)]

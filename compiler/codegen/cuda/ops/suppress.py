@@ -6,24 +6,28 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import CppKernel, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import float_attr
 
 _MOST_THREADS: Final = 1024
 
 
-@described("Suppress", "lines count file")
+@described("Suppress", "dtype lines count limit file")
 @dataclass(frozen=True)
 class Suppress(CppKernel):
-    """``k(over, keep)``: over [lines, count, count], keep [lines, count]; a block goes through the elements of a line,
+    """``k(overlap, keep)``: overlap [lines, count, count], keep [lines, count]; a block goes through the elements of a line,
     each of which its threads compare with all later ones."""
 
+    dtype: DType
     lines: int
     count: int
+    limit: float
     file: str = "suppress.cu"
 
     @property
@@ -35,10 +39,13 @@ class Suppress(CppKernel):
         return Geometry((self.lines, 1, 1), (self.threads, 1, 1))
 
     def head(self) -> str:
-        return constants(THREADS=self.threads, COUNT=self.count)
+        computed = C_TYPES[self.dtype.computed]
+        text = f"using T = {C_TYPES[self.dtype]};\n#define LIMIT {computed}({self.limit!r})\n"
+        return text + constants(THREADS=self.threads, COUNT=self.count)
 
 
 @lowers("suppress", target="cuda")
 def suppress(node: Node) -> list[Launch]:
-    shape = node.types[0].ints
-    return [Launch(Suppress(prod(shape[:-1]), shape[-1]), node.inputs, node.outputs)] if prod(shape) else []
+    [overlap], shape = node.input_types, node.types[0].ints
+    spec = Suppress(overlap.dtype, prod(shape[:-1]), shape[-1], float_attr(node.attrs, "limit"))
+    return [Launch(spec, node.inputs, node.outputs)] if prod(shape) else []
