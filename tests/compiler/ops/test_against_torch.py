@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from op_laws.evaluation import apply, run, values_of
 from op_laws.optimizer_steps import trained
-from op_laws.recorder import Recorder, compute
+from op_laws.recorder import Recorder, compute, gradients
 
 from dslc.compiler.ir.graph import Graph, Phase
 from dslc.compiler.ir.op import Builder, Mismatch
@@ -287,6 +287,73 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
 def test_composed_functions(name: str, xs: list[np.ndarray], named: dict[str, Any], theirs: Callable[..., Any]) -> None:
     expected = theirs(*map(torch.tensor, xs)).numpy()
     np.testing.assert_allclose(compute(name, xs, **named), expected, rtol=1e-11, atol=1e-12)
+
+
+SAMPLED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
+    *[
+        ("grid_sample", [draw(2, 3, *space), draw(2, *places, len(space), seed=1)],
+         {"mode": mode, "padding_mode": padding, "align_corners": corners},
+         lambda x, grid, how=(mode, padding, corners): F.grid_sample(x, grid, *how))
+        for space, places in [((4, 5), (3, 6)), ((1, 2), (2, 2)), ((3, 2, 4), (2, 1, 3))]
+        for mode in ("nearest", "bilinear", "bicubic")[: 3 if len(space) == 2 else 2]
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    ],
+    *[
+        ("affine_grid", [draw(2, len(size), len(size) + 1)], {"size": size, "align_corners": corners},
+         lambda theta, size=size, corners=corners: F.affine_grid(theta, (2, 1, *size), align_corners=corners))
+        for size in [(4, 5), (2, 3), (2, 3, 4)] for corners in (False, True)
+    ],
+    *[
+        ("interpolate", [draw(2, 3, 7, 5)], {"mode": mode, "size": size} | named,
+         lambda x, mode=mode, size=size, named=named: F.interpolate(x, size, mode=mode, **named))
+        for size in [(9, 3), (2, 12)] for mode in ("bilinear", "bicubic") for named in SMOOTH
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "xs", "named", "theirs"), SAMPLED, ids=[f"{i}-{c[0]}" for i, c in enumerate(SAMPLED)])
+def test_gradients_of_sampled_images(
+    name: str, xs: list[np.ndarray], named: dict[str, Any], theirs: Callable[..., Any]
+) -> None:
+    tensors = [torch.tensor(x, requires_grad=True) for x in xs]
+    expected = theirs(*tensors)
+    dy = draw(*expected.shape, seed=5)
+    expected.backward(torch.tensor(dy))
+    y, found = gradients(name, xs, dy, **named)
+    np.testing.assert_allclose(y, expected.detach().numpy(), rtol=1e-11, atol=1e-12)
+    for ours, tensor in zip(found, tensors, strict=True):
+        np.testing.assert_allclose(0 if ours is None else ours, tensor.grad.numpy(), rtol=1e-10, atol=1e-11)
+
+
+DETECTED = [(size, ratio, aligned) for size in ((3, 2), (1, 5)) for ratio in (1, 3) for aligned in (False, True)]
+
+
+@pytest.mark.parametrize(("size", "ratio", "aligned"), DETECTED)
+def test_roi_align(size: tuple[int, int], ratio: int, aligned: bool) -> None:
+    vision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    x, boxes, image = draw(3, 2, 9, 7), 8 * draw(6, 4) + 4, classes(6, most=3).astype("i4")
+    tensor = torch.tensor(x, requires_grad=True)
+    rois = torch.cat([torch.tensor(image)[:, None].double(), torch.tensor(boxes)], 1)
+    expected = vision.ops.roi_align(tensor, rois, size, 0.5, ratio, aligned)
+    dy = draw(*expected.shape, seed=5)
+    expected.backward(torch.tensor(dy))
+    named = {"size": size, "scale": 0.5, "sampling_ratio": ratio, "aligned": aligned}
+    y, [dx, *_] = gradients("roi_align", [x, boxes, image], dy, **named)
+    np.testing.assert_allclose(y, expected.detach().numpy(), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(dx, tensor.grad.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])
+def test_nms(threshold: float) -> None:
+    vision = pytest.importorskip("torchvision", reason="torchvision is not installed")
+    corners = draw(80, 2, 2, seed=2)
+    boxes, scores = np.concatenate([corners.min(1), corners.max(1)], 1), draw(80)
+    expected = vision.ops.nms(torch.tensor(boxes), torch.tensor(scores), threshold).numpy()
+    values, call = values_of([boxes, scores]), Recorder(DType.F64)
+    index, keep = run(call.build("nms", *values, threshold), dict(zip(values, (boxes, scores))))
+    np.testing.assert_array_equal(index, [*expected, *[-1] * (80 - len(expected))])
+    np.testing.assert_array_equal(np.flatnonzero(keep), np.sort(expected))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4, 5)])

@@ -31,6 +31,11 @@ Q = RNG.uniform(-2, 2, (4, 3, 8))
 M = RNG.uniform(-2, 2, (4, 5, 5))
 T = np.array([[0, 2], [1, 1], [7, 0], [3, 3]], "i4")
 IMAGE = RNG.uniform(-2, 2, (4, 2, 6, 6))
+AFFINE = RNG.uniform(-1, 1, (4, 2, 3))
+PLACES = np.random.default_rng(12).uniform(-1.9, 1.9, (4, 5, 1, 2))
+#: Box 1 is three quarters of box 0, and box 2 of box 1; 3 and 4 touch in a corner.
+BOXES = np.array([[0.0, 0, 4, 4], [0, 0, 4, 3], [0, 0, 3, 3], [5, 5, 8, 8], [8, 8, 9, 9]])
+SCORES = np.array([0.5, 0.4, 0.3, 0.9, 0.1])
 WEIGHT = RNG.uniform(-2, 2, (2, 1, 3, 2))
 XS, QS, MS, TS, IS = "x: [B, 8]", "q: [B, 3, 8]", "m: [B, 5, 5]", "t: i32[B, 2]", "i: [B, 2, 6, 6]"
 
@@ -51,6 +56,24 @@ def lined(x: np.ndarray) -> np.ndarray:
     """Lines of n pixels as 3n//2, linearly; at the ends, the outer pixel."""
     at = np.clip((np.arange(x.shape[2] * 3 // 2) + 0.5) / 1.5 - 0.5, 0, x.shape[2] - 1)
     return np.apply_along_axis(lambda line: np.interp(at, np.arange(line.size), line), 2, x)
+
+
+def mapped(width: int, height: int) -> np.ndarray:
+    """Where the maps AFFINE take the centres of pixels, which are from -1 to 1 between the borders."""
+    x, y = ((2 * np.arange(n) + 1) / n - 1 for n in (width, height))
+    pixels = np.stack(np.broadcast_arrays(x, y[:, None], 1.0), -1)
+    return np.einsum("bij,hwj->bhwi", AFFINE, pixels)
+
+
+def mixture(image: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The four pixels around each place [x, y] of images, mixed by their distances."""
+    y = np.zeros((*image.shape[:2], *at.shape[1:3]))
+    for b, h, w in np.ndindex(at.shape[:3]):
+        column, row = at[b, h, w]
+        i, j = int(row), int(column)
+        rows, columns = np.array([i + 1 - row, row - i]), np.array([j + 1 - column, column - j])
+        y[b, :, h, w] = rows @ image[b, :, i : i + 2, j : j + 2] @ columns
+    return y
 
 
 def added(x: np.ndarray) -> np.ndarray:
@@ -159,6 +182,33 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
     (IS, 'interpolate(i, scale=0.5, mode="area")', "[B, 2, 3, 3]", {"i": IMAGE}, lambda: parts(IMAGE, 2, np.mean, 2)),
     ("t: [B, 2, B]", 'interpolate(t, scale=1.5, mode="linear", antialias=true)', "[B, 2, (3*B)//2]",
      {"t": IMAGE[:, :, 0, :4]}, lambda: lined(IMAGE[:, :, 0, :4])),
+    ("a: [B, 2, 3]", "affine_grid(a, [2, 3])", "[B, 2, 3, 2]", {"a": AFFINE}, lambda: mapped(3, 2)),
+    ("a: [B, 2, 3]", "affine_grid(a, [2, 1], align_corners=true)[:, 1]", "[B, 1, 2]", {"a": AFFINE},
+     lambda: (AFFINE[:, :, 1] + AFFINE[:, :, 2])[:, None]),
+    (f"{IS}, g: [B, 5, 1, 2]", "grid_sample(i, g)", "[B, 2, 5, 1]", {"i": IMAGE, "g": PLACES},
+     lambda: mixture(np.pad(IMAGE, ((0, 0), (0, 0), (6, 6), (6, 6))), (PLACES + 1) * 3 - 0.5 + 6)),
+    (f"{IS}, g: [B, 5, 1, 2]", 'grid_sample(i, g, padding_mode="border", align_corners=true)', "[B, 2, 5, 1]",
+     {"i": IMAGE, "g": PLACES},
+     lambda: mixture(np.pad(IMAGE, ((0, 0), (0, 0), (6, 6), (6, 6)), "edge"), (PLACES + 1) * 2.5 + 6)),
+    (f"{IS}, g: [B, 5, 1, 2]", 'grid_sample(i, g, padding_mode="reflection")', "[B, 2, 5, 1]",
+     {"i": IMAGE, "g": PLACES},
+     lambda: mixture(np.pad(IMAGE, ((0, 0), (0, 0), (6, 6), (6, 6)), "symmetric"), (PLACES + 1) * 3 - 0.5 + 6)),
+    (f"{IS}, g: [B, 5, 1, 2]", 'grid_sample(i, g, mode="nearest", padding_mode="border")', "[B, 2, 5, 1]",
+     {"i": IMAGE, "g": PLACES},
+     lambda: mixture(np.pad(IMAGE, ((0, 0), (0, 0), (6, 6), (6, 6)), "edge"), np.rint((PLACES + 1) * 3 - 0.5) + 6)),
+    (f"{IS}, b: [B, 4], t: i32[B]", "roi_align(i, b, t, [2, 1], sampling_ratio=1, aligned=true)", "[B, 2, 2, 1]",
+     {"i": IMAGE, "b": np.array([[0.0, 0, 4, 4]] * 4), "t": np.array([3, 2, 1, 0], "i4")},
+     lambda: np.stack([IMAGE[::-1, :, a : a + 2, 1:3].mean((2, 3)) for a in (0, 2)], 2)[..., None]),
+    (f"{IS}, b: [B, 4], t: i32[B]", "roi_align(i, b, t, 1, scale=0.5, sampling_ratio=1)[:, :, 0, 0]", "[B, 2]",
+     {"i": IMAGE, "b": np.array([[7.0, 7, 7, 7]] * 4), "t": np.array([0, 1, 2, 3], "i4")},
+     lambda: IMAGE[:, :, 4, 4]),
+    ("b: [5, 4], s: [5]", "nms(b, s)[0]", "i32[5]", {"b": BOXES, "s": SCORES}, lambda: [3, 0, 4, -1, -1]),
+    ("b: [5, 4], s: [5]", "nms(b, s, 0.9)[0]", "i32[5]", {"b": BOXES, "s": SCORES}, lambda: [3, 0, 1, 2, 4]),
+    ("b: [5, 4], s: [5]", "nms(b, s)[1]", "b1[5]", {"b": BOXES, "s": SCORES},
+     lambda: [True, False, False, True, True]),
+    ("b: [B, 5, 4], s: [B, 5]", "nms(b, s)[1]", "b1[B, 5]",
+     {"b": np.stack([BOXES] * 4), "s": np.stack([SCORES, -SCORES] * 2)},
+     lambda: [[True, False, False, True, True], [False, False, True, True, True]] * 2),
     (IS, "adaptive_avgpool(i, [2, 1])", "[B, 2, 2, 1]", {"i": IMAGE},
      lambda: IMAGE.reshape(4, 2, 2, 3, 6).mean((3, 4))[..., None]),
     (IS, "adaptive_maxpool(i, 3)", "[B, 2, 3, 3]", {"i": IMAGE},
@@ -336,6 +386,20 @@ REFUSED = [
     ("i: [B, 2, B, 6]", 'interpolate(i, scale=2, mode="area")', "E0303", "ints"),
     (IS, "interpolate(i, size=[3, 3, 3])", "E0209", "3 numbers for 2"),
     (IS, "interpolate(i, size=[0, 3])", "E0308", "size of 0"),
+    ("a: [B, 2, 3]", "affine_grid(a, [2, 3, 4])", "E0302", "theta is [B, 3, 4]"),
+    ("a: [B, 2, 3]", "affine_grid(a, [2, 0])", "E0308", "at least one pixel"),
+    (f"{IS}, g: [B, 5, 1, 2]", 'grid_sample(i, g, mode="area")', "E0209", '"nearest", "bilinear", "bicubic"'),
+    (f"{IS}, g: [B, 5, 1, 2]", 'grid_sample(i, g, padding_mode="edge")', "E0209", '"zeros", "border"'),
+    (f"{IS}, g: [B, 5, 1, 3]", "grid_sample(i, g)", "E0302", "[B, h, w, 2]"),
+    ("v: [B, 1, 2, 2, 2], g: [B, 5, 1, 1, 3]", 'grid_sample(v, g, mode="bicubic")', "E0209", "runs over 2 axes"),
+    ("i: [B, 2, 0, 6], g: [B, 5, 1, 2]", "grid_sample(i, g)", "E0308", "at least one pixel"),
+    (f"{XS}, {TS}", "roi_align(x, x, t, 7)", "E0306", "[B, C, H, W]"),
+    (f"{IS}, {XS}, t: i32[B]", "roi_align(i, x, t, 7)", "E0302", "[R, 4]"),
+    (f"{IS}, b: [B, 4], {TS}", "roi_align(i, b, t, 7)", "E0302", "one for each box"),
+    (f"{IS}, b: [B, 4], t: i32[B]", "roi_align(i, b, t, 7, sampling_ratio=0)", "E0209", "at least 1"),
+    (f"{IS}, b: [B, 4], t: i32[B]", "roi_align(i, b, t, 7, scale=0)", "E0209", "`scale` is 0"),
+    (f"{IS}, b: [B, 4], t: i32[B]", "roi_align(i, b, t, [7, 7, 7])", "E0209", "3 numbers"),
+    (f"{XS}, b: [B, 4]", "nms(b, x)[0]", "E0302", "scores [N]"),
     (IS, "adaptive_avgpool(i, 0)", "E0209", "at least 1"),
     (XS, "adaptive_maxpool(x, 2)", "E0203", "slides over"),
     (XS, "global_avgpool(x)", "E0203", "slides over"),

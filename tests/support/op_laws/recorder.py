@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from op_laws.evaluation import run, type_of
 
 from dslc.compiler.ir.function import Init, Operand, Shape
-from dslc.compiler.ir.graph import Attr, Input, Kind, Value
+from dslc.compiler.ir.graph import Attr, Input, Kind, Value, order
 from dslc.compiler.ir.op import Builder, Op
+from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
@@ -88,3 +90,24 @@ def compute(
     feeds = dict(zip(values, xs)) | {call.leaves[leaf]: array for leaf, array in (leaves or {}).items()}
     assert set(leaves or {}) == set(call.leaves)
     return run([y], feeds)[0]
+
+
+def gradients(
+    name: str, xs: Sequence[np.ndarray], dy: np.ndarray, **named: Any
+) -> tuple[np.ndarray, list[np.ndarray | None]]:
+    """The result of a function on arrays, floats in f64, and for each the gradient of ``dy`` times the result; None: no
+    gradient flows to it."""
+    values = [value_of(x) for x in xs]
+    call = Recorder(DType.F64)
+    y, weight = call.build(name, *values, **named), value_of(dy)
+    nodes = order([y])
+    terms = {y: [weight]}
+    reached = {v for node in nodes for v in (*node.inputs, *node.outputs)}
+    pull_back(nodes, terms, reached, _total)
+    feeds = {**dict(zip(values, xs)), weight: dy}
+    found = [run([_total(terms[v])], feeds)[0] if v in terms else None for v in values]
+    return run([y], feeds)[0], found
+
+
+def _total(terms: Sequence[Value]) -> Value:
+    return reduce(lambda x, y: Builder()(registry.ops()["add"], x, y), terms)

@@ -21,8 +21,8 @@ _MOST_THREADS: Final = 1024
 @described("Suppress", "dtype lines count limit file")
 @dataclass(frozen=True)
 class Suppress(CppKernel):
-    """``k(overlap, keep)``: overlap [lines, count, count], keep [lines, count]; a block goes through the elements of a line,
-    each of which its threads compare with all later ones."""
+    """``k(overlap, keep)``: overlap [lines, count, count], keep [lines, count]; a block goes through the elements of a
+    line, each of which its threads compare with all later ones."""
 
     dtype: DType
     lines: int
