@@ -83,7 +83,7 @@ class PathLoss(Op):
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         if dys[0] is None or dys[1] is not None:
-            raise NoGradient("no gradient flows through the sums of paths of `ctc`")
+            raise NoGradient("no gradient flows through the sums of a path loss")
         return b(path_loss_grad, *node.inputs, *node.outputs, dys[0]), None, None, None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
