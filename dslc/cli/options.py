@@ -13,7 +13,7 @@ from dslc.base.words import BYTE_UNITS
 F = TypeVar("F", bound=Callable[..., Any])
 
 TARGET_HELP: Final = "cpu, or a GPU architecture such as sm_90; separate several by commas: cpu,sm_90."
-PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, tf32, bf16 or f16."
+PRECISION_HELP: Final = "Compute in f32, f64, bf16, f16 or, on GPUs, tf32."
 
 _SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

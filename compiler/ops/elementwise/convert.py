@@ -92,7 +92,7 @@ class CastFunction(Function):
     keeps the low bits. To b1: true unless 0. Gradients flow only between floats, in the dtype of each value.
 
     "float" is the dtype that `precision` selects. The other floats stay as written, whatever `precision` says: cast
-    back to "float" before they meet weights or other floats.
+    back to "float" before they meet weights or other floats. Floats round to the nearest value, ties to even.
 
     given: t: i32[B]
     >>> cast(t, "float") / 2

@@ -94,7 +94,7 @@ def test_build_text_and_options(dslc: Callable, project: Path) -> None:
     ("flags", "code", "error"),
     [
         (["--target", "gpx"], 2, "E0601"),
-        (["--precision", "bf16"], 2, "E0602"),
+        (["--precision", "tf32"], 2, "E0602"),
         (["--size", "B=65"], 2, "E0304"),
         (["--size", "C=1"], 2, "E0603"),
         (["--name", "json"], 2, "E0604"),
