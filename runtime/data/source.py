@@ -24,20 +24,24 @@ _BRACES = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 class Source:
     """Data in one or several files. ``name`` is the user's text; ``key`` selects data inside the file, if given.
 
-    ``path`` may be a pattern until ``files`` has been called.
+    ``path`` may be a pattern until ``files`` has been called. ``like``: a folder of images whose order the files of
+    this one follow.
     """
 
     path: Path
     key: str | None
     name: str
+    like: Path | None = None
 
     def as_data(self) -> dict[str, Any]:
         """The source as JSON data, for a worker."""
-        return {"path": str(self.path), "key": self.key, "name": self.name}
+        like = None if self.like is None else str(self.like)
+        return {"path": str(self.path), "key": self.key, "name": self.name, "like": like}
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Source:
-        return cls(Path(data["path"]), data["key"], data["name"])
+        like = None if data["like"] is None else Path(data["like"])
+        return cls(Path(data["path"]), data["key"], data["name"], like)
 
 
 def _expanded(text: str) -> list[str]:

@@ -29,6 +29,7 @@ from dslc.runtime.data.column import Column, open_column, read_whole
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.fitting import TableInput
 from dslc.runtime.data.names import format_of
+from dslc.runtime.data.pairs import paired
 from dslc.runtime.data.pictures import AS_STORED, NOTE, PictureOptions, decoder
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
@@ -302,6 +303,7 @@ def open_dataset(
         opening[name] = Wanted(field, found, tensor, row, check_finite, steps, pictures, tokenizer=tokenizer)
         if mix is not None and name == mix.image:
             opening[name] = replace(opening[name], mix=mix)
+    opening = paired(opening)
     tools = Tools(tokenizer, notice, tuple(opening.values()))
     for name, want in opening.items():
         opening[name] = replace(want, files=tuple(format_of(s).prepared(s, want, tools) for s in want.files))

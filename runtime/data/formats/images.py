@@ -1,8 +1,8 @@
 """Folders of images (``pictures.py`` decodes them): ``folder/:image`` and ``folder/:label``.
 
 ``folder/CLASS/FILE``: the label is the index of the class folder, in the order of names. A folder without sub-folders
-has images but no labels. Files are sorted by path. A decoder is C code on untrusted bytes, so it runs in a worker
-process.
+has images but no labels. Files are sorted by path, or paired with those of another folder (``pairs.py``). A decoder is
+C code on untrusted bytes, so it runs in a worker process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _LARGEST_FILE: Final = 64 << 20  # bytes
 
 
 def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[str]]:
-    """Files, labels and class names of a folder. DataError R101 if it cannot be read, R106 if it is empty."""
+    """Files, labels and class names of a folder. DataError R101 if it cannot be read, R106 if it is empty.
+
+    The files are sorted, or have the order of ``source.like``, without labels then. R101 if they are no pairs."""
     folder = source.path
     try:
         names = sorted(os.listdir(folder))
@@ -45,11 +47,27 @@ def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[s
         ) from error
     files = [[path / name for name in inner if name.lower().endswith(SUFFIXES)] for path, inner in groups]
     found = [path for group in files for path in group]
+    if source.like is not None:
+        return _as_in(source, source.like, found), None, classes
     if not found:
         cause = f"it holds no image ({', '.join(SUFFIXES)})"
         raise DataError("R106", cause, place=str(folder), help="put the images of a class into `folder/CLASS/`")
     labels = np.repeat(np.arange(len(files), dtype=np.int64), [len(group) for group in files]) if classes else None
     return found, labels, classes
+
+
+def stems(source: Source) -> list[str]:
+    """The names of the files, with their folders, without suffixes."""
+    return [str(path.relative_to(source.path).with_suffix("")) for path in listed(source)[0]]
+
+
+def _as_in(source: Source, like: Path, files: Sequence[Path]) -> list[Path]:
+    by_stem = {str(path.relative_to(source.path).with_suffix("")): path for path in files}
+    wanted = stems(Source(like, source.key, like.name))
+    if sorted(by_stem) != sorted(wanted) or len(by_stem) < len(files):
+        cause = f"its files and those of {like.name} are no pairs any more"
+        raise DataError("R101", cause, place=str(source.path), help="do not change them while they are read")
+    return [by_stem[stem] for stem in wanted]
 
 
 def labels_of(source: Source) -> NDArray[np.int64]:
