@@ -3,12 +3,15 @@
     python benchmarks/zoo/compare.py --torch ~/torchenv/bin/python            all, as a table
     python benchmarks/zoo/compare.py --torch ... --model DLRM --json          one JSON line a model
 
-The twin (``twins.py``) writes its weights, what it predicts from them, and the gradients of one training step. Ours is
-built with the provider ``own``, loads the weights and makes the same step with SGD. Then both make training steps in
-turns, each in a process of its own, so that a slow spell of the machine hits both. ``output``: the largest difference
-of a prediction, by the largest prediction. ``gradient``: the largest norm of a difference of a parameter's gradients,
-by their norm plus a thousandth of the norm of all gradients. ``MiB``: the peak of each process above what its imports
-take. The load of the machine is printed: numbers measured during other work are not reliable.
+The twin (``twins.py``) writes its weights, what it predicts from them in f64, and the gradients of one training step in
+f64. Ours is built with the provider ``own``, loads the weights and makes the same step with SGD in f32. Then both make
+training steps in f32 in turns, each in a process of its own, so that a slow spell of the machine hits both.
+
+Errors are those of f32 against the f64 of the twin, ours and then the twin's own. ``output``: the largest error of a
+prediction, by the largest prediction. ``gradient``: the largest norm of the error of a parameter's gradient, by its
+norm plus a thousandth of the norm of all gradients. ``MiB``: the most memory of each process while it trains, above
+what its imports take. ``cpu ms``: the processor's time of all threads; with ``--threads 1`` it is near the time on an
+idle machine. The load of the machine is printed: numbers measured during other work are not reliable.
 """
 
 from __future__ import annotations
@@ -22,18 +25,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent))
-from entries import ENTRIES, Entry  # noqa: E402
-from steps import answer, resident, serve  # noqa: E402
+from entries import ENTRIES, Entry
+from steps import answer, norm_errors, resident, serve
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
+FAR: Final = 2.0**14  # a learning rate with which rounded weights show their gradients to the last bits
 COLUMNS: Final = (
-    "model", "output", "gradient", "ours ms", "torch ms", "ratio", "ours MiB", "torch MiB", "build s", "load",
+    "model", "output", "torch output", "gradient", "torch gradient", "ours ms", "torch ms", "ratio", "ours cpu ms",
+    "torch cpu ms", "cpu ratio", "ours MiB", "torch MiB", "build s", "load",
 )  # fmt: skip
 
 
@@ -80,24 +84,16 @@ def ours(entry: Entry, folder: Path) -> None:
         session.weights.load(folder / "weights.safetensors", map=entry.map)
         state = {n: x.copy() for n, x in session.state_tensors().items()}
         found = session.predict(**inputs)
-        loss = float(session.train_step(**inputs, **labels, lr=1.0).loss)
+        loss = float(session.train_step(**inputs, **labels, lr=FAR).loss)
         after = session.state_tensors()
-        given = {n: state[n].astype(np.float64) - after[n] for n in gradients if "running_" not in n}
-        errors = _errors(given, gradients)
+        given = {n: (state[n].astype(np.float64) - after[n]) / FAR for n in gradients if "running_" not in n}
+        errors = norm_errors(given, gradients)
         worst = max(errors, key=errors.__getitem__)
         output = float(np.abs(found - want).max() / np.abs(want).max())
         answer({"output": output, "gradient": errors[worst], "worst": worst, "loss": loss})
         session.restore(state, 0)
         del gradients, state, after, given
         serve(lambda: session.train_step(**inputs, **labels, lr=1e-4), before)
-
-
-def _errors(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, float]:
-    import numpy as np
-
-    norms = {n: float(np.linalg.norm(wanted[n])) for n in given}
-    all = float(np.linalg.norm(list(norms.values())))
-    return {n: float(np.linalg.norm(x - wanted[n])) / (norms[n] + 1e-3 * all) for n, x in given.items()}
 
 
 class Peer:
@@ -133,17 +129,19 @@ def compare(entry: Entry, folder: Path, asked: argparse.Namespace) -> dict[str, 
     _, built = build(entry, folder, asked.provider)
     mine = [sys.executable, __file__, "--torch", asked.torch, "--job", entry.name, str(folder)]
     peers["ours"] = Peer(mine, asked.threads)
-    times: dict[str, list[float]] = {who: [] for who in peers}
+    times: dict[str, list[tuple[float, float]]] = {who: [] for who in peers}
     for turn in range(asked.rounds + 1):
         for who, peer in peers.items():
             found = peer.ask(f"time {asked.seconds if turn else 0}")
             times[who] += found if turn else []  # the first round warms up
-    row = {"model": entry.name, **peers["ours"].first, "torch loss": peers["torch"].first["loss"]}
-    row |= {"parameters": peers["torch"].first["parameters"], "sizes": dict(entry.sizes), "threads": asked.threads}
-    middle = {who: statistics.median(each) for who, each in times.items()}
-    row |= {f"{who} ms": round(ms, 2) for who, ms in middle.items()}
-    row |= {f"{who} least ms": round(min(each), 2) for who, each in times.items()}
-    row |= {"ratio": round(middle["torch"] / middle["ours"], 2)}
+    theirs = {f"torch {name}": value for name, value in peers["torch"].first.items()}
+    row = {"model": entry.name, **peers["ours"].first, "parameters": theirs.pop("torch parameters"), **theirs}
+    row |= {"sizes": dict(entry.sizes), "threads": asked.threads, "mode": asked.mode}
+    for at, unit in enumerate(("ms", "cpu ms")):
+        middle = {who: statistics.median(each[at] for each in found) for who, found in times.items()}
+        row |= {f"{who} {unit}": round(ms, 2) for who, ms in middle.items()}
+        row |= {f"{who} least {unit}": round(min(each[at] for each in found), 2) for who, found in times.items()}
+        row |= {unit.replace("ms", "ratio"): round(middle["torch"] / middle["ours"], 2)}
     row |= {f"{who} MiB": round(peer.ask("memory")) for who, peer in peers.items()}
     for peer in peers.values():
         peer.close()
@@ -152,7 +150,7 @@ def compare(entry: Entry, folder: Path, asked: argparse.Namespace) -> dict[str, 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    shown = [[f"{row[c]:.1e}" if c in ("output", "gradient") else str(row[c]) for c in COLUMNS] for row in rows]
+    shown = [[f"{row[c]:.1e}" if c.endswith(("output", "gradient")) else str(row[c]) for c in COLUMNS] for row in rows]
     lines = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)], *shown]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

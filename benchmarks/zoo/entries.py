@@ -57,9 +57,9 @@ class Entry:
         return rng.integers(0, below, sizes).astype({"u8": np.uint8, "i32": np.int32}[dtype])
 
 
-def _vision(name: str, paper: str, model: str, batch: int, side: int = 96, **args: str) -> Entry:
+def _vision(name: str, paper: str, model: str, batch: int, **args: str) -> Entry:
     family = model.partition(":")[0]
-    sizes = {"B": batch, "S": side}
+    sizes = {"B": batch, "S": 96}
     file, map = f"examples/models/{model}", f"torchvision/{family}"
     return Entry(name, paper, file, {"image": _IMAGE}, sizes, args, map=map)
 
@@ -91,7 +91,10 @@ ENTRIES: Final = (
     _vision("EfficientNet-B0", "Tan and Le 2019", "efficientnet:EfficientNet", 4, skip="0", p="0"),
     _vision("ConvNeXt-T", "Liu et al. 2022", "convnext:ConvNeXt", 2, skip="0"),
     _vision("DenseNet-121", "Huang et al. 2016", "densenet:DenseNet", 4),
-    _vision("ViT-B/16", "Dosovitskiy et al. 2020", "vit:ViT", 1, side=224),
+    Entry(
+        "ViT-B/16", "Dosovitskiy et al. 2020", "examples/models/vit:ViT", {"image": (("B", 224, 224, 3), "u8", 256)},
+        {"B": 1}, map="torchvision/vit",
+    ),
     Entry(
         "BERT-base", "Devlin et al. 2018", "examples/models/bert:BertMasked", _BERT, {"B": 2, "T": 64}, {"p": "0"},
         {"target": (_TOKENS, "i32", 30_522)}, "cross_entropy(output, target, ignore_index=-100)",
@@ -104,7 +107,7 @@ ENTRIES: Final = (
     Entry(
         "DLRM", "Naumov et al. 2019", "benchmarks/zoo/models/dlrm:DLRM",
         {"dense": (("B", 13), "f32", 0), "ids": (("B", 26), "i32", 10_000)}, {"B": 256}, {"rows": "10_000"},
-        {"label": (("B",), "f32", 1)}, "bce_with_logits(output, label)",
+        {"label": (("B",), "f32", 2)}, "bce_with_logits(output, label)",
     ),
     Entry(
         "PointNet", "Qi et al. 2017", "benchmarks/zoo/models/pointnet:PointNet", {"points": (("B", 3, "N"), "f32", 0)},

@@ -2,8 +2,9 @@
 
     python twins.py NAME FOLDER [--mode eager|compile]
 
-Writes weights, prediction and gradients of one step to FOLDER, and then serves commands (``steps.py``). The names of
-the weights of the models here are those of dslc's. Needs torch, torchvision, transformers and safetensors.
+Writes weights, and the prediction and gradients of one step in f64 to FOLDER, says how far f32 is from these, and then
+serves commands (``steps.py``). The names of the weights of the models here are those of dslc's. Needs torch,
+torchvision, transformers and safetensors.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from steps import answer, resident, serve  # noqa: E402
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-import torchvision.models as vision  # noqa: E402
-import transformers  # noqa: E402
-from entries import ENTRIES, Entry  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+import numpy as np
+import torch
+import torch.nn.functional as F
+import torchvision.models as vision
+import transformers
+from entries import ENTRIES, Entry
+from safetensors.torch import save_file
+from steps import answer, norm_errors, resident, serve
+from torch import Tensor, nn
 
 
 class Image(nn.Module):
@@ -37,7 +37,7 @@ class Image(nn.Module):
             self.register_buffer(name, torch.tensor(values).reshape(1, 3, 1, 1), persistent=False)
 
     def forward(self, image: Tensor) -> Tensor:
-        x = (image.permute(0, 3, 1, 2) / 255 - self.mean) / self.std
+        x = (image.permute(0, 3, 1, 2).to(self.mean.dtype) / 255 - self.mean) / self.std
         found: Tensor = self.inner(x.contiguous())
         return found
 
@@ -165,6 +165,7 @@ class PointNet(nn.Module):
         return found
 
 
+Given = dict[str, Tensor]
 MADE: dict[str, Callable[[], nn.Module]] = {
     "MobileNetV2": lambda: Image(vision.mobilenet_v2(dropout=0.0)),
     "ShuffleNetV2": lambda: Image(vision.shufflenet_v2_x1_0()),
@@ -208,6 +209,19 @@ def loss_of(entry: Entry, output: Tensor, labels: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(output.flatten(0, -2), label.flatten(), ignore_index=-100)
 
 
+def step_of(entry: Entry, model: nn.Module, inputs: Given, labels: Given) -> tuple[Tensor, float, Given]:
+    """The prediction, the loss of a training step, and its gradients by the names of all weights; 0 for statistics."""
+    with torch.inference_mode():
+        prediction = model.eval()(**inputs)
+    model.train().zero_grad()
+    loss = loss_of(entry, model(**inputs), labels)
+    loss.backward()
+    given = dict(model.named_parameters())
+    found = {n: given[n].grad if n in given else None for n in model.state_dict()}
+    zeros = {n: torch.zeros_like(x) for n, x in model.state_dict().items() if found[n] is None}
+    return prediction, loss.item(), named(model, {n: zeros.get(n, x) for n, x in found.items()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=[entry.name for entry in ENTRIES])
@@ -219,33 +233,34 @@ def main() -> None:
     torch.manual_seed(0)
     model = MADE[entry.name]()
     stirred(model)
-    x, labels = ({n: torch.from_numpy(a) for n, a in each.items()} for each in entry.drawn())
-    x = {n: a.long() if a.dtype is torch.int32 else a for n, a in x.items()}
-    labels = {n: a.long() if a.dtype is torch.int32 else a for n, a in labels.items()}
-    save_file(named(model, model.state_dict()), asked.folder / "weights.safetensors")
-    with torch.inference_mode():
-        prediction = model.eval()(**x).clone()
-    model.train()
-    loss = loss_of(entry, model(**x), labels)
-    loss.backward()
-    given = dict(model.named_parameters())
-    gradients = {
-        name: given[name].grad if name in given and given[name].grad is not None else torch.zeros_like(tensor)
-        for name, tensor in model.state_dict().items()
-    }
-    save_file(named(model, gradients), asked.folder / "gradients.safetensors")
-    np.save(asked.folder / "prediction.npy", prediction.numpy())
-    answer({"loss": loss.item(), "parameters": sum(p.numel() for p in model.parameters())})
-    del gradients, loss, prediction
+    inputs, labels = ({n: _known(a) for n, a in each.items()} for each in entry.drawn())
+    state = {n: x.clone() for n, x in model.state_dict().items()}
+    save_file(named(model, state), asked.folder / "weights.safetensors")
+    wide = [{n: a.double() if a.is_floating_point() else a for n, a in each.items()} for each in (inputs, labels)]
+    exact, _, gradients = step_of(entry, model.double(), *wide)
+    save_file(gradients, asked.folder / "gradients.safetensors")
+    np.save(asked.folder / "prediction.npy", exact.float().numpy())
+    model.float().load_state_dict(state)
+    prediction, loss, found = step_of(entry, model, inputs, labels)
+    errors = norm_errors({n: x.numpy() for n, x in found.items()}, {n: x.numpy() for n, x in gradients.items()})
+    output = float((prediction - exact).abs().max() / exact.abs().max())
+    parameters = sum(p.numel() for p in model.parameters())
+    answer({"output": output, "gradient": max(errors.values()), "loss": loss, "parameters": parameters})
+    del gradients, found, exact, prediction, state, wide
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
     called = model if asked.mode == "eager" else torch.compile(model, dynamic=False)
 
     def step() -> None:
         optimizer.zero_grad()
-        loss_of(entry, called(**x), labels).backward()
+        loss_of(entry, called(**inputs), labels).backward()
         optimizer.step()
 
     serve(step, before)
+
+
+def _known(x: np.ndarray) -> Tensor:
+    """A tensor as torch's functions want it: numbers of rows are i64."""
+    return torch.from_numpy(x.astype(np.int64) if x.dtype == np.int32 else x)
 
 
 if __name__ == "__main__":
