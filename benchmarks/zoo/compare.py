@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parent))
 from entries import ENTRIES, Entry
 from steps import answer, norm_errors, resident, serve
 

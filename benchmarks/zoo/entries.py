@@ -93,7 +93,7 @@ ENTRIES: Final = (
     _vision("DenseNet-121", "Huang et al. 2016", "densenet:DenseNet", 4),
     Entry(
         "ViT-B/16", "Dosovitskiy et al. 2020", "examples/models/vit:ViT", {"image": (("B", 224, 224, 3), "u8", 256)},
-        {"B": 1}, map="torchvision/vit",
+        {"B": 2}, map="torchvision/vit",
     ),
     Entry(
         "BERT-base", "Devlin et al. 2018", "examples/models/bert:BertMasked", _BERT, {"B": 2, "T": 64}, {"p": "0"},

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from places import ROOT
-
-from dslc.compiler.check.model import check_file
-
-sys.path.insert(0, str(ROOT / "benchmarks/zoo"))
 from compare import source
 from entries import ENTRIES, Entry
 from steps import norm_errors
+
+from dslc.compiler.check.model import check_file
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
