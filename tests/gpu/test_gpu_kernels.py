@@ -81,8 +81,8 @@ def values(data: np.ndarray, dtype: str) -> np.ndarray:
         return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if dtype == "f16":
         return data.view(np.float16).astype(np.float32)
-    names = {"b1": np.bool_, "f32": np.float32, "f64": np.float64, "u8": np.uint8}
-    return data.view(names.get(dtype) or np.dtype(f"int{dtype[1:]}"))
+    kind = {"b": "bool", "f": f"float{dtype[1:]}", "i": f"int{dtype[1:]}", "u": f"uint{dtype[1:]}"}[dtype[0]]
+    return data.view(np.dtype(kind))
 
 
 @pytest.mark.parametrize("op", OPS)
