@@ -6,7 +6,7 @@ model calls it.
 """
 
 from dslc.compiler.ir import scalar as tree
-from dslc.compiler.ir.function import Axes, Axis, Call, Floats, Function, Init, Ints, Operand, Shape
+from dslc.compiler.ir.function import Axes, Axis, Call, Floats, Function, Init, Ints, Number, Numbers, Operand, Shape
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.scalar import Expr
@@ -18,6 +18,6 @@ from dslc.compiler.ops.packages.cuda import Cuda
 
 __all__ = [
     "Attrs", "Axes", "Axis", "Builder", "Call", "Composed", "Cost", "Cuda", "DType", "Expr", "Floats", "Formula",
-    "Function", "Functions", "Init", "Ints", "Mismatch", "NoGradient", "Node", "Of1", "Op", "Operand", "Shape", "Size",
-    "TensorType", "Value", "register", "tree",
+    "Function", "Functions", "Init", "Ints", "Mismatch", "NoGradient", "Node", "Number", "Numbers", "Of1", "Op",
+    "Operand", "Shape", "Size", "TensorType", "Value", "register", "tree",
 ]  # fmt: skip
