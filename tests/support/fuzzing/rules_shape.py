@@ -502,7 +502,8 @@ def _grid_sample(w: Writer) -> None:
 @rule("roi_align")
 def _roi_align(w: Writer) -> None:
     x = w.pick(lambda v: all(isinstance(s, int) for s in v.shape[1:]), (4,))
-    boxes = w.tame(w.like((w.size(1, 4), 4)), 9)
+    drawn = w.tame(w.like((w.size(1, 4), 4)), 9)
+    boxes = w.write("stop_gradient", f"stop_gradient({drawn.name})", [drawn], drawn.shape, diff=False)
     image, size = w.like(boxes.shape[:1], "i", 1), (w.size(1, 3), w.size(1, 3))
     how = f"sampling_ratio={w.rng.choice([1, 2])}" + w.rng.choice(["", ", aligned=true", ", scale=0.5"])
     text = f"roi_align({x.name}, {boxes.name}, {image.name}, {list(size)}, {how})"
