@@ -1,11 +1,12 @@
-"""Norms that are composed: local_response_norm, and spectral_norm of a weight."""
+"""Norms that are composed: local_response_norm; spectral_norm and weight_norm of weights."""
 
 from __future__ import annotations
 
-from dslc.compiler.ir.function import Call, Function, Init, function
+from dslc.compiler.ir.function import Axis, Call, Function, Init, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import product
+from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.elementwise.arithmetic import add, div, mul
 from dslc.compiler.ops.elementwise.convert import stop_gradient
 from dslc.compiler.ops.elementwise.powers import pow_
@@ -80,5 +81,32 @@ def _unit(call: Call, x: Value, eps: float) -> Value:
     return call.emit(div, x, call.emit(maximum, length, call.full(eps)))
 
 
+class WeightNorm(Function):
+    """weight_norm(v, g, axis=0): a weight ``v`` with the lengths ``g`` (Salimans and Kingma 2016).
+
+    ``v * g / |v|``, with a length for each part of v along the axis, over all other axes. ``g`` is a vector, or has
+    size 1 on the other axes, as PyTorch's ``original0``.
+
+    given: x: [B, 16], v: [8, 16], g: [8]
+    >>> y = x @ transpose(weight_norm(v, g))
+    """
+
+    name = "weight_norm"
+
+    def build(self, call: Call, v: Value, g: Value, axis: Axis = 0) -> Value:
+        at = from_zero(self.name, v.type, axis)
+        if v.type.rank < 2:
+            raise Mismatch(f"`weight_norm` of {v.type}", "a weight of rank 2 or more: [out, ...]", "E0306")
+        shape = tuple(n if i == at else 1 for i, n in enumerate(v.type.shape))
+        if g.type.shape not in (shape, shape[at : at + 1]):
+            raise Mismatch(
+                f"`g` of `weight_norm` is {g.type} for {v.type}", f"one length for each of {shape[at]}", "E0302"
+            )
+        wanted = g if g.type.shape == shape else call.emit(reshape, g, shape=shape)
+        length = call.emit(norm, v, over=tuple(i for i in range(v.type.rank) if i != at), keep=True, p=2.0)
+        return call.emit(mul, v, call.emit(div, wanted, length))
+
+
 function(LocalResponseNorm())
+function(WeightNorm())
 function(SpectralNorm())

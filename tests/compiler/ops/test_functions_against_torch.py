@@ -128,7 +128,17 @@ TRANSFORMS: list[Case] = [
        [draw(3, n), draw(3, n, seed=1)], lambda x, y, size=size: torch.fft.irfft(torch.complex(x, y), n=size))
       for n, size in ((5, None), (5, 9), (5, 8), (2, 3))],
 ]  # fmt: skip
-CASES: list[Case] = [*TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
+OTHERS: list[Case] = [
+    ("weight_norm", named("weight_norm"), [draw(4, 3, 2), draw(4, 1, 1)], torch._weight_norm),
+    ("weight_norm along another axis", named("weight_norm", axis=1), [draw(4, 3), draw(3)],
+     lambda v, g: torch._weight_norm(v, g[None], 1)),
+    ("focal", named("focal", gamma=2.0, alpha=0.25), [3 * draw(4, 6), (draw(4, 6, seed=1) > 0) * 1.0], lambda x, t: (
+        F.binary_cross_entropy_with_logits(x, t, reduction="none")
+        * (1 - (torch.sigmoid(x) * t + (1 - torch.sigmoid(x)) * (1 - t))) ** 2 * (0.25 * t + 0.75 * (1 - t))).mean()),
+    ("dice", named("dice"), [(draw(4, 6) + 2) / 4, (draw(4, 6, seed=1) + 2) / 4], lambda p, t: (
+        1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).mean()),
+]  # fmt: skip
+CASES: list[Case] = [*OTHERS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

@@ -59,6 +59,8 @@ REFUSED: list[tuple[str, list[tuple[int, ...]], dict[str, Any], str]] = [
     ("dft", [(8, 5), (8, 5)], {"onesided": True, "inverse": True, "size": 10}, "E0302"),
     ("dft", [(8, 0)], {}, "E0308"),
     ("dft", [(8, 4)], {"axis": 2}, "E0306"),
+    ("weight_norm", [(8, 4), (4,)], {}, "E0302"),
+    ("weight_norm", [(8,), (8,)], {}, "E0306"),
     ("std", [(8, 1)], {"over": (1,), "correction": 1}, "E0308"),
     ("cumprod", [(8, 3)], {"axis": 2}, "E0306"),
     ("any", [(8, 3)], {}, "E0203"),

@@ -302,6 +302,15 @@ def _einsum(w: Writer) -> None:
         w.write("einsum", f'einsum("ij,ik->ijk", {x.name}, {y.name})', [x, y], (i, j, y.shape[1]), bound=25)
 
 
+@rule("weight_norm")
+def _weight_norm(w: Writer) -> None:
+    x = w.pick(ranks=(2, 3))
+    a = w.rng.randrange(x.rank)
+    g = w.like((x.shape[a],))
+    y = w.write("abs", f"abs({x.name}) + 0.5", [x], x.shape, bound=x.bound + 1)  # no length is 0
+    w.write("weight_norm", f"weight_norm({y.name}, {g.name}, axis={a})", [y, g], y.shape, bound=g.bound)
+
+
 @rule("dft")
 def _dft(w: Writer) -> None:
     x = w.tame(w.pick(_numbers), 5)
