@@ -51,6 +51,9 @@ FITS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], tuple[DType, Sh
     ("slice", [(FLOAT, (B, 8))], {"starts": (B - 1, 6), "stops": (-1, 0), "steps": (-1, -4)}, (FLOAT, (B, 2))),
     ("interpolate", [(FLOAT, (T, 3, B))], {"size": (B * 2,), "mode": "linear"}, (FLOAT, (T, 3, 2 * B))),
     ("adaptive_avgpool", [(FLOAT, (T, 3, B))], {"size": (4,)}, (FLOAT, (T, 3, 4))),
+    ("unfold", [(FLOAT, (T, 3, B))], {"k": (1,), "stride": (1,), "dilation": (2,)}, (FLOAT, (T, 3, 1, B))),
+    ("fold", [(FLOAT, (T, 3, 2, B))], {"k": (2,), "stride": (1,), "dilation": (1,), "size": (B + 1,)},
+     (FLOAT, (T, 3, B + 1))),
     ("matmul", [(FLOAT, (B, 4, T)), (FLOAT, (T, 5))], {"transpose_a": False, "transpose_b": False}, (FLOAT, (B, 4, 5))),
     ("matmul", [(FLOAT, (T, B)), (FLOAT, (8, T))], {"transpose_a": True, "transpose_b": True}, (FLOAT, (B, 8))),
     ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, T))], {}, (FLOAT, (B, T, 3))),
@@ -90,6 +93,8 @@ WRONG: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], str]] = [
     ("gather", [(FLOAT, (B, 9)), (I32, (T, 9))], {"axis": 1}, "E0302"),
     ("interpolate", [(FLOAT, (B, 3, T))], {"size": (9,), "mode": "nearest"}, "E0308"),
     ("adaptive_maxpool", [(FLOAT, (B, 3, T))], {"size": (9,)}, "E0308"),
+    ("unfold", [(FLOAT, (B, 3, T))], {"k": (99,), "stride": (1,), "dilation": (1,)}, "E0308"),
+    ("fold", [(FLOAT, (B, 3, 2, T))], {"k": (2,), "stride": (1,), "dilation": (1,), "size": (T + 5,)}, "E0302"),
     ("logical_not", [(FLOAT, (B,))], {}, "E0203"),
     ("neg", [(B1, (B,))], {}, "E0203"),
     ("powi", [(I32, (B,))], {"exponent": -1}, "E0203"),
@@ -166,6 +171,10 @@ ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None
     ("interpolate", [(FLOAT, (4, 3, B))], {"size": (8,), "mode": "linear"}, [2], None),
     ("adaptive_maxpool", [(FLOAT, (B, 3, 4))], {"size": (3,)}, [0], (0, 0)),
     ("adaptive_avgpool", [(FLOAT, (4, 3, B))], {"size": (3,)}, [2], None),
+    ("unfold", [(FLOAT, (B, 3, 4))], {"k": (2,), "stride": (1,), "dilation": (1,)}, [0], (0,)),
+    ("unfold", [(FLOAT, (4, 3, B))], {"k": (1,), "stride": (1,), "dilation": (1,)}, [2], None),
+    ("path_loss", [(FLOAT, (B, 3, 4)), (B1, (B, 4)), (I32, (B,)), (I32, (B,))], {}, [0, 0, 0, 0], (0, 0)),
+    ("path_loss", [(FLOAT, (B, 3, 4)), (B1, (B, 4)), (I32, (B,)), (I32, (B,))], {}, [0, None, 0, 0], None),
 ]  # fmt: skip
 
 
