@@ -20,6 +20,9 @@ from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
 
 
+_HALF_EPS = {"bf16": 2.0**-8, "f16": 2.0**-11}
+
+
 def held(case: Case, path: Path, target: str = "cpu", provider: str = "auto") -> None:
     """A prediction and two steps of training on the target are near those of the interpreter, from the same state."""
     sizes = {"predict": {n: (s,) for n, s in case.sizes.items()}}
@@ -33,6 +36,21 @@ def held(case: Case, path: Path, target: str = "cpu", provider: str = "auto") ->
                 _train(case, session, step)
 
 
+def held_in_16_bits(case: Case, path: Path, precision: str) -> None:
+    """On the CPU all ops have kernels in this precision; a prediction is near the interpreter's, from the same state,
+    and a step of training runs."""
+    sizes = {"predict": {n: (s,) for n, s in case.sizes.items()}}
+    options = Options(provider="own", precision=precision, sizes=sizes)
+    path.write_bytes(pipeline.build(case.checked, options).artifact)
+    with load(path, device="cpu", weights="init", seed=case.seed) as session:
+        _predict(case, session, _HALF_EPS[precision])
+        if case.checked.train is not None:
+            graph = pipeline.cut(case.checked, "train_step", case.sizes).graph
+            feeds = _feeds(case, graph, session, 0)
+            names = {i.name for i in session.interface.train_inputs}
+            session.train_step(**{n: feeds[n] for n in names}, lr=0.05, row=0).loss
+
+
 def _feeds(case: Case, graph: Graph, session: Session, step: int) -> dict[str, np.ndarray]:
     whole = feeds_for(case.checked.graph.bind(case.sizes), case.seed, DType.F32, case.high)  # an entry may not read all
     return (
@@ -43,14 +61,14 @@ def _feeds(case: Case, graph: Graph, session: Session, step: int) -> dict[str, n
     )
 
 
-def _predict(case: Case, session: Session) -> None:
+def _predict(case: Case, session: Session, eps: float = EPS[DType.F32]) -> None:
     graph = pipeline.cut(case.checked, "predict", case.sizes).graph
     feeds = _feeds(case, graph, session, 5)
     given = {i.name: feeds[i.name] for i in case.checked.model_inputs}
     got = session.predict(**given, step=5)
     results = got if isinstance(got, tuple) else (got,)
     named = dict(zip((f"result.{n}" for n in case.checked.results), results, strict=True))
-    near(named, typed(graph, DType.F64), feeds, case.seed, EPS[DType.F32])
+    near(named, typed(graph, DType.F64), feeds, case.seed, eps)
 
 
 def _train(case: Case, session: Session, step: int) -> None:
