@@ -4,6 +4,7 @@
 ```sh                          commands of bash; a `cd` holds for what follows
 ```text                        after commands: what they print; `...` stands for anything, a line `...` for lines
 ```sh test="skip"              not run: it installs something
+$DSLC                          the folder of the repository
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from places import ROOT
 
 _FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
@@ -52,6 +55,7 @@ def run_page(path: Path, folder: Path) -> int:
         "PYTHONPATH": "",
         "NO_COLOR": "1",
         "COLUMNS": "200",
+        "DSLC": str(ROOT),
     }
     here, printed, ran = folder, None, 0
     for block in blocks(path.read_text(encoding="utf-8")):
