@@ -13,8 +13,11 @@ from dslc.compiler.ir.op import register
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr
-from dslc.compiler.ops.elementwise.arithmetic import Binary, Unary
+from dslc.compiler.ops.elementwise.arithmetic import Unary, sub
+from dslc.compiler.ops.elementwise.division import mod
 from dslc.compiler.ops.elementwise.formula import Flat, Formula, Of1
+from dslc.compiler.ops.elementwise.logic import logical_and, lt, ne
+from dslc.compiler.ops.elementwise.selection import where
 
 #: The greatest number of f16.
 _MOST_OF_F16: Final = 65504.0
@@ -163,6 +166,27 @@ isfinite = register(Isfinite())
 nan_to_num = register(NanToNum())
 
 
+class FmodFunction(Function):
+    """fmod(x, y): the remainder ``x - trunc(x / y) * y``, with the sign of ``x``, exact as in C.
+
+    ``mod`` has the sign of ``y``. An integer modulo zero gives 0.
+
+    given: x: [B, 8]
+    >>> fmod(x, 1.5)
+    """
+
+    name = "fmod"
+
+    def build(self, call: Call, x: Operand, y: Operand) -> Value:
+        one, other = call.operands(x, y)
+        if not one.type.dtype.is_int:
+            return call.emit(fmod, one, other)
+        rest, zero = call.emit(mod, one, other), call.full(0, one.type.dtype)
+        unlike = call.emit(ne, call.emit(lt, one, zero), call.emit(lt, other, zero))
+        unlike = call.emit(logical_and, unlike, call.emit(ne, rest, zero))
+        return call.emit(where, unlike, call.emit(sub, rest, other), rest)
+
+
 class NanToNumFunction(Function):
     """nan_to_num(x, nan=0, posinf=65504, neginf=-65504): ``x`` with other numbers for nan and the infinities.
 
@@ -182,5 +206,5 @@ class NanToNumFunction(Function):
 
 for _op in (ceil, trunc, frac, isnan, isinf, isfinite):
     function(Unary(_op))
-function(Binary(fmod))
+function(FmodFunction())
 function(NanToNumFunction())

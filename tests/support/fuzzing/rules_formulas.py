@@ -50,6 +50,11 @@ def _bits(w: Writer) -> None:
 @rule("fmod", "atan2")
 def _of_two(w: Writer) -> None:
     name = w.rng.choice(["fmod", "atan2"])
+    if name == "fmod" and w.rng.random() < 0.3:
+        t, n, low = w.ints(), w.rng.choice([-3, -2, 2, 3]), w.size(0, 4)
+        text = f"fmod({t.name} - {low}, {n}) + {abs(n) - 1}"
+        w.write(name, text, [t], t.shape, kind="i", high=2 * abs(n) - 1, also=("add", "sub"))
+        return
     x = w.pick(ranks=(0, 1, 2, 3))
     y = w.broadcasting(x)
     text = f"{name}({x.name}, abs({y.name}) + 0.7)"
