@@ -86,6 +86,9 @@ class PathLoss(Op):
             raise NoGradient("no gradient flows through the sums of a path loss")
         return b(path_loss_grad, *node.inputs, *node.outputs, dys[0]), None, None, None
 
+    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None] | None:
+        raise NoGradient("`gradient` does not differentiate `ctc`, whose gradient has none")
+
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, skips, times, states = xs
         rows, lengths, count = x.shape
