@@ -83,3 +83,39 @@ def test_a_header_that_does_not_hold_together(
 
 def test_a_reader_that_does_not_know_them_says_so(header: dict[str, Any]) -> None:
     assert {"accumulate", "average"} <= set(header["required_features"])
+
+
+@pytest.fixture(scope="module")
+def of_epoch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The header of a model with a metric over the epoch."""
+    path = tmp_path_factory.mktemp("m") / "m.nn"
+    path.write_text(SOURCE.replace("  accumulate = 2\n", "  metrics epoch { size = mean(output) }\n"))
+    built = pipeline.build(check_file(path), Options(provider="reference"))
+    return dict(Artifact.of_bytes(built.artifact).header)
+
+
+def _an_unknown_metric(h: dict[str, Any]) -> None:
+    h["interface"]["train"]["epoch_metrics"] = ["other"]
+
+
+def _without_the_steps_of_an_epoch(h: dict[str, Any]) -> None:
+    h["interface"]["train"]["scalars"] = []
+
+
+def _sums_of_a_parameter(h: dict[str, Any]) -> None:
+    next(t for t in h["state"]["tensors"] if t["name"] == "train.epoch.0")["of"] = "a.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (_an_unknown_metric, "interface.train.epoch_metrics"),
+        (_without_the_steps_of_an_epoch, "interface.train.epoch_metrics"),
+        (_sums_of_a_parameter, "state.tensors"),
+    ],
+)
+def test_metrics_over_the_epoch_hold_together(
+    of_epoch: dict[str, Any], change: Callable[[dict[str, Any]], None], place: str
+) -> None:
+    assert "epoch_metrics" in of_epoch["required_features"]
+    test_a_header_that_does_not_hold_together(of_epoch, change, place)
