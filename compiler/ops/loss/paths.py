@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import bounds
 from dslc.compiler.ir.types import DType, TensorType

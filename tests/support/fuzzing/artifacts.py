@@ -19,7 +19,6 @@ from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
 
-
 _HALF_EPS = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 
@@ -48,7 +47,7 @@ def held_in_16_bits(case: Case, path: Path, precision: str) -> None:
             graph = pipeline.cut(case.checked, "train_step", case.sizes).graph
             feeds = _feeds(case, graph, session, 0)
             names = {i.name for i in session.interface.train_inputs}
-            session.train_step(**{n: feeds[n] for n in names}, lr=0.05, row=0).loss
+            float(session.train_step(**{n: feeds[n] for n in names}, lr=0.05, row=0).loss)
 
 
 def _feeds(case: Case, graph: Graph, session: Session, step: int) -> dict[str, np.ndarray]:
