@@ -201,7 +201,7 @@ class _Loader:
         return self.visit(target, shown, use, chain)
 
     def _table(self, real: str, shown: str, use: Use) -> Table | None:
-        """A file of numbers, read once; the checker looks into it (compiler/check/npy.py)."""
+        """A file of numbers, read once; the checker looks into it (compiler/ops/constants/npy.py)."""
         if real in self.tables:
             return self.tables[real]
         if self._too_many(use):

@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.npy import numbers_of
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
 from dslc.compiler.ir.function import Function
+from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
+from dslc.compiler.ops.constants.npy import numbers_of
 from dslc.compiler.ops.packages.find import Package, Unusable, package
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
@@ -127,7 +128,10 @@ def _use_table(scope: ModuleScope, use: syntax.Use, table: Table, expander: Expa
     """Declares the tensor of a file of numbers."""
     name = use.table_name
     scope.values.setdefault(name, Poison())
-    numbers, dtype = numbers_of(table, use.span)
+    try:
+        numbers, dtype = numbers_of(table.path, table.data)
+    except Mismatch as wrong:
+        raise Problem(wrong.code, wrong.why, use.span, help=wrong.help) from wrong
     value = expander.tensors.constant(os.path.basename(use.path), numbers, dtype, use.span)
     scope.declare(name, value, name_span(use, name))
 
