@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.base.errors import DataError
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
-from dslc.dsl.dtype_names import integer_for
-from dslc.runtime.artifact.dtypes import name_of, numpy_name
+from dslc.runtime.artifact.dtypes import name_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,8 +35,7 @@ def numbers_of(path: str, data: bytes) -> tuple[NDArray[Any], DType]:
     array = array.astype(array.dtype.newbyteorder("="), order="C")
     known = name_of(array.dtype)
     if known is None:
-        wider = integer_for(array.dtype.name)
-        help = f"save it as {numpy_name(wider)}: `array.astype(numpy.{numpy_name(wider)})`" if wider else None
+        help = "save floats of at most 64 bits, integers or bools"
         raise _refused(path, f"its values are {array.dtype.name}, which no tensor can hold", help)
     dtype = DType(known)
     return array, DType.FLOAT if dtype.is_float else dtype
