@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fuzzing import rules_formulas as rules_formulas  # adds its rules
+from fuzzing import rules_images as rules_images
 from fuzzing import rules_losses as rules_losses
 from fuzzing import rules_shape as rules_shape
 from fuzzing.differential import case_of, case_of_file, gradient, hold
