@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -197,3 +198,19 @@ def test_the_rows_are_those_of_the_file(project: Path, dslc: Callable) -> None:
     rows[:, 0] += 1
     (project / "t.csv").write_text("a,b,c,y\n" + "".join(f"{a},{b},{c},{y:.0f}\n" for a, b, c, y in rows))
     assert dslc("train", "--json").json["metrics"] != first
+
+
+@pytest.mark.parametrize(
+    ("sinks", "code", "says"),
+    [("mlflow=true", "R205", "pip install 'dslc[mlflow]'"), ("mlfow=true", "R101", "did you mean `mlflow`?")],
+)
+@pytest.mark.parametrize("command", ["train", "sweep"])
+@pytest.mark.usefixtures("no_build")
+def test_a_missing_sink_is_told_before_the_build(
+    command: str, sinks: str, code: str, says: str, project: Path, dslc: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    (project / "dslc.yaml").write_text(CONFIG + "sweep: {space: {train.seed: [1, 2]}}\n")
+    ran = dslc(command, "--set", f"save.sinks.{sinks}")
+    assert ran.code in (3, 4) and f"error[{code}" in ran.err and says in ran.err, ran.err
+    assert not (project / "build").exists() and not (project / "runs/net").exists()
