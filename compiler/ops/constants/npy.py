@@ -34,9 +34,7 @@ def numbers_of(path: str, data: bytes) -> tuple[NDArray[Any], DType]:
         raise _refused(path, error.message, error.help) from error
     array = array.astype(array.dtype.newbyteorder("="), order="C")
     known = name_of(array.dtype)
-    if known is None:
-        help = "save floats of at most 64 bits, integers or bools"
-        raise _refused(path, f"its values are {array.dtype.name}, which no tensor can hold", help)
+    assert known is not None, "array_of_bytes accepts no other dtypes"
     dtype = DType(known)
     return array, DType.FLOAT if dtype.is_float else dtype
 
