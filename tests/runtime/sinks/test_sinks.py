@@ -76,7 +76,7 @@ def test_a_sink_gets_what_the_log_has(name: str, project: Path, installed: Calla
         assert f"W&B: https://wandb.example/{id}\n" in text and record(project)["tracking"] == {"id": id}
 
 
-@pytest.mark.parametrize("at", [1, 7, 13, 24])
+@pytest.mark.parametrize("at", [1, 3, 7, 13, 24])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_goes_on_in_the_same_remote_run(
     name: str, at: int, project: Path, installed: Callable[[str], Server]
