@@ -109,8 +109,8 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
     if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED:
         return None
-    kept, swapped = (_held(lines, number) for number in (0, 2))
-    parts, part = Scratch(4, lines.elements * out.dtype.computed.itemsize), part_of(length)
+    kept, swapped = (_held(lines, number) for number in (0, 3))  # few are sorted without the second
+    parts, part = Scratch(2, lines.elements * out.dtype.computed.itemsize), part_of(length)
     steps = [
         ScatterSorted(out.dtype, ids_dtype, how, length, out.ints[axis], after, lines.all, lost, part, step)
         for step in range(2 if length > part else 1)
