@@ -15,7 +15,6 @@ _ATTENTION: Final = "write `sdpa(q, k, v)`, with q, k and v from `linear`; `dslc
 _LOOP: Final = "write its gates with `linear`, `sigmoid` and `tanh` in a block, and call it for each step in a `for`"
 _OPTIMIZER: Final = "an optimizer belongs to the train section: `optimizer = adamw(lr=0.001)`"
 _RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)")`'
-_SQUEEZE: Final = "write `reshape(x, [...])` with the shape without, or with, the axis of size 1"
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
@@ -23,7 +22,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell"), _LOOP),
     **dict.fromkeys(("adagrad", "adadelta", "nadam", "radam", "lion", "adafactor", "lbfgs"), _OPTIMIZER),
     **dict.fromkeys(("view", "viewas", "unflatten"), _RESHAPE),
-    **dict.fromkeys(("squeeze", "unsqueeze", "expanddims"), _SQUEEZE),
+    **dict.fromkeys(("expanddims",), "write `unsqueeze(x, 1)`"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "separableconv2d"),
                     "write `conv(x, out, k)`: its rank is that of the input, whose channels it finds"),
     **dict.fromkeys(("convtranspose1d", "convtranspose2d", "convtranspose3d", "deconv", "conv2dtranspose"),
