@@ -16,6 +16,7 @@ from dslc.compiler.ir import scalar
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.elementwise.arithmetic import Elementwise
 
 COUNT = 1 << 16
 #: Mantissa bits after the first, the least exponent of a normal number, the greatest number.
@@ -49,10 +50,11 @@ EXACT: dict[tuple[str, bool], Callable[..., np.ndarray]] = {
 
 
 def cases() -> Iterator[tuple[str, Mapping[str, Any], DType]]:
-    """Name, attributes and dtype of every pointwise op of the samples whose tree is another for a result of 16 bits."""
+    """Name, attributes and dtype of every pointwise op of the samples that takes floats and whose tree is another for
+    a result of 16 bits."""
     for name in sorted(SAMPLES):
         op, seen = OPS.get(name), list[Any]()
-        if not isinstance(op, Pointwise):
+        if not isinstance(op, Pointwise) or (isinstance(op, Elementwise) and op.accepts == "int"):
             continue
         for attrs in (sample.attrs for sample in SAMPLES[name]):
             if DType.FLOAT in attrs.values() or attrs in seen:
