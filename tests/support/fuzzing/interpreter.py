@@ -10,6 +10,7 @@ import numpy as np
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.passes.lower.gradients import with_gradients
 from dslc.compiler.passes.lower.simplify import plain
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -50,8 +51,8 @@ class Interpreter:
     """Runs a typed graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.attrs = [plain(n.attrs) for n in graph.nodes]
+        self.graph = with_gradients(graph)
+        self.attrs = [plain(n.attrs) for n in self.graph.nodes]
 
     def run(
         self,

@@ -51,7 +51,8 @@ def _bits(w: Writer) -> None:
 def _of_two(w: Writer) -> None:
     name = w.rng.choice(["fmod", "atan2"])
     if name == "fmod" and w.rng.random() < 0.3:
-        t, n, low = w.ints(), w.rng.choice([-3, -2, 2, 3]), w.size(0, 4)
+        t = w.ints()
+        n, low = w.rng.choice([2, 3] if t.integer.startswith("u") else [-3, -2, 2, 3]), w.size(0, 4)
         text = f"fmod({t.name} - {low}, {n}) + {abs(n) - 1}"
         w.write(name, text, [t], t.shape, kind="i", high=2 * abs(n) - 1, also=("add", "sub"))
         return
@@ -59,6 +60,13 @@ def _of_two(w: Writer) -> None:
     y = w.broadcasting(x)
     text = f"{name}({x.name}, abs({y.name}) + 0.7)"
     w.write(name, text, [x, y], x.shape, bound=max(x.bound, 3), diff=name == "atan2", also=("abs", "add"))
+
+
+@rule("gradient")
+def _gradient(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(0, 1, 2, 3)), 5)
+    text = f"gradient(sin({x.name}) * {x.name}, {x.name})"
+    w.write("gradient", text, [x], x.shape, bound=x.bound + 1, also=("sin", "mul"))
 
 
 @rule("glu")

@@ -27,7 +27,7 @@ from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, pooling, scatter, scatter_rows, sort, topk
+from dslc.compiler.codegen.cuda.ops import indexing, paths, pooling, scatter, scatter_rows, sort, suppress, topk
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
@@ -42,7 +42,9 @@ pytestmark = pytest.mark.slow
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, scatter, scatter_rows, sort, topk)
+CPP = ops_of(
+    contraction, pooling, cuda_random, random, attention, indexing, paths, scatter, scatter_rows, sort, suppress, topk
+)
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
