@@ -1,4 +1,4 @@
-"""Published models beside their PyTorch twins on the CPU: the same weights, outputs, gradients, time and memory.
+"""Published models next to their PyTorch twins on the CPU: the same weights, outputs, gradients, time and memory.
 
     python benchmarks/zoo/compare.py --torch ~/torchenv/bin/python            all, as a table
     python benchmarks/zoo/compare.py --torch ... --model DLRM --json          one JSON line a model
@@ -155,7 +155,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="published models beside their PyTorch twins, on the CPU")
+    parser = argparse.ArgumentParser(description="published models next to their PyTorch twins, on the CPU")
     parser.add_argument("--torch", required=True, help="a Python with torch, torchvision and transformers")
     parser.add_argument("--model", choices=[entry.name for entry in ENTRIES], action="append")
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager", help="of PyTorch")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: The bits of a quiet nan.
 NAN_BITS: Final[Mapping[DType, int]] = {DType.F16: 0x7E00, DType.BF16: 0x7FC0}
 _F32, _F64 = ir.FloatType(), ir.DoubleType()
-# f16 among the bits of f32: what their exponents differ by; the least normal number, and the one behind the greatest.
+# f16 among the bits of f32: what their exponents differ by; the least normal number, and the one after the greatest.
 _BIAS, _NORMAL, _BEYOND = 112 << 23, 0x38800000, 0x47800000
 _INFINITE: Final = 0x7C00  # in f16
 
