@@ -38,7 +38,7 @@ def epoch_states(graph: Graph, names: Sequence[str], batch: Dim | None) -> Mappi
 def over_epochs(graph: Graph, names: Sequence[str], batch: Dim | None) -> Graph:
     """The graph of a step that updates these tensors, and whose metrics are computed from their new values.
 
-    It has the scalars ``step`` and ``epoch_steps``, the steps of an epoch: a step that is a multiple starts a new epoch.
+    It has the scalars ``step`` and ``epoch_steps``, the steps of an epoch: a multiple starts a new epoch.
     """
     if not names:
         return graph
