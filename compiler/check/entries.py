@@ -132,7 +132,7 @@ def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Computes loss and metrics from the combined reductions."""
     _, finish = split_at_batch(_evaluation(checked), checked.batch)
     keep = {i.name for i in finish.inputs if i.kind is not Kind.CONSTANT}
-    return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep=keep))
+    return Program("eval_finish", dict(sizes), _used(_sized(finish, sizes), keep=keep))
 
 
 def _evaluation(checked: Checked) -> Graph:

@@ -136,6 +136,27 @@ def test_evaluation_of_many_rows_in_pieces(piece: int, tmp_path: Path) -> None:
     assert found == pytest.approx(float(run([outputs["metric.slope"]], feeds)[0]), rel=1e-12)
 
 
+def test_evaluation_of_a_gradient_that_no_data_reaches(tmp_path: Path) -> None:
+    """It is computed after the last batch."""
+    text = """nn 1
+dim B in 1..8 = 2
+model M(x: [B, 3]) -> (y: [B, 3], slope: []) {
+  param w: [3] = normal(0.5)
+  return x * w, mean(gradient(sum(w^4), w))
+}
+train M(t: [B, 3]) {
+  loss = mse(y, t) + slope
+  optimizer = sgd(lr=0.01)
+}
+"""
+    rng = np.random.default_rng(8)
+    x, t = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+    with closing(session(check_program(files(text)), tmp_path, precision="f64")) as s:
+        w = np.asarray(s.state_tensors()["w"])
+        found = s.evaluate(x=x, t=t).loss
+    assert found == pytest.approx(np.mean((x * w - t) ** 2) + np.mean(4 * w**3), rel=1e-12)
+
+
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"streams": 3}], ids=str)
 def test_plans_for_a_gpu(options: dict[str, Any]) -> None:
     checked = check_file(str(MODELS / "wgan_gp.nn"))
