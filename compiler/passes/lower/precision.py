@@ -14,8 +14,8 @@ After, with ``compute=f32, params=f64``::
     %3 = cast %2 {dtype=f64} : f64[4]  # w update
     %4, %5 = sgd_update %0, %3, ... : f64[4], b1[]  # w update
 
-Forward and backward nodes compute in ``compute``, the update phase in the dtype of the state. Float inputs, stored
-constants, scalars and results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
+Forward and backward nodes compute in ``compute``, the update phase and initial values in the dtype of the state. Float
+inputs, stored constants, scalars and results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
@@ -57,6 +57,8 @@ def precision(program: Program, build: Build) -> Program:
                 place="precision",
                 help="--precision f32",
             )
+    if program.entry == "init":  # drawn in the dtype of the state or f32, not rounded to that of the products
+        asked = dataclasses.replace(asked, compute=DType.F32 if asked.params in _HALF else asked.params)
     graph = _Typing(program.graph, asked).run()
     if traits.has_reference and build.provider == "reference":
         _refuse_bf16(graph)

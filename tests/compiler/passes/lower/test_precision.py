@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_kernels.simulator import bf16_bits
 from graphs.random_graphs import evaluate, feeds_of, graph_of, input_of
+from sources.in_memory import files
 
+import dslc
 from dslc.base.errors import DslcError
+from dslc.compiler.check.model import check_program
 from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
@@ -16,7 +21,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.pipeline import build
 
 
 def _graph() -> Graph:
@@ -110,3 +117,41 @@ def test_a_loss_inside_of_a_model_of_16_bits(dtype: DType) -> None:
     verify_graph(after)
     [node] = [n for n in after.nodes if n.op.name == "softmax_cross_entropy_grad"]
     assert [t.dtype for t in node.input_types] == [dtype, DType.I32, DType.F32, DType.F32, DType.F32]
+
+
+STATE = """nn 1
+dim B in 1..8 = 4
+model Net(x: [B, 5]) -> [B, 5] {
+  param a: [5] = normal(0.3)
+  param b: [5] = trunc_normal(0.2)
+  param c: [5, 5] = orthogonal
+  param d: [5] = constant(0.1)
+  param e: [5] = uniform(-0.5, 0.5)
+  return (x * a + b * e + d) @ c
+}
+train Net(t: [B, 5]) {
+  loss      = mse(output, t)
+  optimizer = sgd(lr=0.1)
+}
+"""
+
+
+@pytest.mark.parametrize("asked", ["bf16", "f16", "bf16 params"])
+def test_initial_values_are_not_rounded_to_the_dtype_of_the_products(asked: str, tmp_path: Path) -> None:
+    """They are those of an f32 model; parameters of 16 bits hold these, rounded once."""
+
+    def state(text: str, precision: str | None = None) -> dict[str, np.ndarray]:
+        path = tmp_path / "net.dslc"
+        path.write_bytes(build(check_program(files(text)), Options(precision=precision)).artifact)
+        with dslc.load(path, device="cpu", weights="init", seed=4) as session:
+            return {name: np.array(value) for name, value in session.state_tensors().items()}
+
+    full = state(STATE)
+    if asked == "bf16 params":
+        found = state(STATE + "precision { compute = bf16; params = bf16 }\n")
+        full = {name: bf16_bits(value) for name, value in full.items()}
+    else:
+        found = state(STATE, asked)
+    assert found.keys() >= full.keys()  # f16 has a loss scale, too
+    for name, value in full.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)

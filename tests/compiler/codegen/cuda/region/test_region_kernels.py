@@ -76,7 +76,9 @@ def assert_clean(where: str, launch: Launch, ptx: str) -> None:
         assert not re.search(r"\b(?:fma|mad)\.\S*f(?:32|64)", ptx), f"{where} contracts"
     if not functions & _REDUCED:
         assert ".local" not in ptx, f"{where} uses local memory"
-        if "F64" not in repr(launch.spec) and not re.search(r"[IU](32|64).*BF?16|BF?16.*[IU](32|64)", repr(launch.spec)):
+        if "F64" not in repr(launch.spec) and not re.search(
+            r"[IU](32|64).*BF?16|BF?16.*[IU](32|64)", repr(launch.spec)
+        ):
             assert ".f64" not in ptx, f"{where} computes in f64"
 
 
