@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import Function, Init
-from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ops.random.init import complete, initialiser
 from dslc.dsl import syntax
@@ -171,7 +171,16 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     }.get(want, want)  # fmt: skip
     code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool", "Number") else "E0202"
     name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
-    raise Problem(code, f"{name} must be {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
+    title = f"{name} must be {wanted}, this is {kind_of(value)}"
+    raise Problem(code, title, arg.span, f"not {wanted}", help=of_each_step(value))
+
+
+def of_each_step(value: Static) -> str | None:
+    """The help if a float argument of a train section, a number of each step, stands where the build needs a number."""
+    if not isinstance(value, Value) or not isinstance(value.producer, Input) or value.producer.kind is not Kind.SCALAR:
+        return None
+    name = value.producer.name
+    return f"`{name}` can change at each step; here the build needs the number: write `const {name} = ...`"
 
 
 def as_init(value: Static) -> Init | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.check.arguments import take_arguments
+from dslc.compiler.check.arguments import of_each_step, take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
@@ -71,7 +71,7 @@ def _number(name: str, value: Static, default: Any, span: Span) -> Any:
     else:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not fits:
-        raise Problem("E0202", f"`{name}` cannot be {kind_of(value)}", span, "does not fit")
+        raise Problem("E0202", f"`{name}` cannot be {kind_of(value)}", span, "does not fit", help=of_each_step(value))
     if isinstance(default, tuple):
         return tuple(float(v) for v in value)  # type: ignore[union-attr, arg-type]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dslc.compiler.ir import scalar as tree
@@ -169,7 +170,8 @@ class WhereFunction(Function):
 class ClipFunction(Function):
     """clip(x, low=none, high=none): ``x`` limited to low..high.
 
-    The gradient is 1 inside and on the limits, 0 outside. nan stays nan.
+    The gradient is 1 inside and on the limits, 0 outside. nan stays nan. A limit may be a tensor that broadcasts with
+    x; then this is ``minimum(maximum(x, low), high)``, whose gradient of a tie goes half to each side.
 
     given: x: [B, 8]
     >>> clip(x, -1, 1)
@@ -177,15 +179,25 @@ class ClipFunction(Function):
 
     name = "clip"
 
-    def build(self, call: Call, x: Value, low: float | None = None, high: float | None = None) -> Value:
+    def build(self, call: Call, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
         if low is None and high is None:
             raise Mismatch("`clip` without a limit", "give `low`, `high` or both: `clip(x, low=0)`", "E0201")
-        limits: dict[str, Attr] = {}
-        for name, limit in (("low", low), ("high", high)):
+        numbers = {"low": low, "high": high}
+        if all(limit is None or isinstance(limit, (int, float)) for limit in numbers.values()):
+            return call.emit(clip, x, **{k: _limit(x.type.dtype, v) for k, v in numbers.items() if v is not None})
+        for limit, pick in ((low, maximum), (high, minimum)):
             if limit is not None:
-                # the limits of an integer tensor are integers; the op refuses a fraction
-                limits[name] = int(limit) if x.type.dtype.is_int and limit.is_integer() else limit
-        return call.emit(clip, x, **limits)
+                x = call.emit(pick, *call.operands(x, limit))
+        return x
+
+
+def _limit(dtype: DType, number: Any) -> Attr:
+    """A limit as an attribute: an int for a tensor of integers, whose op refuses a fraction."""
+    if isinstance(number, bool):
+        raise Mismatch(f"a limit of `clip` is {str(number).lower()}", "write a number", "E0202")
+    if not isfinite(number):
+        raise Mismatch(f"a limit of `clip` is {number}", "leave this limit out", "E0209")
+    return int(number) if dtype.is_int and float(number).is_integer() else float(number)
 
 
 for _op in (minimum, maximum):

@@ -173,7 +173,13 @@ class Scatter(Function):
 def _of_elements(index: TensorType, src: TensorType, axis: int) -> TensorType:
     """The type of a vector of indices along the axis, repeated for each element of ``src``."""
     if not axis < src.rank or index.shape[0] != src.shape[axis]:
-        raise Mismatch(f"`scatter` of {src} along axis {axis} at {index}", "give each part its index", "E0302")
+        fits = [i for i, size in enumerate(src.shape) if size == index.shape[0]]
+        help = (
+            f"for one index per part along axis {fits[0]}, write `axis={fits[0]}`"
+            if fits
+            else "give each part its index"
+        )
+        raise Mismatch(f"`scatter` of {src} along axis {axis} at {index}", help, "E0302")
     return TensorType(index.dtype, src.shape)
 
 

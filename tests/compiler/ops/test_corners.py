@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from op_laws.evaluation import apply
+from op_laws.language import check, evaluate
 from op_laws.recorder import Recorder
 from op_laws.sample_cases import gradients_of, node_of
 
+from dslc.base.errors import DslcError
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.special import choose, erf
 from dslc.compiler.ir.types import DType, TensorType
@@ -259,3 +262,32 @@ def test_limits_of_clip_have_the_kind_of_the_tensor() -> None:
             with pytest.raises(Mismatch) as caught:
                 call.build("clip", x, low=limit)
             assert caught.value.code == "E0204"
+
+
+def test_limits_of_clip_may_be_tensors_and_sizes(tmp_path: Path) -> None:
+    """A limit gets the gradient of the elements that it replaces; a tie's goes half to each side; nan stays nan."""
+    x = np.array([[-2.0, -1.0, 0.0, 1.0, 2.0, NAN]])
+    low, high = np.array([-1.0, -1.0, 0.5, 0.0, 0.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    checked = check(tmp_path, "x: [1, 6], low: [6], high: [6]", """
+  y = clip(x, low, high)
+  return concat([y, gradient(y, x),
+    reshape(gradient(y, low), [1, 6]), reshape(gradient(y, high), [1, 6])], axis=0)
+""", "[4, 6]")  # fmt: skip
+    found = evaluate(checked, {"x": x, "low": low, "high": high})
+    np.testing.assert_array_equal(found[0], [-1.0, -1.0, 0.5, 1.0, 1.0, NAN])
+    assert found[1:, :5].tolist() == [[0, 0.5, 0, 0.5, 0], [1, 0.5, 1, 0, 0], [0, 0, 0, 0.5, 1]]
+    checked = check(tmp_path, "ids: i32[B]", "  return clip(ids - 2, -1, B // 2)", "i32[B]")
+    assert evaluate(checked, {"ids": np.arange(8, dtype=np.int32)}, B=8).tolist() == [-1, -1, 0, 1, 2, 3, 4, 4]
+
+
+@pytest.mark.parametrize(("limits", "code"), [("0, inf", "E0209"), ("nan", "E0209"), ("0, true", "E0202"),
+                                              ("2, 1", "E0209"), ("", "E0201")])  # fmt: skip
+def test_limits_of_clip_that_are_refused(limits: str, code: str, tmp_path: Path) -> None:
+    with pytest.raises(DslcError) as caught:
+        check(tmp_path, "x: [B, 2]", f"  return clip(x{', ' + limits if limits else ''})", "[B, 2]")
+    assert code in str(caught.value)
+
+
+def test_scatter_names_the_axis_that_an_index_per_part_fits(tmp_path: Path) -> None:
+    with pytest.raises(DslcError, match="`axis=0`"):
+        check(tmp_path, "x: [9, 2], at: i32[B], y: [B, 2]", '  return scatter(x, at, y, mode="add")', "[9, 2]")

@@ -98,6 +98,16 @@ def ctc(reduce: str, blank: int, zero: bool) -> Callable[..., Any]:
     return build
 
 
+LOWER = np.where(np.arange(12).reshape(4, 3) % 5 == 0, draw(4, 3), draw(1, 3, seed=3) - 0.5)  # some are elements of x
+LIMITS: list[Case] = [
+    ("clip to tensors", lambda call, x, a, b: call.build("clip", x, a, b), [draw(4, 3), LOWER, LOWER + 1],
+     lambda x, a, b: torch.clamp(x, a, b)),
+    ("clip to a tensor and a number", lambda call, x, a: call.build("clip", x, low=-0.2, high=a),
+     [draw(4, 3), draw(3, seed=4)],
+     lambda x, a: torch.minimum(torch.clamp(x, min=-0.2), a)),
+    ("clip to a row", lambda call, x, a: call.build("clip", x, low=a), [draw(4, 3), draw(3, seed=5)],
+     lambda x, a: torch.clamp(x, min=a)),
+]  # fmt: skip
 SEQUENCES: list[Case] = [
     (f"ctc {reduce} {blank} {rows}", ctc(reduce, blank, zero), [draw(5, 9, 6)[rows], *(
         (np.where(LABELS[rows] == blank, 0, LABELS[rows]).astype(a.dtype) if a is LABELS else a[rows])
@@ -138,7 +148,7 @@ OTHERS: list[Case] = [
     ("dice", named("dice"), [(draw(4, 6) + 2) / 4, (draw(4, 6, seed=1) + 2) / 4], lambda p, t: (
         1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).mean()),
 ]  # fmt: skip
-CASES: list[Case] = [*OTHERS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
+CASES: list[Case] = [*OTHERS, *LIMITS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

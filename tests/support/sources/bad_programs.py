@@ -197,6 +197,14 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "ema_of_one": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 1.0\n}")), ["E0209"]),
     "ema_of_a_tensor": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = mean(output)\n}")), ["E0202"]),
     "ema_twice": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 0.9; ema = 0.9\n}")), ["E0103"]),
+    "a_number_of_each_step": (
+        net(
+            "  return x |> linear(4)",
+            after="train Net(label: i32[B], s: float = 0.1) {\n"
+            "  loss      = cross_entropy(output, label, smoothing=s)\n  optimizer = adam(lr=s)\n}\n",
+        ),
+        ["E0205", "E0202"],
+    ),
     "accumulate_none": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 0\n}")), ["E0209"]),
     "accumulate_half": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 0.5\n}")), ["E0202"]),
     "accumulate_misspelled": (
