@@ -11,6 +11,7 @@ from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
+from dslc.compiler.check.training.averages import averaged
 from dslc.compiler.epoch_metrics import epoch_states, over_epochs
 from dslc.compiler.eval_partials import split_at_batch
 from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec, UpdateSpec
@@ -48,8 +49,9 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
                 everywhere = decay_on == "all" or info.input.value.type.rank >= 2
                 decay = float(args["weight_decay"]) if everywhere else 0.0
             found[name] = ParamSpec(name, info.groups.lr * pace, decay)
+    averages = averaged(checked.params)
     params = tuple(
-        found.get(name) or ParamSpec(name, info.groups.lr, trained=False)
+        found.get(name) or ParamSpec(name, info.groups.lr, trained=False, averages=averages.get(name))
         for name, info in checked.params.items()
         if info.input.kind is Kind.PARAM
     )
@@ -173,6 +175,8 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
         inputs.append(state)
         updates.append((state, value))
     values = {state.name: value for state, value in updates}
+    sources = {name: source for name, (source, _) in averaged(checked.params).items()}
+    updates = [(state, values[sources.get(state.name, state.name)]) for state, _ in updates]
     spec = train_spec(checked, scale)
     for slot, param in (optimizer_slots(spec) if spec else {}).items():
         type = checked.params[param].input.value.type

@@ -97,8 +97,13 @@ class Expander:
         """A value at the top level of a file."""
         return self.evaluate(expr, Frame(scope, Names(""), ""))
 
-    def with_attrs(self, groups: Groups, attrs: tuple[syntax.Attr, ...], frame: Frame) -> Groups:
+    def with_attrs(
+        self, groups: Groups, attrs: tuple[syntax.Attr, ...], frame: Frame, of_layer: bool = False
+    ) -> Groups:
+        """The groups in force inside the attributes; ``of_layer``: they stand before a ``layer``."""
         found = with_attrs(groups, attrs, lambda expr: self.evaluate(expr, frame))
+        if found.average is not None and found.average is not groups.average and not of_layer:
+            raise Problem("E0210", "`@ema` stands before a `layer`", found.average.span, "no layer follows")
         if found.precision is not None:
             self.precisions.add(found.precision)
         return found

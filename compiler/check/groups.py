@@ -1,4 +1,4 @@
-"""Attributes that define parameter groups and control recomputation: @lr, @decay, @freeze, @mirror, @precision."""
+"""Attributes of parameter groups, @lr, @decay, @freeze and @ema, and of calls, @mirror and @precision."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.check.values import Groups, Problem, Static, require_finite
+from dslc.compiler.check.values import Average, Groups, Layer, Problem, Static, require_finite
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 
-KNOWN: Final = ("lr", "decay", "freeze", "mirror", "precision")
+KNOWN: Final = ("lr", "decay", "freeze", "ema", "mirror", "precision")
 _WORDS: Final = {"mirror": ("auto", "always", "never"), "precision": ("f64", "f32", "tf32", "f16", "bf16")}
 
 
@@ -26,6 +26,9 @@ def with_attrs(groups: Groups, attrs: tuple[syntax.Attr, ...], evaluate: Callabl
             if args:
                 raise Problem("E0210", "`@freeze` takes no argument", attr.span)
             groups = replace(groups, freeze=True)
+            continue
+        if attr.name == "ema":
+            groups = replace(groups, average=_average(attr, evaluate))
             continue
         if len(args) != 1 or args[0].name is not None:
             raise Problem("E0210", f"`@{attr.name}` takes one argument", attr.span)
@@ -51,3 +54,15 @@ def _word(groups: Groups, attr: syntax.Attr) -> Groups:
     if attr.name == "mirror":
         return replace(groups, mirror=expr.name)
     return replace(groups, precision=expr.name)
+
+
+def _average(attr: syntax.Attr, evaluate: Callable[[syntax.Expr], Static]) -> Average:
+    help = "@ema(online, 0.99) before `layer target = ...`: target is a running average of the layer online"
+    if len(attr.args) != 2 or any(arg.name is not None for arg in attr.args):
+        raise Problem("E0210", "`@ema` takes a layer and a decay", attr.span, help=help)
+    source, decay = (evaluate(arg.value) for arg in attr.args)
+    if not isinstance(source, Layer):
+        raise Problem("E0210", "`@ema` averages a layer", attr.args[0].span, "no layer", help=help)
+    if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 <= decay < 1:
+        raise Problem("E0210", "the decay of `@ema` is at least 0 and below 1", attr.args[1].span, help=help)
+    return Average(source.path, float(decay), attr.span)

@@ -17,6 +17,7 @@ from dslc.compiler.check.sections import Precision, check_sections, read_budget,
 from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
+from dslc.compiler.check.training.averages import check_averages
 from dslc.compiler.check.training.gradients import check_gradients, unreached
 from dslc.compiler.check.training.metrics import check_epoch_metrics
 from dslc.compiler.check.training.section import TrainSection
@@ -211,6 +212,7 @@ def _finish(
     if train is not None and train.loss is not None:
         check_epoch_metrics(train, graph, batch, expander.reports)
     check_gradients(graph, dims, expander.reports)
+    check_averages(tensors.stored, expander.reports)
     expander.reports.raise_errors()
     missed: frozenset[str] = frozenset()
     if train is not None and train.loss is not None:

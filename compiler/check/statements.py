@@ -69,7 +69,8 @@ class Statements:
 
     def _statement(self, stmt: syntax.Stmt, frame: Frame) -> tuple[Static, Span] | None:
         if stmt.attrs and not isinstance(stmt, syntax.For):
-            outer, frame.groups = frame.groups, self.expander.with_attrs(frame.groups, stmt.attrs, frame)
+            of_layer = isinstance(stmt, syntax.LayerStmt)
+            outer, frame.groups = frame.groups, self.expander.with_attrs(frame.groups, stmt.attrs, frame, of_layer)
             try:
                 return self._plain(stmt, frame)
             finally:
@@ -194,7 +195,10 @@ class Statements:
         given = take_arguments(call.args, frame, self.expander)
         base = frame.names.base(stmt, stmt.name, stmt.span, label=True)
         args = tuple((g.name, g.value, g.span) for g in given)
-        layer = Layer(call, callee, args, frame.names.path(base, frame.suffix), groups=frame.groups)
+        path, groups = frame.names.path(base, frame.suffix), frame.groups
+        if groups.average is not None and not groups.average.layer:
+            groups = replace(groups, average=replace(groups.average, layer=path))
+        layer = Layer(call, callee, args, path, groups=groups)
         layer.node_path = frame.node_path(base)
         self.bind(stmt.name, layer, stmt.span, frame)
 

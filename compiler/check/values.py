@@ -73,15 +73,36 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Average:
+    """``@ema(source, decay)`` at a layer: each parameter below ``layer`` is a running average of its counterpart below
+    ``source``. Both are paths of layers."""
+
+    source: str
+    decay: float
+    span: Span
+    layer: str = ""
+
+    def counterpart(self, name: str) -> str:
+        """The name of the parameter that a parameter of the layer averages."""
+        return self.source + name.removeprefix(self.layer)
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """Attributes in force: learning rate factor, weight decay (None: the optimizer's), frozen, recomputation,
-    precision."""
+    precision, and the average that a layer is."""
 
     lr: float = 1.0
     decay: float | None = None
     freeze: bool = False
+    average: Average | None = None
     mirror: str = "auto"
     precision: str | None = None
+
+    @property
+    def trainable(self) -> bool:
+        """True if the loss may train the parameters."""
+        return not self.freeze and self.average is None
 
 
 Static: TypeAlias = Union[

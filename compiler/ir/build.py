@@ -61,12 +61,14 @@ class Precision:
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
     """The training of one parameter. ``lr_factor`` multiplies the run-time ``lr``; ``weight_decay`` applies to this
-    parameter. A parameter that is not ``trained`` has neither gradient nor update."""
+    parameter. A parameter that is not ``trained`` has neither gradient nor update; ``averages``: the parameter of which
+    it is a running average, and the decay."""
 
     name: str
     lr_factor: float = 1.0
     weight_decay: float = 0.0
     trained: bool = True
+    averages: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

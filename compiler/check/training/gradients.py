@@ -33,9 +33,11 @@ def unreached(train: TrainSection, tensors: Tensors, dims: tuple[Dim, ...], repo
     parameters does not depend on them.
     """
     assert train.span is not None
-    wanted = {n: p for n, p in tensors.stored.items() if p.input.kind is Kind.PARAM and not p.groups.freeze}
+    wanted = {n: p for n, p in tensors.stored.items() if p.input.kind is Kind.PARAM and p.groups.trainable}
     if not wanted:
-        why = "all are frozen" if any(p.groups.freeze for p in tensors.stored.values()) else "the model has none"
+        why = "the model has none"
+        if any(not p.groups.trainable for p in tensors.stored.values()):
+            why = "all are frozen or averages"
         help = (
             "remove `@freeze` from one of them"
             if why.startswith("all")
@@ -79,7 +81,7 @@ def divided(
                                 help="let each parameter belong to one step"))  # fmt: skip
             continue
         owners |= dict.fromkeys(names, update)
-        yield update, {n: info for n, info in params.items() if n in names and not info.groups.freeze}
+        yield update, {n: info for n, info in params.items() if n in names and info.groups.trainable}
 
 
 def _reached(

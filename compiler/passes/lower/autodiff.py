@@ -37,6 +37,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
+from dslc.compiler.passes.lower.averages import averages
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
 from dslc.compiler.passes.lower.sum_gradients import total
 
@@ -120,7 +121,7 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         if verdict is not None and not sums:
             gradients = _times(verdict.inverse(), gradients, tensors)
         found, flags = _step(train, update, inputs, added, gradients, verdict)
-        updates += found
+        updates += [*found, *averages(train, inputs, found, verdict)]
         outputs["nonfinite"] = _flags(flags) if verdict is None else verdict.flags
         if verdict is not None:
             updates += verdict.updates()
@@ -155,6 +156,7 @@ def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
         flags |= {spec.name: flag for spec, flag in zip(trained, own)}
         outputs[name] = loss
         losses.append(loss)
+    updates += averages(train, inputs, updates, None)
     outputs["loss"] = _sum(losses)
     outputs["nonfinite"] = _flags([flags[spec.name] for spec in train.params if spec.trained])
     nodes = order([*outputs.values(), *(v for _, v in updates)])

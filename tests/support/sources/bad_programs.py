@@ -195,6 +195,20 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["E0112", "E0112"],
     ),
     "ema_of_one": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 1.0\n}")), ["E0209"]),
+    **{
+        f"average_{name}": (net(f"  layer a = linear(4)\n  {rest}\n  return a(x) + b(x)"), ["E0210"])
+        for name, rest in {
+            "before_a_param": "@ema(a, 0.9) param w: [4] = zeros\n  layer b = linear(4)",
+            "without_a_decay": "@ema(a) layer b = linear(4)",
+            "of_no_layer": "@ema(x, 0.9) layer b = linear(4)",
+            "with_a_decay_of_1": "@ema(a, 1) layer b = linear(4)",
+            "of_other_parameters": "@ema(a, 0.9) layer b = linear(4, bias=false)\n  layer c = linear(4, bias=false)\n"
+            "  @ema(c, 0.9) layer d = linear(4)\n  x = x + sum(c(x) + d(x))",
+            "of_other_shapes": "@ema(a, 0.9) layer b = linear(1)",
+            "of_an_average": "@ema(a, 0.9) layer b = linear(4)\n"
+            "  @ema(b, 0.9) layer c = linear(4)\n  x = x + sum(c(x))",
+        }.items()
+    },
     "ema_of_a_tensor": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = mean(output)\n}")), ["E0202"]),
     "ema_twice": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 0.9; ema = 0.9\n}")), ["E0103"]),
     "a_number_of_each_step": (
