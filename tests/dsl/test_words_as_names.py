@@ -93,3 +93,11 @@ def test_declarations_of_names_that_are_words(word: str) -> None:
     assert {f"{word}.weight", "scale.weight"} <= params(text)
     formatted = format_file(Source("net.nn", text))
     assert formatted == format_file(Source("net.nn", formatted)) and params(formatted) == params(text)
+
+
+@pytest.mark.parametrize("word", sorted(SOFT_WORDS | DECLARING_WORDS))
+def test_elements_of_a_list_over_several_lines(word: str) -> None:
+    """A word first on its line, with `for` after it, begins no declaration."""
+    text = f"nn 1\nmodel Net(x: [4, 8]) -> [4, 8] {{\n  return x * sum([\n    {word} for {word} in [1, 2]\n  ])\n}}\n"
+    params(text)
+    assert format_file(Source("net.nn", format_file(Source("net.nn", text)))) == format_file(Source("net.nn", text))
