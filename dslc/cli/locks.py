@@ -32,7 +32,7 @@ def with_lock(
     from dslc.compiler.lock.choices import tuned
     from dslc.compiler.lock.find import FILE, find_lock, read_lock
     from dslc.compiler.lock.model import Lock
-    from dslc.compiler.lock.table import shipped
+    from dslc.compiler.lock.table import table_for
 
     targets = gpu_targets(options)
     if not targets:
@@ -42,7 +42,7 @@ def with_lock(
         help = "measure the model on its GPU: `dslc tune`; or build without --locked"
         raise EnvironmentFault("R210", "there is no lock", place=str(folder / FILE), help=help)
     lock = None if path is None else read_lock(path)
-    table = Lock() if options.locked else shipped()
+    table = Lock() if options.locked else table_for(vendor=options.provider == "vendor")
     place = None if path is None else str(path)
     if gpus is not None:
         held = {name for source in (lock or Lock(), table) for name in source.gpus}

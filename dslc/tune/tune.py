@@ -165,9 +165,10 @@ class _Tune:
 
     def _posed_by(self, lock: Lock) -> list[Problem]:
         """The problems of a build that obeys a lock: with the shipped tables, and without them (``--locked``)."""
-        from dslc.compiler.lock.table import shipped
+        from dslc.compiler.lock.table import table_for
 
-        mine, table = lock.on(self._gpu), shipped().on(self._gpu)
+        table = table_for(vendor=self._options.provider == "vendor").on(self._gpu)
+        mine = lock.on(self._gpu)
         found = {p.key: p for p in self._posed(Tuned(self._gpu, mine, table, None).choices)}
         if table.blocks:
             for problem in self._posed(Tuned(self._gpu, mine, Lock(), None).choices):

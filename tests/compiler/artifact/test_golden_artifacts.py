@@ -1,4 +1,4 @@
-"""Artifacts of ten builds, which cover the generators of code, have the digests that were recorded.
+"""Artifacts of eleven builds, which cover the generators of code, have the digests that were recorded.
 
 A change that is to leave all bytes as they are, as a renaming, is seen to do so. Digests hold for the versions of the
 compilers that made them; these are recorded, too.
@@ -18,6 +18,7 @@ from places import ROOT
 
 from dslc.base.cache import Cache
 from dslc.base.canonical import dumps
+from dslc.cli.locks import with_lock
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.cuda_cpp import Code, CppKernel
 from dslc.compiler.options import Options
@@ -39,11 +40,15 @@ class Case:
     options: dict[str, Any]
     arguments: dict[str, str] = field(default_factory=dict)
     always: bool = False  # else in the soak alone
+    lock: str | None = None  # with it, the build is `--locked`, for the sizes that were measured
 
 
 CASES = {
     "lenet_cpu": Case("examples/digits/lenet.nn", 8, {"target": "cpu"}),
     "lenet_gpu": Case("examples/digits/lenet.nn", 8, {"target": "sm_90"}),
+    "lenet_locked": Case(
+        "examples/digits/lenet.nn", 64, {"target": "sm_90"}, lock="tests/golden/lock/lenet.lock", always=True
+    ),
     "lstm_cpu": Case("tests/compiler/artifact/models/lstm.nn", 4, {"target": "cpu"}, always=True),
     "lstm_gpu": Case("tests/compiler/artifact/models/lstm.nn", 4, {"target": "sm_90"}),
     "mlp_tf32": Case("examples/mlp/mlp.nn", 8, {"target": "sm_90", "precision": "tf32"}, always=True),
@@ -79,9 +84,12 @@ def described(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
         return compile_jobs(self, found)
 
     monkeypatch.setattr(KernelCompiler, "compile", noted)
-    sizes = {entry: {"B": (case.batch,)} for entry in ("train", "eval", "predict")}
+    sizes = {} if case.lock else {entry: {"B": (case.batch,)} for entry in ("train", "eval", "predict")}
+    options = Options(**case.options, sizes=sizes, locked=case.lock is not None)
+    if case.lock:
+        options = with_lock(options, ROOT, ROOT / case.lock)
     checked = check_file(str(ROOT / case.file), None, case.arguments)
-    result = build(checked, Options(**case.options, sizes=sizes), None, Cache(None))
+    result = build(checked, options, None, Cache(None))
     if result.loose:
         pytest.skip("this machine gives the compilers no memory at fixed addresses (W009): bytes may differ")
     header = dict(Artifact.of_bytes(result.artifact).header)
@@ -123,7 +131,7 @@ def test_bytes_are_those_recorded(
     case, path = CASES[name], DIGESTS / f"{name}.txt"
     updated = request.config.getoption("--update-golden")
     if not case.always and not updated and os.environ.get("DSLC_SOAK") != "1":
-        pytest.skip("six of the ten golden artifacts are built in the soak alone: DSLC_SOAK=1")
+        pytest.skip("six of the eleven golden artifacts are built in the soak alone: DSLC_SOAK=1")
     if not updated and path.exists() and (why := other_versions(path.read_text(), compilers(case))):
         pytest.skip(why)
     golden(f"artifacts/{name}.txt", described(case, monkeypatch))
