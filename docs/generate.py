@@ -180,8 +180,7 @@ def ops_page() -> str:
         "The pages that `dslc ops NAME` prints. `x |> f(a)` means `f(x, a)`.",
         "",
         "A function that has a gradient has gradients of gradients, to any order, which [`gradient`](#gradient) gives. "
-        'Only `ctc`, and `scatter` with `mode="mul"`, are refused there (E0507). The second derivatives of all others '
-        "are compared with differences of the first.",
+        "Their second derivatives are compared with differences of the first.",
         "",
     ]
     for kind, title in (("function", "Functions"), ("optimizer", "Optimizers"), ("initialiser", "Initialisers")):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.function import Axis, Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.special import larger, lesser
 from dslc.compiler.ir.types import DType, TensorType
@@ -17,13 +17,15 @@ from dslc.compiler.ops.constants.constant import as_attr, constant, full
 from dslc.compiler.ops.constants.ranges import arange
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, div, mul, only, require_kind
 from dslc.compiler.ops.elementwise.division import mod
-from dslc.compiler.ops.elementwise.logic import eq, ge
+from dslc.compiler.ops.elementwise.logic import eq, ge, logical_and
 from dslc.compiler.ops.elementwise.selection import maximum, where
 from dslc.compiler.ops.index.embedding import existing, gather_rows, scatter_rows_add
 from dslc.compiler.ops.index.indexing import gather, require_agreement, scatter_add
+from dslc.compiler.ops.index.sort import sort
 from dslc.compiler.ops.index.take import take
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.shape.broadcast import expand
+from dslc.compiler.ops.shape.slicing import pad, slice_
 from dslc.compiler.ops.shape.views import reshape, transpose
 
 if TYPE_CHECKING:
@@ -66,9 +68,8 @@ class ScatterReduce(Op):
         return b(mul, hits[0], share), b(mul, hits[1], b(gather, share, index, axis=axis)), None
 
     def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None] | None:
-        if node.attrs["how"] == "prod":
-            raise NoGradient('`gradient` does not differentiate a product of scattered elements, `mode="mul"`')
-        return None
+        """``_of_product`` divides by elements that are not 0, but the second derivative by two zeros is not 0."""
+        return [_multiplied(node, b)] if node.attrs["how"] == "prod" else None
 
     def _of_product(self, node: Node, dy: Value, b: Builder) -> Gradients:
         (x, src, index), axis = node.inputs, node.attrs["axis"]
@@ -111,6 +112,44 @@ class ScatterReduce(Op):
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return (axes[0],) if axes[0] == axes[1] == axes[2] != int_attr(node.attrs, "axis") else None
+
+
+def _multiplied(node: Node, b: Builder) -> Value:
+    """The product by multiplications alone: the elements of each index side by side, those of one index multiplied
+    over 1, 2, 4, ... neighbours."""
+    (x, src, index), axis = node.inputs, int_attr(node.attrs, "axis")
+    count, rank = src.type.ints[axis], src.type.rank
+    if not count or not x.type.elements:
+        return x
+    ids, order = b.node(sort, index, axis=axis, descending=False).outputs
+    found = b(gather, src, order, axis=axis)
+    none, whole, each = (0,) * rank, src.type.ints, (1,) * rank
+
+    def earlier(value: Value, by: int, fill: float) -> Value:
+        moved = b(pad, value, low=_on(axis, rank, by), high=none, interior=none, value=fill)
+        return b(slice_, moved, starts=none, stops=whole, steps=each)
+
+    by, one, places = 1, constant(b, 1.0, src), _places(b, node)
+    while by < count:
+        alike = b(logical_and, b(eq, ids, earlier(ids, by, 0.0)), b(ge, places, constant(b, by, places)))
+        found = b(mul, found, b(where, alike, earlier(found, by, 1.0), one))
+        by *= 2
+    nowhere = b(full, value=-1, dtype=DType.I32, shape=x.type.shape)
+    last = b(scatter_reduce, nowhere, b(expand, places, shape=whole), ids, axis=axis, how="max", lost=count)
+    zero = constant(b, 0, last)
+    factor = b(gather, found, b(maximum, last, zero), axis=axis)  # a place after the last gives nan
+    return b(where, b(ge, last, zero), b(mul, x, factor), x)
+
+
+def _on(axis: int, rank: int, value: int) -> tuple[int, ...]:
+    return tuple(value if i == axis else 0 for i in range(rank))
+
+
+def _places(b: Builder, node: Node) -> Value:
+    """The places of ``src`` along the axis, which broadcast to it."""
+    src, axis = node.input_types[1], int_attr(node.attrs, "axis")
+    count = src.ints[axis]
+    return b(reshape, b(arange, shape=(count,), start=0, step=1), shape=_line(src, count, axis))
 
 
 def _added(b: Builder, node: Node, src: Value) -> Value:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.graph import Attrs, Node, Phase
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import bounds
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.elementwise.arithmetic import Gradients
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.loss.path_scan import slopes
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -72,6 +73,8 @@ class PathLoss(Op):
     one of the last two of ``states`` states. Its score is the sum of what it meets. Infinity if there is no path; nan
     if ``times`` is not in 0..T or ``states`` not in 1..S. The second output, for the gradient: the logarithm of the sum
     over all beginnings of paths that end in a state at a time. Both are f32 for 16-bit floats.
+
+    The gradient is path_loss_grad; a gradient that has a gradient itself is composed around path_scan.
     """
 
     name = "path_loss"
@@ -82,12 +85,9 @@ class PathLoss(Op):
         return _check(types)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        if dys[0] is None or dys[1] is not None:
-            raise NoGradient("no gradient flows through the sums of a path loss")
-        return b(path_loss_grad, *node.inputs, *node.outputs, dys[0]), None, None, None
-
-    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None] | None:
-        raise NoGradient("`gradient` does not differentiate `ctc`, whose gradient has none")
+        if b.phase is Phase.GRADIENT or dys[1] is not None:
+            return slopes(b, node.inputs, node.outputs, dys), None, None, None
+        return b(path_loss_grad, *node.inputs, *node.outputs, only(dys[:1])), None, None, None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, skips, times, states = xs
@@ -125,7 +125,7 @@ class PathLossGrad(Op):
         return (types[0],)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("the gradient of `ctc` has no gradient itself")
+        raise NoGradient("`gradient` composes that of `path_loss` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, skips, times, states, loss, sums, dy = xs

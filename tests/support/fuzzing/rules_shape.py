@@ -182,7 +182,11 @@ def _scatter(w: Writer) -> None:
     mode = w.rng.choice(["replace", "add", "mul", "max", "min"])
     own = w.rng.choice(["", "", ", include_self=false"])
     text = f'scatter({x.name}, {t.name}, {y.name}, axis={a}, mode="{mode}"{own})'
-    w.write("scatter", text, [x, t, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
+    if mode != "mul" or w.rng.random() < 0.5:
+        w.write("scatter", text, [x, t, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
+        return
+    text = f"gradient({text}, {y.name})"
+    w.write("scatter", text, [x, t, y], shape, bound=27.0, also=("gradient",))
 
 
 @rule("index_put")

@@ -54,6 +54,7 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "gelu": (Excuse(("",), "far below 0 by 1 + erf or tanh, which cancels: an absolute error, as in PyTorch", 1e-6),),
     "gelu_grad": (Excuse(("",), "as gelu, times dy, which may be anything"),),
     "path_loss": (Excuse(_HUGE, "sums of scores of both signs cancel, or overflow, in the order of the times"),),
+    "path_scan": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the times"),),
     "path_loss_grad": (Excuse(("far", "saturated", *_HUGE), "an exponential enlarges the rounding of what it is of"),),
     "contraction": (Excuse((*_HUGE, "denormal"), "what becomes of its sums overflows, or divides by 0"),),
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),

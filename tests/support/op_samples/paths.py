@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from op_samples.sample import Sample, Spec
@@ -62,6 +63,23 @@ def path_loss_grad(
     return dx
 
 
+def path_scan(x: np.ndarray, stay: np.ndarray, one: np.ndarray, two: np.ndarray, back: bool) -> np.ndarray:
+    """The sum over all beginnings, or ends, of paths: that element times the weights of all steps from it."""
+    y, every = np.zeros(x.shape), np.ones(x.shape[2], bool)
+    for row, begin, s in np.ndindex(*x.shape):
+        for times in range(1, x.shape[1] - begin + 1):
+            for path in onwards(s, times, every):
+                weight = 1.0
+                for t, (now, new) in enumerate(pairwise(path), begin + 1):
+                    weight *= (stay, one, two)[new - now][row, t, new]
+                end = row, begin + times - 1, path[-1]
+                if back:
+                    y[row, begin, s] += weight * x[end]
+                else:
+                    y[end] += weight * x[row, begin, s]
+    return y
+
+
 #: rows, times, states; the integers' dtype; the counts of times and of states
 CASES: list[tuple[tuple[int, int, int], str, list[int], list[int]]] = [
     ((3, 4, 5), "int32", [4, 3, 2], [5, 3, 5]),
@@ -90,6 +108,11 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(_inputs(*case), differentiable=() if case[2:] == ([0, 3, 2, 1], [3, 3, 4, 0]) else (0,), outputs=(0,),
                reference=path_loss)
         for case in CASES
+    ],
+    "path_scan": [
+        Sample([Spec(shape)] * 4, {"back": back}, reference=path_scan)
+        for shape in ((2, 4, 5), (3, 3, 2), (2, 3, 1), (1, 1, 4), (1, 3, 33), (2, 0, 3), (0, 2, 3), (2, 3, 0))
+        for back in (False, True)
     ],
     "path_loss_grad": [Sample(_given_back(case), differentiable=(), reference=path_loss_grad) for case in CASES],
 }  # fmt: skip

@@ -396,13 +396,6 @@ BAD["gradient_of_integers"] = (
     net('  y = x |> linear(4) as fc\n  return y + sum(gradient(y, cast(x, "i32")))'),
     ["E0204"],
 )
-BAD["gradient_of_a_scattered_product"] = (
-    net(
-        '  y = scatter(x, cast(arange(2), "i32"), x[:, :2], axis=1, mode="mul")\n'
-        "  return gradient(y, x) |> linear(4) as fc"
-    ),
-    ["E0507"],
-)
 BAD["no_parameter_reached"] = (
     net(
         "  return x |> linear(4) as fc",

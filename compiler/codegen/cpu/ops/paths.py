@@ -1,4 +1,4 @@
-"""Sums over the paths of ctc and their gradient: time after time, with the states of a row in vectors.
+"""Sums over the paths of ctc, their gradient and weighted sums: time after time, with the states of a row in vectors.
 
 A task is one row of the batch. The first or last two states, which have fewer neighbours, are computed one by one, the
 others in whole vectors, the last of which ends with the last state and may compute some states again.
@@ -21,6 +21,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, argument, call, select
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr
 
 Body = Callable[[Values, Any], None]
 
@@ -227,6 +228,54 @@ class PathLossGrad(KernelSpec):
                 row.across(0, sizes.states - 2, lambda v, s: state(v, s, 2))
                 for reach in range(min(2, sizes.states)):
                     state(row.one, sizes.states - 1 - reach, reach)
+
+
+@described("PathScan", "dtype rows times states back")
+@dataclass(frozen=True)
+class PathScan(KernelSpec):
+    """``k(x, stay, one, two, y)``."""
+
+    dtype: DType
+    rows: int
+    times: int
+    states: int
+    back: bool
+
+    @property
+    def tasks(self) -> int:
+        return self.rows
+
+    def emit(self, code: Code) -> None:
+        x, *weights, y = (code.argument(i) for i in range(5))
+        count, times = self.states, self.times
+        with code.loop(code.last, code.first) as task:
+            row = _Row(code, _Sizes(self.dtype, DType.I32, DType.I32, self.rows, times, count), task)
+            begin = row.at(code.int(times - 1 if self.back else 0))
+            row.across(0, count, lambda v, s: row.store(v, row.load(v, x, begin, s), y, begin, s))
+            with code.loop(times - 1) as turn:
+                time = code.b.sub(code.int(times - 2), code.int(turn)) if self.back else code.add(turn, 1)
+                here, known = row.at(time), row.at(code.add(time, 1 if self.back else -1))
+
+                def state(v: Values, s: Any, reach: int) -> None:
+                    a, found = [argument(i) for i in range(3)], row.load(v, x, here, s)
+                    for step, weight in enumerate(weights[: reach + 1]):
+                        near = code.add(s, step if self.back else -step)
+                        factor = row.load(v, weight, *((known, near) if self.back else (here, s)))
+                        found = row.evaluate(v, a[0] + a[1] * a[2], found, factor, row.load(v, y, known, near))
+                    row.store(v, found, y, here, s)
+
+                few = min(2, count)
+                for reach in range(few):
+                    state(row.one, count - 1 - reach if self.back else reach, reach)
+                first, stop = (0, count - few) if self.back else (few, count)
+                row.across(first, stop, lambda v, s: state(v, s, 2))
+
+
+@lowers("path_scan", target="cpu")
+def path_scan(node: Node) -> list[Launch]:
+    x = node.input_types[0]
+    rows, times, states = x.ints
+    return [Launch(PathScan(x.dtype, rows, times, states, bool_attr(node.attrs, "back")), node.inputs, node.outputs)]
 
 
 @lowers("path_loss", target="cpu")

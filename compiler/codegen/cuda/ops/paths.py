@@ -1,4 +1,4 @@
-"""The sums over the paths of ctc, and their gradient, as GPU kernels."""
+"""The sums over the paths of ctc, their gradient, and weighted sums over paths, as GPU kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr
 
 _MOST_THREADS: Final = 512
 
@@ -33,7 +34,7 @@ class Paths(CppKernel):
 
     @property
     def threads(self) -> int:
-        return min(_MOST_THREADS, -(-self.states // 32) * 32)
+        return _threads(self.states)
 
     @property
     def geometry(self) -> Geometry:
@@ -46,6 +47,32 @@ class Paths(CppKernel):
             f"using STATES_INT = {C_TYPES[self.states_dtype]};\n"
             + constants(THREADS=self.threads, TIMES=self.times, STATES=self.states)
         )
+
+
+@described("PathScan", "back dtype rows times states file")
+@dataclass(frozen=True)
+class PathScan(CppKernel):
+    """``k(x, stay, one, two, y)``: a block for each row."""
+
+    back: bool
+    dtype: DType
+    rows: int
+    times: int
+    states: int
+    file: str = "path_scan.cu"
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.rows, 1, 1), (_threads(self.states), 1, 1))
+
+    def head(self) -> str:
+        return f"using T = {C_TYPES[self.dtype]};\n" + constants(
+            BACK=int(self.back), THREADS=_threads(self.states), TIMES=self.times, STATES=self.states
+        )
+
+
+def _threads(states: int) -> int:
+    return min(_MOST_THREADS, -(-states // 32) * 32)
 
 
 def _spec(node: Node, back: bool) -> Paths:
@@ -64,3 +91,10 @@ def path_loss_grad(node: Node) -> list[Launch]:
     spec = _spec(node, True)
     rest = Scratch(0, 2 * spec.rows * spec.states * spec.dtype.computed.itemsize)
     return [Launch(spec, node.inputs, (*node.outputs, rest))]
+
+
+@lowers("path_scan", target="cuda")
+def path_scan(node: Node) -> list[Launch]:
+    x = node.input_types[0]
+    rows, times, states = x.ints
+    return [Launch(PathScan(bool_attr(node.attrs, "back"), x.dtype, rows, times, states), node.inputs, node.outputs)]
