@@ -1,26 +1,22 @@
 """Models of papers of 2022 to 2024 agree with PyTorch: outputs, loss and gradients.
 
-tests/papers/recorded.json holds summaries of what PyTorch computes, so torch is needed only to record them again.
+tests/papers/recorded.json holds summaries of what PyTorch computes, so torch is needed only to record them again, and
+for `python -m papers.compare`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from papers.cases import FOLDER, PAPERS, RATE, RECORDED, errors, given, parameter
+from papers.cases import PAPERS, RECORDED, errors
+from papers.compare import build_one, ours, row, table
+from papers.shapes import shapes
 from thinning import thinned
-
-import dslc
-from dslc.compiler.check.model import check_file
-from dslc.compiler.options import Options
-from dslc.compiler.pipeline import build
-from dslc.runtime.artifact.dtypes import numpy_dtype
 
 WANTED = json.loads(RECORDED.read_text(encoding="utf-8"))
 
@@ -31,47 +27,52 @@ def test_each_paper_is_recorded() -> None:
 
 @pytest.mark.parametrize(("paper",), thinned(PAPERS, 4))
 def test_the_meaning_in_f64(paper: str, tmp_path: Path) -> None:
-    outputs, loss, gradients = run(paper, Options(provider="reference", precision="f64"), tmp_path)
+    outputs, loss, gradients = run(paper, "f64", "reference", tmp_path)
     wanted = WANTED[paper]
-    assert max(errors(outputs, dict(enumerate(wanted["outputs"]))).values()) < 1e-9
+    assert max(errors(outputs, wanted_outputs(paper)).values()) < 1e-9
     assert loss == pytest.approx(wanted["loss"], rel=1e-9)
-    assert max(errors(gradients, wanted["gradients"]).values()) < 1e-7
+    assert max(errors(gradients, wanted["gradients"]).values()) < 1e-9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_kernels_in_f32(paper: str, tmp_path: Path) -> None:
-    outputs, loss, gradients = run(paper, Options(), tmp_path)
+    outputs, loss, gradients = run(paper, "f32", "auto", tmp_path)
     wanted = WANTED[paper]
-    assert max(errors(outputs, dict(enumerate(wanted["outputs"]))).values()) < 2e-5
+    assert max(errors(outputs, wanted_outputs(paper)).values()) < 2e-5
     assert loss == pytest.approx(wanted["loss"], rel=1e-5)
-    assert max(errors(gradients, wanted["gradients"]).values()) < 1e-2  # a gradient is the difference of f32 parameters
+    assert max(errors(gradients, wanted["gradients"]).values()) < 1e-4
 
 
-def run(paper: str, options: Options, folder: Path) -> tuple[dict[Any, NDArray[Any]], float, dict[str, NDArray[Any]]]:
-    """Outputs by number, the loss, and the gradients of one step of sgd."""
-    result = build(check_file(FOLDER / f"{paper}.nn"), options)
-    path = folder / f"{result.name}.dslc"
-    path.write_bytes(result.artifact)
-    with dslc.load(path, device="cpu", weights="init") as session:
-        before = session.state_tensors()
-        state = {
-            n: parameter(paper, n, x.shape).astype(x.dtype) if x.dtype.kind == "f" else x for n, x in before.items()
-        }
-        session.restore(state, 0)
-        interface = session.artifact.header["interface"]
-        sizes = {dim["name"]: dim["default"] for dim in interface["dims"]}
-        x, y = (drawn(paper, each["inputs"], sizes) for each in (interface, interface["train"]))
-        predicted = session.predict(**x)
-        outputs = dict(enumerate(predicted if isinstance(predicted, tuple) else (predicted,)))
-        loss = float(session.train_step(**x, **y).loss)
-        after = session.state_tensors()
-    return outputs, loss, {n: (state[n].astype(np.float64) - after[n]) / RATE for n in WANTED[paper]["gradients"]}
+def run(
+    paper: str, dtype: str, provider: str, folder: Path
+) -> tuple[dict[str, NDArray[Any]], float, dict[str, NDArray[Any]]]:
+    """Outputs, the loss, and the gradients of one step of sgd."""
+    build_one(paper, dtype, "cpu", provider, folder / "net.dslc")
+    found = ours(paper, shapes(paper), folder / "net.dslc", "cpu")
+    gradients = {n: found[f"gradient {n}"] for n in WANTED[paper]["gradients"]}
+    return {n: x for n, x in found.items() if n.startswith("output")}, float(found["loss"]), gradients
 
 
-def drawn(paper: str, ports: list[Mapping[str, Any]], sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    found = {}
-    for port in ports:
-        shape, dtype = [sizes.get(n, n) for n in port["shape"]], numpy_dtype(port["dtype"])
-        found[port["name"]] = given(paper, port["name"], shape, dtype.kind == "i").astype(dtype)
-    return found
+def wanted_outputs(paper: str) -> dict[str, Any]:
+    return {f"output {i}": each for i, each in enumerate(WANTED[paper]["outputs"])}
+
+
+def test_a_row_of_the_comparison_marks_what_is_further_away_than_pytorch() -> None:
+    rng = np.random.default_rng(0)
+    wanted = {name: rng.normal(size=20) for name in ("output 0", "gradient a", "gradient b", "gradient c")}
+    wanted["loss"] = np.asarray(2.0)
+
+    def off(by: float, *names: str) -> dict[str, NDArray[Any]]:
+        return {n: x * (1 + by) if n in names or not names else x for n, x in wanted.items()}
+
+    theirs = off(0.02)
+    near = row("p", "bf16", off(0.05), theirs, wanted)
+    assert near["passed"] and near["output"] == pytest.approx(0.05) and near["torch output"] == pytest.approx(0.02)
+    for name in ("output 0", "loss", "gradient b"):
+        far = row("p", "bf16", off(0.2, name), theirs, wanted)
+        assert not far["passed"] and far["median"] == 0
+        assert table([near, far]).splitlines()[-1].endswith("! |")
+        assert name != "gradient b" or (far["worst"], far["gradient"]) == ("b", pytest.approx(0.2, rel=1e-2))
+    assert not row("p", "bf16", off(np.nan, "gradient c"), theirs, wanted)["passed"]
+    assert row("p", "f32", off(1e-6), off(0.0), wanted)["passed"]  # rounding, where PyTorch happens to have none
