@@ -1,17 +1,25 @@
-"""Published models next to their PyTorch twins on the CPU: the same weights, outputs, gradients, time and memory.
+"""Published models next to their PyTorch twins: the same weights, outputs, gradients, time and memory.
 
-    python benchmarks/zoo/compare.py --torch ~/torchenv/bin/python            all, as a table
+    python benchmarks/zoo/compare.py --torch ~/torchenv/bin/python            all on the CPU, as a table
     python benchmarks/zoo/compare.py --torch ... --model DLRM --json          one JSON line a model
+    python benchmarks/zoo/compare.py --device gpu --dtype bf16 --compile --providers vendor --together 12 \\
+        --limit 560 --out results                                             on a GPU: torch.compile and a CUDA graph
+    python benchmarks/zoo/compare.py --read results/rows.jsonl --out results  the table and the chart of earlier rows
 
-The twin (``twins.py``) writes its weights, what it predicts from them in f64, and the gradients of one training step in
-f64. Ours is built with the provider ``own``, loads the weights and makes the same step with SGD in f32. Then both make
-training steps in f32 in turns, each in a process of its own, so that a slow spell of the machine hits both.
+The twin (``twin.py``) writes its weights, what it predicts from them in a wider dtype (f64 on a CPU, f32 on a GPU),
+and the gradients of one training step. Ours (``ours.py``) loads the weights and makes the same step. Then both make
+training steps in turns, each in a process of its own, so that a slow spell of the machine hits both. ``--together N``
+builds and compiles N models at once, and then measures them one at a time. ``--limit`` ends in time with the models
+that are done.
 
-Errors are those of f32 against the f64 of the twin, ours and then the twin's own. ``output``: the largest error of a
-prediction, by the largest prediction. ``gradient``: the largest norm of the error of a parameter's gradient, by its
-norm plus a thousandth of the norm of all gradients. ``MiB``: the most memory of each process while it trains, above
-what its imports take. ``cpu ms``: the processor's time of all threads; with ``--threads 1`` it is near the time on an
-idle machine. The load of the machine is printed: numbers measured during other work are not reliable.
+Errors are those of the asked dtype against the wider one, ours and then the twin's own. ``output``: the largest error
+of a prediction, by the largest prediction. ``gradient``: the largest norm of the error of a parameter's gradient, by
+its norm plus a thousandth of the norm of all gradients. ``MiB``: on a CPU the most memory of each process while it
+trains, above what its imports take; on a GPU what the session's plan takes and what the driver says is gone, and of
+PyTorch max_memory_allocated and memory_reserved for the captured step. ``first s``: a first step of training with all
+that comes before it: ours build and load, PyTorch's compilation; it depends on ``--together``. ``cpu ms``: the
+processor's time of all threads. The load of the machine is printed: numbers measured during other work are not
+reliable.
 """
 
 from __future__ import annotations
@@ -19,164 +27,191 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from entries import ENTRIES, Entry
-from steps import answer, norm_errors, resident, serve
+from chart import Row, table, write
+from entries import BY_NAME, ENTRIES, Entry
+from ours import arguments
+from peer import Failed, Peer
 
 HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parent.parent
-FAR: Final = 2.0**14  # a learning rate with which rounded weights show their gradients to the last bits
-COLUMNS: Final = (
-    "model", "output", "torch output", "gradient", "torch gradient", "ours ms", "torch ms", "ratio", "ours cpu ms",
-    "torch cpu ms", "cpu ratio", "ours MiB", "torch MiB", "build s", "load",
-)  # fmt: skip
+ROOM: Final = 120.0  # GiB of a GPU for the models of a wave, both sides
+LAST: Final = 25.0  # seconds before the limit in which no further model is measured
 
 
-def source(entry: Entry) -> str:
-    """The model's file with the entry's train section instead of its own."""
-    file, _, model = entry.file.partition(":")
-    text = (ROOT / f"{file}.nn").read_text(encoding="utf-8")
-    text = re.sub(r"^train .*?^}\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    kinds = {"i32": "i32", "f32": ""}
-    labels = ", ".join(
-        f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items()
-    )
-    return f"{text}\ntrain {model}({labels}) {{\n  loss = {entry.loss}\n  optimizer = sgd(lr=1e-4)\n}}\n"
+@dataclass
+class Pair:
+    """A model's two processes. ``build`` and ``twin`` are what they said when they were ready."""
 
+    entry: Entry
+    folder: Path
+    asked: argparse.Namespace
+    peers: list[Peer] = field(default_factory=list)
+    built: dict[str, Any] = field(default_factory=dict)
+    twin: dict[str, Any] = field(default_factory=dict)
+    theirs: Peer | None = None
+    ours: Peer | None = None
 
-def build(entry: Entry, folder: Path, provider: str) -> tuple[Path, float]:
-    """The artifact's path, and the seconds of the build."""
-    from dslc.compiler.check.model import check_file
-    from dslc.compiler.options import Options
-    from dslc.compiler.pipeline import build
+    def _peer(self, command: Sequence[str | Path], log: str) -> Peer:
+        counts = dict.fromkeys(("OMP_NUM_THREADS", "DSLC_THREADS"), str(self.asked.threads))
+        counts["TORCHINDUCTOR_COMPILE_THREADS"] = str(max(1, self.asked.threads // self.asked.together))
+        self.peers.append(Peer(command, self.folder / log, counts))
+        return self.peers[-1]
 
-    started = time.perf_counter()
-    (folder / "net.nn").write_text(source(entry), encoding="utf-8")
-    checked = check_file(folder / "net.nn", entry.file.partition(":")[2], entry.args)
-    sizes = {"train": {dim: [size] for dim, size in entry.sizes.items()}}
-    made = build(checked, Options(provider=provider, sizes={**sizes, "predict": sizes["train"]}))
-    path = folder / "net.dslc"
-    path.write_bytes(made.artifact)
-    return path, time.perf_counter() - started
+    def start(self) -> None:
+        """Builds ours while the twin compiles; both are ready afterwards. Raises Failed."""
+        asked = self.asked
+        given = ["--device", asked.device, "--dtype", asked.dtype, *(["--only-time"] if asked.only_time else [])]
+        twin = [asked.torch, HERE / "twin.py", self.entry.name, self.folder, *given]
+        self.theirs = self._peer([*twin, *(["--compile"] if asked.compile else [])], "twin.log")
+        kept = ["--artifacts", asked.artifacts] if asked.artifacts else []
+        mine = [sys.executable, HERE / "ours.py"]
+        job = [self.entry.name, self.folder, *given, "--providers", asked.providers]
+        building = self._peer([*mine, "build", *job, *kept], "build.log")
+        self.built = building.answer()
+        building.close()
+        if asked.only_build:
+            return
+        self.ours = self._peer([*mine, "run", *job], "ours.log")
+        self.ours.answer()
+        self.twin = self.theirs.answer()
 
-
-def ours(entry: Entry, folder: Path) -> None:
-    """Our process: the agreement, then commands (``steps.py``)."""
-    import numpy as np
-
-    import dslc
-
-    before = resident()
-    inputs, labels = entry.drawn()
-    want = np.load(folder / "prediction.npy")
-    with dslc.load(folder / "net.dslc", device="cpu", weights="init") as session:
-        session.weights.load(folder / "gradients.safetensors", map=entry.map)
-        gradients = {n: x.copy() for n, x in session.state_tensors().items()}
-        session.weights.load(folder / "weights.safetensors", map=entry.map)
-        state = {n: x.copy() for n, x in session.state_tensors().items()}
-        found = session.predict(**inputs)
-        loss = float(session.train_step(**inputs, **labels, lr=FAR).loss)
-        after = session.state_tensors()
-        given = {n: (state[n].astype(np.float64) - after[n]) / FAR for n in gradients if "running_" not in n}
-        errors = norm_errors(given, gradients)
-        worst = max(errors, key=errors.__getitem__)
-        output = float(np.abs(found - want).max() / np.abs(want).max())
-        answer({"output": output, "gradient": errors[worst], "worst": worst, "loss": loss})
-        session.restore(state, 0)
-        del gradients, state, after, given
-        serve(lambda: session.train_step(**inputs, **labels, lr=1e-4), before)
-
-
-class Peer:
-    """A process that answers a command with a line of JSON."""
-
-    def __init__(self, command: list[str], threads: int) -> None:
-        counts = {"OMP_NUM_THREADS": str(threads), "DSLC_THREADS": str(threads)}
-        self.process = subprocess.Popen(
-            command, env={**os.environ, **counts}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.first = self.answer()
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a process ended with code {self.process.wait()}")
-        return json.loads(line)
-
-    def ask(self, command: str) -> Any:
-        assert self.process.stdin is not None
-        print(command, file=self.process.stdin, flush=True)
-        return self.answer()
+    def measure(self) -> Row:
+        """The row of the table: agreement, and the time of steps in turns."""
+        assert self.ours is not None and self.theirs is not None
+        asked, entry = self.asked, self.entry
+        mine = self.ours.ask("open")
+        peers = {"torch": self.theirs, "ours": self.ours}
+        times: dict[str, list[tuple[float, float]]] = {who: [] for who in peers}
+        for turn in range(asked.rounds + 1):
+            for who, peer in peers.items():
+                found = peer.ask("time", asked.seconds if turn else 0)
+                times[who] += found if turn else []  # the first round warms up
+        row: Row = {"model": entry.name, "device": asked.device, "dtype": asked.dtype, "compile": asked.compile}
+        row |= {"providers": asked.providers, "threads": asked.threads, "sizes": dict(entry.sizes)}
+        row |= {"ours first s": round(self.built["build s"] + mine.pop("loaded s") + mine.pop("step s"), 1)}
+        row |= {"build s": self.built["build s"], "torch first s": round(self.twin["step s"], 1)}
+        row |= mine | {"parameters": self.twin["parameters"]}
+        row |= {f"torch {k}": self.twin[k] for k in ("output", "gradient", "loss") if k in self.twin}
+        for at, unit in enumerate(("ms", "cpu ms")):
+            middle = {who: statistics.median(each[at] for each in found) for who, found in times.items()}
+            row |= {f"{who} {unit}": round(ms, 3) for who, ms in middle.items()}
+            row |= {f"{who} least {unit}": round(min(each[at] for each in found), 3) for who, found in times.items()}
+            row |= {unit.replace("ms", "ratio"): round(middle["torch"] / max(middle["ours"], 1e-9), 3)}
+        for who, peer in peers.items():
+            row |= {f"{who} {unit}": n for unit, n in peer.ask("memory").items()}
+        return row | {"load": round(os.getloadavg()[0], 1)}
 
     def close(self) -> None:
-        self.process.communicate()
+        for peer in self.peers:
+            peer.close()
 
 
-def compare(entry: Entry, folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    """One model's row."""
-    twin = [asked.torch, str(HERE / "twins.py"), entry.name, str(folder), "--mode", asked.mode]
-    peers = {"torch": Peer(twin, asked.threads)}
-    _, built = build(entry, folder, asked.provider)
-    mine = [sys.executable, __file__, "--torch", asked.torch, "--job", entry.name, str(folder)]
-    peers["ours"] = Peer(mine, asked.threads)
-    times: dict[str, list[tuple[float, float]]] = {who: [] for who in peers}
-    for turn in range(asked.rounds + 1):
-        for who, peer in peers.items():
-            found = peer.ask(f"time {asked.seconds if turn else 0}")
-            times[who] += found if turn else []  # the first round warms up
-    theirs = {f"torch {name}": value for name, value in peers["torch"].first.items()}
-    row = {"model": entry.name, **peers["ours"].first, "parameters": theirs.pop("torch parameters"), **theirs}
-    row |= {"sizes": dict(entry.sizes), "threads": asked.threads, "mode": asked.mode}
-    for at, unit in enumerate(("ms", "cpu ms")):
-        middle = {who: statistics.median(each[at] for each in found) for who, found in times.items()}
-        row |= {f"{who} {unit}": round(ms, 2) for who, ms in middle.items()}
-        row |= {f"{who} least {unit}": round(min(each[at] for each in found), 2) for who, found in times.items()}
-        row |= {unit.replace("ms", "ratio"): round(middle["torch"] / middle["ours"], 2)}
-    row |= {f"{who} MiB": round(peer.ask("memory")) for who, peer in peers.items()}
-    for peer in peers.values():
-        peer.close()
-    return row | {"build s": round(built, 1), "load": round(os.getloadavg()[0], 1)}
+def waves(entries: Sequence[Entry], together: int) -> Iterator[list[Entry]]:
+    """The entries in their order, as many at once as asked and as a GPU's memory has room for."""
+    wave: list[Entry] = []
+    for entry in entries:
+        if wave and (len(wave) == together or sum(2 * e.gib for e in [*wave, entry]) > ROOM):
+            yield wave
+            wave = []
+        wave.append(entry)
+    if wave:
+        yield wave
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    shown = [[f"{row[c]:.1e}" if c.endswith(("output", "gradient")) else str(row[c]) for c in COLUMNS] for row in rows]
-    lines = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)], *shown]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """A row for each model, as they come; ``error`` says why a model has no numbers. Nothing runs after the limit."""
+    end = time.monotonic() + (asked.limit or 1e9)
+    for number, wave in enumerate(waves(entries, asked.together)):
+        pairs = []
+        for entry in wave:
+            own = folder / f"{number}-{len(pairs)}"
+            own.mkdir()
+            pairs.append(Pair(entry.on(asked.device), own, asked))
+        threads = ThreadPoolExecutor(len(pairs))
+        started: dict[str, Future[None]] = {pair.entry.name: threads.submit(pair.start) for pair in pairs}
+        try:
+            wait(started.values(), timeout=max(0.0, end - LAST - time.monotonic()))
+            for pair in pairs:  # those that are late no longer disturb
+                if not started[pair.entry.name].done():
+                    pair.close()
+            for pair in pairs:
+                yield outcome(pair, started[pair.entry.name], end)
+                pair.close()
+        finally:
+            for pair in pairs:
+                pair.close()
+            threads.shutdown(cancel_futures=True)
+
+
+def outcome(pair: Pair, started: Future[None], end: float) -> Row:
+    """The row of a pair that has been started."""
+    row: Row = {"model": pair.entry.name, "device": pair.asked.device, "dtype": pair.asked.dtype}
+    late = time.monotonic() > end - LAST
+    try:
+        started.result(timeout=1)
+        if pair.asked.only_build:
+            return row | pair.built
+        return row | {"error": "no time was left to measure it"} if late else pair.measure()
+    except (Failed, TimeoutError, OSError, ValueError) as error:
+        return row | {"error": "it was not ready in time" if late else f"{error or type(error).__name__}"}
+
+
+def shown(row: Row) -> str:
+    """A line for the terminal."""
+    if "error" in row:
+        return f"{row['model']}: {row['error']}"
+    if "ratio" not in row:
+        return f"{row['model']}: built in {row['build s']} s"
+    errors = "".join(f"  {k} {row[k]:.1e} ({row['torch ' + k]:.1e})" for k in ("output", "gradient") if k in row)
+    return f"{row['model']}: {row['ours ms']} ms, torch {row['torch ms']} ms, ratio {row['ratio']:.2f}{errors}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="published models next to their PyTorch twins, on the CPU")
-    parser.add_argument("--torch", required=True, help="a Python with torch, torchvision and transformers")
-    parser.add_argument("--model", choices=[entry.name for entry in ENTRIES], action="append")
-    parser.add_argument("--mode", choices=("eager", "compile"), default="eager", help="of PyTorch")
-    parser.add_argument("--provider", default="own")
+    parser = argparse.ArgumentParser(description="published models next to their PyTorch twins")
+    arguments(parser)
+    parser.add_argument("--torch", default=sys.executable, help="a Python with torch, torchvision and transformers")
+    parser.add_argument("--model", choices=list(BY_NAME), action="append")
+    parser.add_argument("--part", help="2/3: the second third of the models")
+    parser.add_argument("--compile", action="store_true", help="torch.compile, instead of eager")
+    parser.add_argument("--together", type=int, default=1, help="so many models are built and compiled at once")
+    parser.add_argument("--limit", type=float, help="seconds after which it ends, with what is done")
+    parser.add_argument("--only-build", action="store_true", help="fill --artifacts")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, help="of each side and round: 1, on a GPU 0.3")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--job", nargs=2, metavar=("MODEL", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="a folder for rows.jsonl, table.md, chart.svg and chart.html")
+    parser.add_argument("--read", type=Path, action="append", help="rows of earlier comparisons instead of new ones")
     asked = parser.parse_args()
-    entries = {entry.name: entry for entry in ENTRIES}
-    if asked.job:
-        ours(entries[asked.job[0]], Path(asked.job[1]))
-        return
-    rows = []
-    for name in asked.model or entries:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(compare(entries[name], Path(folder), asked))
-        print(json.dumps(rows[-1]) if asked.json else f"{name}: {table(rows[-1:]).splitlines()[-1]}", flush=True)
-    if not asked.json:
-        print(table(rows))
+    asked.seconds = asked.seconds if asked.seconds is not None else 0.3 if asked.device == "gpu" else 1.0
+    rows = [json.loads(line) for path in asked.read or () for line in path.read_text().splitlines()]
+    entries = [BY_NAME[name] for name in asked.model] if asked.model else list(ENTRIES)
+    if asked.part:
+        part, of = map(int, asked.part.split("/"))
+        entries = entries[part - 1 :: of]
+    if asked.out:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for row in () if asked.read else compare(entries, asked, Path(folder)):
+            rows.append(row)
+            print(json.dumps(row) if asked.json else shown(row), flush=True)
+            if asked.out:
+                with (asked.out / "rows.jsonl").open("a", encoding="utf-8") as file:
+                    print(json.dumps(row), file=file)
+    measured = [row for row in rows if "ratio" in row]
+    if asked.out and measured:
+        write(asked.out, measured)
+    if not asked.json and measured:
+        print(table(measured))
 
 
 if __name__ == "__main__":

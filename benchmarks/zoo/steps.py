@@ -1,4 +1,4 @@
-"""What both sides of a comparison do: measure errors, time steps, say how much memory they took. Needs numpy alone."""
+"""What both sides of a comparison do: measure errors, time steps, answer commands. Needs numpy alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+
+#: Of a GPU: so many measurements of several steps each, and the least seconds of one.
+BURSTS: Final = 5
+_LEAST: Final = 0.02
 
 
 def answer(found: object) -> None:
@@ -23,6 +28,11 @@ def resident(peak: bool = False) -> float:
     return int(lines["VmHWM" if peak else "VmRSS"].split()[0]) / 1024
 
 
+def forget_peak() -> None:
+    """``resident(peak=True)`` counts from here."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def norm_errors(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Of each tensor the norm of the difference by its norm plus a thousandth of the norm of all."""
     norms = {n: float(np.linalg.norm(wanted[n])) for n in found}
@@ -30,19 +40,34 @@ def norm_errors(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray
     return {n: float(np.linalg.norm(x - wanted[n])) / (norms[n] + 1e-3 * all) for n, x in found.items()}
 
 
-def serve(step: Callable[[], object], before: float) -> None:
-    """Answers ``time SECONDS`` with the milliseconds and the processor's milliseconds of each of several steps, and
-    ``memory`` with the most MiB above ``before``, until the input ends. What was needed before does not count."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+def output_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest error by the largest number."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def timed(run: Callable[[int], object], seconds: float, together: bool) -> list[tuple[float, float]]:
+    """The milliseconds, and the processor's milliseconds, of a step. ``run(n)`` makes n steps and waits for the last.
+
+    ``together``: several steps without a wait in between, as a GPU is used; else each by itself, at least three.
+    """
+    count = 1
+    if together:
+        begin = time.perf_counter()
+        run(3)
+        each = (time.perf_counter() - begin) / 3
+        count = max(1, round(max(seconds / BURSTS, _LEAST) / each))
+    found: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 3 or (time.perf_counter() < end and not (together and len(found) >= BURSTS)):
+        begin, busy = time.perf_counter(), time.process_time()
+        run(count)
+        now, done = time.perf_counter(), time.process_time()
+        found.append(((now - begin) * 1e3 / count, (done - busy) * 1e3 / count))
+    return found
+
+
+def serve(commands: Mapping[str, Callable[..., object]]) -> None:
+    """Answers each line of the input, a command and its arguments, until the input ends."""
     for line in sys.stdin:
         command, *rest = line.split()
-        if command == "memory":
-            answer(resident(peak=True) - before)
-            continue
-        found: list[tuple[float, float]] = []
-        end = time.perf_counter() + float(rest[0])
-        while len(found) < 3 or time.perf_counter() < end:
-            begin, busy = time.perf_counter(), time.process_time()
-            step()
-            found.append(((time.perf_counter() - begin) * 1e3, (time.process_time() - busy) * 1e3))
-        answer(found)
+        answer(commands[command](*rest))

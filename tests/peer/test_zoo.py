@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from compare import source
-from entries import ENTRIES, Entry
-from steps import norm_errors
+from chart import COLUMNS, svg, table, write
+from compare import ROOM, waves
+from entries import BY_NAME, ENTRIES, Entry
+from ours import source
+from steps import BURSTS, norm_errors, timed
 
 from dslc.compiler.check.model import check_file
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_a_model_takes_its_batch(entry: Entry, tmp_path: Path) -> None:
+def test_a_model_takes_its_batch(entry: Entry, device: str, tmp_path: Path) -> None:
+    entry = entry.on(device)
     path = tmp_path / "net.nn"
     path.write_text(source(entry), encoding="utf-8")
     checked = check_file(path, entry.file.partition(":")[2], entry.args)
@@ -30,8 +35,7 @@ def test_a_model_takes_its_batch(entry: Entry, tmp_path: Path) -> None:
 
 
 def test_rows_of_words_are_padded() -> None:
-    [bert] = [entry for entry in ENTRIES if entry.name == "BERT-base"]
-    inputs, labels = bert.drawn()
+    inputs, labels = BY_NAME["BERT-base"].drawn()
     assert {int(n) for n in inputs["mask"].sum(1)} == {64, 48}
     np.testing.assert_array_equal(labels["target"] == -100, inputs["mask"] == 0)
 
@@ -41,3 +45,38 @@ def test_an_error_is_seen_in_its_tensor() -> None:
     assert norm_errors({"a": np.array([1, 1, 1, 1.2]), "b": np.full(4, 2e-9)}, wanted) == pytest.approx(
         {"a": 0.1 / 1.001, "b": 1e-6}, rel=1e-3
     )
+
+
+def test_steps_are_timed_one_by_one_or_together() -> None:
+    ran: list[int] = []
+    found = timed(ran.append, 0.0, together=False)
+    assert ran == [1, 1, 1] and len(found) == 3 and all(ms >= 0 and cpu >= 0 for ms, cpu in found)
+    ran.clear()
+    assert len(timed(ran.append, 0.001, together=True)) <= BURSTS and ran[0] == 3 and len(set(ran[1:])) == 1
+
+
+def test_waves_fit_into_a_gpu() -> None:
+    found = list(waves(ENTRIES, 5))
+    assert [entry for wave in found for entry in wave] == list(ENTRIES)
+    assert all(len(wave) <= 5 and sum(2 * entry.gib for entry in wave) <= ROOM for wave in found)
+    assert [len(wave) for wave in waves(ENTRIES, 1)] == [1] * len(ENTRIES)
+
+
+def row(model: str, ratio: float) -> dict[str, object]:
+    shown = {"sizes": {"B": 8}, "device": "gpu", "dtype": "bf16", "compile": True, "threads": 2}
+    return shown | {"model": model, "output": 1e-7, "ours ms": 10.0, "torch ms": 10 * ratio, "ratio": ratio}
+
+
+def test_the_table_and_the_chart_show_each_model(tmp_path: Path) -> None:
+    rows = [row("<a>", 0.5), row("b", 2.0)]
+    lines = table(rows).splitlines()
+    assert lines[0] == "| model | sizes | output | ours ms | torch ms | ratio |"
+    assert lines[2] == "| <a> | B 8 | 1.0e-07 | 10.0 | 5.0 | 0.50 |"
+    assert lines[-1] == "Geometric mean of 2 models: ratio 1.00."
+    assert set(lines[0].strip("| ").split(" | ")) <= set(COLUMNS)
+    root = ElementTree.fromstring(svg(rows))
+    texts = [x.text for x in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == [texts[0], "b", "2.00x  10 / 20 ms", "<a>", "0.50x  10 / 5 ms"]
+    write(tmp_path, rows)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.md", "chart.svg", "chart.html"}
+    assert "&lt;a&gt;" in (tmp_path / "chart.html").read_text(encoding="utf-8")

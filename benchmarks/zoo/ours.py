@@ -1,0 +1,204 @@
+"""Our side of a comparison: builds a model's artifact, or runs it in a process of its own.
+
+    python ours.py build NAME FOLDER [--device gpu] [--dtype bf16] [--providers vendor] [--artifacts FOLDER]
+    python ours.py run   NAME FOLDER [--device gpu] [--dtype bf16] [--only-time]
+
+``build`` writes FOLDER/net.dslc. ``run`` answers the commands ``open``, ``time SECONDS`` and ``memory`` (``steps.py``).
+On a GPU the inputs that have no range are arrays in its memory, and a step is one launch of a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from entries import BY_NAME, OPTIMIZERS, ROOT, Entry
+from steps import answer, forget_peak, norm_errors, output_error, resident, serve, timed
+
+if TYPE_CHECKING:
+    from dslc import Session
+
+ARCHITECTURE: Final = "sm_90"
+_MIB: Final = 1 << 20
+
+
+def source(entry: Entry) -> str:
+    """The model's file with the entry's train section instead of its own, and without its precision and budget."""
+    file, _, model = entry.file.partition(":")
+    text = (ROOT / f"{file}.nn").read_text(encoding="utf-8")
+    text = re.sub(r"^train .*?^}\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^(precision|budget) .*\n", "", text, flags=re.MULTILINE)
+    kinds = {"i32": "i32", "f32": ""}
+    labels = ", ".join(
+        f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items()
+    )
+    body = f"  loss = {entry.loss}\n  optimizer = {OPTIMIZERS[entry.optimizer]}\n"
+    return f"{text}\ntrain {model}({labels}) {{\n{body}}}\n"
+
+
+def options(entry: Entry, device: str, dtype: str, provider: str) -> Any:
+    """The options of the build, for the entry's sizes."""
+    from dslc.compiler.options import Options
+
+    sizes = {dim: (size,) for dim, size in entry.sizes.items()}
+    return Options(
+        target=ARCHITECTURE if device == "gpu" else "cpu",
+        provider=provider,
+        precision=None if dtype == "f32" else dtype,
+        sizes={"train": sizes, "predict": sizes},
+    )
+
+
+def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
+    """Writes the artifact; the seconds of the build, 0 if ``--artifacts`` has it from the same sources."""
+    from dslc.compiler.check.model import check_file
+    from dslc.compiler.pipeline import build
+    from dslc.compiler.toolchain.source_digest import digest_of
+
+    started = time.perf_counter()
+    text = source(entry)
+    made = options(entry, asked.device, asked.dtype, asked.providers)
+    (folder / "net.nn").write_text(text, encoding="utf-8")
+    kept = None
+    if asked.artifacts is not None:
+        compiler = digest_of(ROOT / name for name in ("dsl", "compiler", "runtime"))
+        key = repr((text, dict(entry.args), dict(entry.sizes), asked.device, asked.dtype, asked.providers, compiler))
+        name = re.sub(r"\W+", "-", entry.name)
+        kept = asked.artifacts / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
+        if kept.exists():
+            shutil.copyfile(kept, folder / "net.dslc")
+            return 0.0
+    checked = check_file(folder / "net.nn", entry.file.partition(":")[2], entry.args)
+    artifact = build(checked, made).artifact
+    if kept is not None:
+        asked.artifacts.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(artifact)
+    (folder / "net.dslc").write_bytes(artifact)
+    return time.perf_counter() - started
+
+
+class Ours:
+    """A session, and the answers to commands."""
+
+    def __init__(self, entry: Entry, folder: Path, device: str, only_time: bool) -> None:
+        self.entry, self.folder, self.device, self.only_time = entry, folder, device, only_time
+        self.before, self.free, self.gpu = resident(), 0, device == "gpu"
+        self.inputs, self.labels = entry.drawn()
+        if self.gpu:
+            import dslc
+
+            self.free = dslc.memory_info("gpu").free  # opens the context, which is not counted
+
+    def open(self) -> dict[str, Any]:
+        """Loads, compares with what the twin wrote, and makes the first step of training."""
+        import dslc
+
+        began = time.perf_counter()
+        self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init")
+        found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)}
+        self.given = (self._resident() if self.gpu else self.inputs) | self.labels
+        if not self.only_time:
+            found |= agreement(self.entry, self.session, self.folder, self.inputs, self.labels)
+        forget_peak()
+        began = time.perf_counter()
+        self.run(1)
+        return found | {"step s": round(time.perf_counter() - began, 2)}
+
+    def _resident(self) -> dict[str, Any]:
+        """The inputs, in the GPU's memory if their values have no range that the host checks."""
+        from dslc.runtime.cuda.arrays.arrays import new_array
+        from dslc.runtime.cuda.device import device
+
+        ranged = {t.name for t in self.session.interface.inputs if t.range is not None}
+        found: dict[str, Any] = {}
+        for name, x in self.inputs.items():
+            found[name] = x
+            if name not in ranged:
+                with device() as gpu:
+                    array = new_array(gpu, {"uint8": "u8", "float32": "f32", "int32": "i32"}[str(x.dtype)], x.shape)
+                    gpu.driver.copy_in(array.address, x.ctypes.data, x.nbytes, gpu.inbox)
+                    gpu.driver.synchronise(gpu.inbox)
+                found[name] = array
+        return found
+
+    def run(self, count: int) -> float:
+        result = None
+        for _ in range(count):
+            result = self.session.train_step(**self.given, lr=1e-6)
+        assert result is not None
+        return float(result.loss)
+
+    def time(self, seconds: str) -> list[tuple[float, float]]:
+        return timed(self.run, float(seconds), self.gpu)
+
+    def memory(self) -> dict[str, float]:
+        """MiB. On a GPU those of the plan, and what the driver says is gone, without the process's context."""
+        if not self.gpu:
+            return {"MiB": round(resident(peak=True) - self.before)}
+        import dslc
+
+        now = dslc.memory_info("gpu")
+        return {"MiB": round(now.peak / _MIB), "driver MiB": round((self.free - now.free) / _MIB)}
+
+
+_GRADIENT: Final[dict[str, tuple[str, float]]] = {"sgd": (".momentum_buffer", 1.0), "adamw": (".exp_avg", 10.0)}
+
+
+def agreement(
+    entry: Entry, session: Session, folder: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """The errors of a prediction and of the gradients of one step, which the optimizer's first step stores; the
+    session's state is as before."""
+    ending, factor = _GRADIENT[entry.optimizer]
+    fresh = {n: x.copy() for n, x in session.state_tensors().items()}
+    session.weights.load(folder / "gradients.safetensors", map=entry.map)
+    wanted = {n: x.copy() for n, x in session.state_tensors().items()}
+    session.restore(fresh, 0)
+    session.weights.load(folder / "weights.safetensors", map=entry.map)
+    state = {n: x.copy() for n, x in session.state_tensors().items()}
+    found = session.predict(**inputs)
+    loss = float(session.train_step(**inputs, **labels, lr=1e-6).loss)
+    after = session.state_tensors()
+    given = {n.removesuffix(ending): x * factor for n, x in after.items() if n.endswith(ending)}
+    errors = norm_errors(given, wanted)
+    worst = max(errors, key=errors.__getitem__)
+    session.restore(state, 0)
+    output = output_error(found, np.load(folder / "prediction.npy"))
+    return {"output": output, "gradient": errors[worst], "worst": worst, "loss": loss}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Those that both processes of ours and ``compare.py`` have."""
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32")
+    parser.add_argument("--providers", choices=("auto", "own", "vendor"), default="auto")
+    parser.add_argument("--artifacts", type=Path, help="a folder that keeps artifacts for the next comparison")
+    parser.add_argument("--only-time", action="store_true", help="no comparison of outputs and gradients")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", choices=("build", "run"))
+    parser.add_argument("name", choices=list(BY_NAME))
+    parser.add_argument("folder", type=Path)
+    arguments(parser)
+    asked = parser.parse_args()
+    entry = BY_NAME[asked.name].on(asked.device)
+    if asked.job == "build":
+        answer({"build s": round(build(entry, asked.folder, asked), 1)})
+        return
+    mine = Ours(entry, asked.folder, asked.device, asked.only_time)
+    commands: dict[str, Callable[..., object]] = {"open": mine.open, "time": mine.time, "memory": mine.memory}
+    answer("ready")
+    serve(commands)
+
+
+if __name__ == "__main__":
+    main()
