@@ -16,8 +16,8 @@ import maps
 import numpy as np
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-#: Of an input: its shape, whose names are dims; its dtype; and below what number integers are drawn.
-Port = tuple[tuple[str | int, ...], str, int]
+#: Of an input: its shape, whose names are sizes; its dtype; and below what number or size integers are drawn.
+Port = tuple[tuple[str | int, ...], str, int | str]
 _IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 _CLASS: Final[dict[str, Port]] = {"label": (("B",), "i32", 1000)}
 _CROSS: Final = "cross_entropy(output, label)"
@@ -25,14 +25,17 @@ _CROSS: Final = "cross_entropy(output, label)"
 OPTIMIZERS: Final = {
     "sgd": "sgd(lr=1e-6, momentum=0.9)",
     "adamw": "adamw(lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)",
+    "adam": "adam(lr=1e-6, betas=(0.5, 0.999))",
 }
 
 
 @dataclass(frozen=True)
 class Entry:
     """A model. ``file``: FILE:MODEL, from the root of the repository. ``args``: as for ``-D``; nothing is drawn at
-    random. ``sizes``: those of a CPU; ``gpu``: those of a GPU that differ. ``gib``: about what either side needs of a
-    GPU in bf16. ``labels``, ``loss`` and ``optimizer``: the train section. ``map``: as for ``weights.load``.
+    random. ``sizes``: those of a CPU; ``gpu``: those of a GPU that differ; ``fixed``: which sizes are arguments, not
+    dims. ``gib``: about what either side needs of a GPU in bf16. ``labels``, ``loss`` and ``optimizer``: the train
+    section; ``steps``: of one with several, their parameters and losses. ``map``: as for ``weights.load``. ``result``:
+    which of several results is compared.
     """
 
     name: str
@@ -47,6 +50,17 @@ class Entry:
     loss: str = _CROSS
     map: str | Mapping[str, Any] | None = None
     optimizer: str = "sgd"
+    fixed: tuple[str, ...] = ()
+    steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    result: str = ""
+
+    def arguments(self) -> dict[str, str]:
+        """As for ``-D``."""
+        return {**self.args, **{name: str(self.sizes[name]) for name in self.fixed}}
+
+    def dims(self) -> dict[str, int]:
+        """The sizes of dims."""
+        return {name: size for name, size in self.sizes.items() if name not in self.fixed}
 
     def on(self, device: str) -> Entry:
         """The entry whose ``sizes`` are those of this device, ``cpu`` or ``gpu``."""
@@ -62,12 +76,13 @@ class Entry:
             count, length = inputs["mask"].shape
             ends = length - np.arange(count) * length // (2 * count)
             inputs["mask"] = (np.arange(length) < ends[:, None]).astype(np.int32)
-            if "target" in labels and labels["target"].shape == inputs["mask"].shape:
+            if "ignore_index" in self.loss:
                 labels["target"] = np.where(inputs["mask"], labels["target"], -100).astype(np.int32)
         return inputs, labels
 
-    def _one(self, rng: np.random.Generator, shape: tuple[str | int, ...], dtype: str, below: int) -> np.ndarray:
+    def _one(self, rng: np.random.Generator, shape: tuple[str | int, ...], dtype: str, below: int | str) -> np.ndarray:
         sizes = [n if isinstance(n, int) else self.sizes[n] for n in shape]
+        below = self.sizes[below] if isinstance(below, str) else below
         if dtype == "f32":
             return (
                 rng.integers(0, 2, sizes).astype(np.float32) if below else rng.standard_normal(sizes).astype(np.float32)
@@ -87,10 +102,13 @@ def _vision(name: str, paper: str, model: str, batch: int, gpu: int, gib: float,
     )
 
 
-def _own(name: str, paper: str, model: str, batch: int, gpu: int, gib: float, map: Any, **sizes: int) -> Entry:
-    """A classifier of images of this folder."""
-    file, each = f"benchmarks/zoo/models/{model}", {"B": batch, "S": 96} | sizes
-    return Entry(name, paper, file, {"image": _IMAGE}, each, {"B": gpu, "S": 224}, gib, map=map)
+def _own(
+    name: str, paper: str, model: str, batch: int, gpu: int, gib: float, map: Any, side: tuple[int, int] = (96, 224),
+    **args: str,
+) -> Entry:  # fmt: skip
+    """A classifier of images of this folder. ``side``: of images, on a CPU and on a GPU."""
+    file, sizes = f"benchmarks/zoo/models/{model}", {"B": batch, "S": side[0]}
+    return Entry(name, paper, file, {"image": _IMAGE}, sizes, {"B": gpu, "S": side[1]}, gib, args, map=map)
 
 
 def _text(
@@ -111,8 +129,18 @@ _BERT: Final[dict[str, Port]] = {
 
 ENTRIES: Final = (
     _vision("MobileNetV2", "Sandler et al. 2018", "mobilenet:MobileNetV2", 8, 128, 6, p="0"),
+    _vision("MobileNetV3", "Howard et al. 2019", "mobilenet:MobileNetV3", 8, 128, 5, p="0"),
     _own("ShuffleNetV2", "Ma et al. 2018", "shufflenet:ShuffleNetV2", 8, 128, 3, maps.SHUFFLENET),
     _vision("EfficientNet-B0", "Tan and Le 2019", "efficientnet:EfficientNet", 4, 128, 9, skip="0", p="0"),
+    _own("RegNetY-1.6GF", "Radosavovic et al. 2020", "regnet:RegNetY", 4, 64, 5, maps.REGNET),
+    _own("SqueezeNet", "Iandola et al. 2016", "squeezenet:SqueezeNet", 8, 128, 5, maps.SQUEEZENET, p="0"),
+    _vision("ResNet-50", "He et al. 2015", "resnet:ResNet", 2, 128, 11),
+    _vision("ResNet-152", "He et al. 2015", "resnet:ResNet", 2, 32, 8, depth="152"),
+    _vision("ResNeXt-50", "Xie et al. 2016", "resnet:ResNet", 2, 64, 8, groups="32", width="4"),
+    _vision("Wide ResNet-50", "Zagoruyko and Komodakis 2016", "resnet:ResNet", 2, 64, 8, width="128"),
+    _own(
+        "Inception-v3", "Szegedy et al. 2015", "inception:InceptionV3", 2, 64, 7, maps.INCEPTION, (128, 299), p="0"
+    ),
     _vision("ConvNeXt-T", "Liu et al. 2022", "convnext:ConvNeXt", 2, 64, 8, skip="0"),
     _vision("DenseNet-121", "Huang et al. 2016", "densenet:DenseNet", 4, 64, 9),
     Entry(
@@ -120,13 +148,62 @@ ENTRIES: Final = (
         {"B": 2}, {"B": 64}, 7, map="torchvision/vit", optimizer="adamw",
     ),
     Entry(
+        "Swin-T", "Liu et al. 2021", "examples/models/swin:Swin", {"image": (("B", 224, 224, 3), "u8", 256)},
+        {"B": 2}, {"B": 64}, 9, map="torchvision/swin", optimizer="adamw", args={"skip": "0"},
+    ),
+    Entry(
         "BERT-base", "Devlin et al. 2018", "examples/models/bert:BertMasked", _BERT, {"B": 2, "T": 64},
         {"B": 32, "T": 128}, 5, {"p": "0"}, {"target": (_TOKENS, "i32", 30_522)},
         "cross_entropy(output, target, ignore_index=-100)", "huggingface/bert_masked", "adamw",
     ),
     _text(
+        "GPT-2 124M", "Radford et al. 2019", "examples/models/gpt2:GPT2", 50_257, {"B": 1, "T": 128},
+        {"B": 16, "T": 1024}, 16, "huggingface/gpt2", p="0",
+    ),
+    _text(
         "Llama 125M", "Touvron et al. 2023", "benchmarks/zoo/models/llama:Llama", 32_000, {"B": 1, "T": 128},
         {"B": 8, "T": 1024}, 9,
+    ),
+    Entry(
+        "Transformer", "Vaswani et al. 2017", "benchmarks/zoo/models/transformer:Transformer",
+        {"source": (("B", "S"), "i32", 37_000), "mask": (("B", "S"), "i32", 2), "given": (_TOKENS, "i32", 37_000)},
+        {"B": 2, "S": 32, "T": 32}, {"B": 64, "S": 64, "T": 64}, 6, {"p": "0"},
+        {"target": (_TOKENS, "i32", 37_000)}, "cross_entropy(output, target)", None, "adamw",
+    ),
+    Entry(
+        "MoE top-2", "Lepikhin et al. 2020", "benchmarks/zoo/models/moe:MoE", {"ids": (_TOKENS, "i32", 32_000)},
+        {"B": 1, "T": 128, "room": 40}, {"B": 8, "T": 512, "room": 1280}, 5, {}, {"target": (_TOKENS, "i32", 32_000)},
+        "cross_entropy(output, target)", None, "adamw", ("room",),
+    ),
+    Entry(
+        "DDPM U-Net", "Ho et al. 2020", "benchmarks/zoo/models/diffusion:DDPM",
+        {"image": (("B", 3, 32, 32), "f32", 0), "at": (("B",), "i32", 1000)}, {"B": 4}, {"B": 128}, 8, {"p": "0"},
+        {"noise": (("B", 3, 32, 32), "f32", 0)}, "mse(output, noise)", None, "adamw",
+    ),
+    Entry(
+        "3-D U-Net", "Cicek et al. 2016", "benchmarks/zoo/models/unet3d:UNet3D",
+        {"volume": (("B", 1, "n", "n", "n"), "f32", 0)}, {"B": 1, "n": 32}, {"B": 2, "n": 96}, 8, {},
+        {"label": (("B", "n", "n", "n"), "i32", 3)}, "cross_entropy(output, label, axis=1)", None, "sgd", ("n",),
+    ),
+    Entry(
+        "WaveNet", "van den Oord et al. 2016", "benchmarks/zoo/models/wavenet:WaveNet",
+        {"sound": (_TOKENS, "i32", 256)}, {"B": 1, "T": 2048}, {"B": 8, "T": 8192}, 9, {},
+        {"target": (_TOKENS, "i32", 256)}, "cross_entropy(output, target, axis=1)", None, "adamw",
+    ),
+    Entry(
+        "DCGAN", "Radford et al. 2015", "benchmarks/zoo/models/dcgan:DCGAN",
+        {"real": (("B", 3, 64, 64), "f32", 0), "z": (("B", 100), "f32", 0)}, {"B": 8}, {"B": 128}, 3, {}, {},
+        optimizer="adam", result="fake", steps={
+            "critic": ("judge", "mean(softplus(-on_real)) + mean(softplus(on_copy))"),
+            "generator": ("make", "mean(softplus(-on_fake))"),
+        },
+    ),
+    Entry(
+        "GCN", "Kipf and Welling 2016", "benchmarks/zoo/models/gcn:GCN",
+        {"x": (("N", "features"), "f32", 0), "source": (("E",), "i32", "N"), "sink": (("E",), "i32", "N")},
+        {"N": 2708, "E": 10_556, "features": 1433, "hidden": 16, "classes": 7},
+        {"N": 169_343, "E": 1_166_243, "features": 128, "hidden": 256, "classes": 40}, 4, {"p": "0"},
+        {"label": (("N",), "i32", "classes")}, _CROSS, None, "adamw", ("features", "hidden", "classes"),
     ),
     Entry(
         "DLRM", "Naumov et al. 2019", "benchmarks/zoo/models/dlrm:DLRM",

@@ -17,3 +17,27 @@ SHUFFLENET: Final = {
         for at, part in _CONV.items()
     },
 }
+
+REGNET: Final = {
+    "stem.{n:0|1}": "stem.{n:conv|batchnorm}",
+    "fc": "head",
+    **{
+        f"trunk_output.block{k}.block{k}-{{i}}.{old}": f"stage.{k - 1}.unit.{{i}}.{new}"
+        for k in (1, 2, 3, 4)
+        for old, new in (
+            ("proj.{n:0|1}", "proj.{n:conv|batchnorm}"),
+            ("f.{m:a|b|c}.{n:0|1}", "{m:a|b|c}.{n:conv|batchnorm}"),
+            ("f.se.{m:fc1|fc2}", "se.{m:fc1|fc2}"),
+        )
+    },
+}
+SQUEEZENET: Final = {
+    "features.0": "stem",
+    "classifier.1": "head",
+    **{
+        f"features.{at}.{old}": f"fire{number}.{new}"
+        for number, at in zip(range(2, 10), (3, 4, 5, 7, 8, 9, 10, 12))
+        for old, new in (("squeeze", "squeeze"), ("expand1x1", "left"), ("expand3x3", "right"))
+    },
+}
+INCEPTION: Final = {"*.bn.{p}": "*.batchnorm.{p}"}

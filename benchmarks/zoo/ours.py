@@ -39,7 +39,11 @@ def source(entry: Entry) -> str:
     labels = ", ".join(
         f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items()
     )
-    body = f"  loss = {entry.loss}\n  optimizer = {OPTIMIZERS[entry.optimizer]}\n"
+    optimizer = f"  optimizer = {OPTIMIZERS[entry.optimizer]}\n"
+    body = f"  loss = {entry.loss}\n{optimizer}"
+    if entry.steps:
+        steps = [(name, f'  params = "{layer}"\n  loss = {loss}\n') for name, (layer, loss) in entry.steps.items()]
+        body = "".join(f"step {name} {{\n{inner}{optimizer}}}\n" for name, inner in steps)
     return f"{text}\ntrain {model}({labels}) {{\n{body}}}\n"
 
 
@@ -47,7 +51,7 @@ def options(entry: Entry, device: str, dtype: str, provider: str) -> Any:
     """The options of the build, for the entry's sizes."""
     from dslc.compiler.options import Options
 
-    sizes = {dim: (size,) for dim, size in entry.sizes.items()}
+    sizes = {dim: (size,) for dim, size in entry.dims().items()}
     return Options(
         target=ARCHITECTURE if device == "gpu" else "cpu",
         provider=provider,
@@ -69,13 +73,13 @@ def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
     kept = None
     if asked.artifacts is not None:
         compiler = digest_of(ROOT / name for name in ("dsl", "compiler", "runtime"))
-        key = repr((text, dict(entry.args), dict(entry.sizes), asked.device, asked.dtype, asked.providers, compiler))
+        key = repr((text, entry.arguments(), entry.dims(), asked.device, asked.dtype, asked.providers, compiler))
         name = re.sub(r"\W+", "-", entry.name)
         kept = asked.artifacts / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
         if kept.exists():
             shutil.copyfile(kept, folder / "net.dslc")
             return 0.0
-    checked = check_file(folder / "net.nn", entry.file.partition(":")[2], entry.args)
+    checked = check_file(folder / "net.nn", entry.file.partition(":")[2], entry.arguments())
     artifact = build(checked, made).artifact
     if kept is not None:
         asked.artifacts.mkdir(parents=True, exist_ok=True)
@@ -148,7 +152,10 @@ class Ours:
         return {"MiB": round(now.peak / _MIB), "driver MiB": round((self.free - now.free) / _MIB)}
 
 
-_GRADIENT: Final[dict[str, tuple[str, float]]] = {"sgd": (".momentum_buffer", 1.0), "adamw": (".exp_avg", 10.0)}
+#: Of an optimizer: which tensor has the gradient after the first step, and by what it must be multiplied.
+_GRADIENT: Final[dict[str, tuple[str, float]]] = {
+    "sgd": (".momentum_buffer", 1.0), "adamw": (".exp_avg", 10.0), "adam": (".exp_avg", 2.0)
+}  # fmt: skip
 
 
 def agreement(
@@ -164,6 +171,7 @@ def agreement(
     session.weights.load(folder / "weights.safetensors", map=entry.map)
     state = {n: x.copy() for n, x in session.state_tensors().items()}
     found = session.predict(**inputs)
+    found = getattr(found, entry.result) if entry.result else found
     loss = float(session.train_step(**inputs, **labels, lr=1e-6).loss)
     after = session.state_tensors()
     given = {n.removesuffix(ending): x * factor for n, x in after.items() if n.endswith(ending)}

@@ -52,8 +52,9 @@ def named(model: nn.Module, tensors: Given) -> Given:
 
 
 def loss_of(entry: Entry, output: Tensor, labels: Given) -> Tensor:
-    """The loss of the entry's train section."""
+    """The loss of the entry's train section, in f32 at least."""
     [label] = labels.values()
+    output = output.float() if output.dtype == torch.bfloat16 else output
     if entry.loss.startswith("bce"):
         return F.binary_cross_entropy_with_logits(output, label)
     if entry.loss.startswith("mse"):
@@ -71,7 +72,7 @@ class Torch:
         self.device = torch.device("cuda" if self.gpu else "cpu")
         self.before = resident()
         torch.manual_seed(0)
-        self.model = MADE[entry.name]()
+        self.model = MADE[entry.name](entry.sizes)
         stirred(self.model)
         inputs, labels = ({n: _known(a) for n, a in each.items()} for each in entry.drawn())
         self.inputs, self.labels = ({n: a.to(self.device) for n, a in each.items()} for each in (inputs, labels))
@@ -81,9 +82,6 @@ class Torch:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
 
-    def loss(self, model: Callable[..., Tensor], inputs: Given, labels: Given) -> Tensor:
-        return loss_of(self.entry, model(**inputs).float() if self.dtype == "bf16" else model(**inputs), labels)
-
     def autocast(self, enabled: bool) -> Any:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
@@ -92,16 +90,41 @@ class Torch:
         statistics. All on the host."""
         model = self.model
         with torch.inference_mode(), self.autocast(bf16):
-            prediction = model.eval()(**inputs).float() if bf16 else model.eval()(**inputs)
-        model.train().zero_grad()
-        with self.autocast(bf16):
-            loss = loss_of(self.entry, model(**inputs).float() if bf16 else model(**inputs), labels)
-        loss.backward()
-        given = dict(model.named_parameters())
-        grads = {n: given[n].grad if n in given else None for n in model.state_dict()}
-        found = {n: torch.zeros_like(x) if (g := grads[n]) is None else g for n, x in model.state_dict().items()}
-        model.zero_grad()
-        return prediction.cpu().numpy(), loss.item(), named(model, found)
+            prediction = model.eval()(**inputs).double()
+        model.train()
+        total, grads = 0.0, {}
+        names = {id(x): name for name, x in model.named_parameters()}
+        for parameters, loss_of_part in self.parts():
+            with self.autocast(bf16):
+                loss = loss_of_part(inputs, labels)
+            loss.backward(inputs=parameters)
+            total += loss.item()
+            grads |= {names[id(x)]: x.grad for x in parameters}
+            self.optimizer(parameters).step()
+            model.zero_grad()
+        found = {n: torch.zeros_like(x) if (g := grads.get(n)) is None else g for n, x in model.state_dict().items()}
+        return prediction.cpu().numpy(), total, named(model, found)
+
+    def parts(self) -> list[tuple[list[nn.Parameter], Callable[[Given, Given], Tensor]]]:
+        """The updates of a step in order: the parameters, and their loss of inputs and labels."""
+        model = self.model
+
+        def part(name: str) -> Callable[[Given, Given], Tensor]:
+            return lambda inputs, labels: getattr(model, name)(**inputs, **labels)
+
+        listed = getattr(model, "parts", None)
+        if listed is None:
+            return [(list(model.parameters()), lambda inputs, labels: loss_of(self.entry, model(**inputs), labels))]
+        return [(list(getattr(model, layer).parameters()), part(loss)) for layer, loss in listed]
+
+    def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """As ``entries.OPTIMIZERS`` says."""
+        kind, rest = self.entry.optimizer, {"lr": 1e-6, "fused": True}
+        if kind == "sgd":
+            return torch.optim.SGD(parameters, momentum=0.9, **rest)
+        if kind == "adam":
+            return torch.optim.Adam(parameters, betas=(0.5, 0.999), capturable=self.gpu, **rest)
+        return torch.optim.AdamW(parameters, weight_decay=0.01, capturable=self.gpu, **rest)
 
     def agreement(self) -> dict[str, float]:
         """Writes the weights, and the prediction and gradients in the wider dtype; how far ours is from these."""
@@ -135,19 +158,10 @@ class Torch:
             if layout is not None:
                 self.model.to(memory_format=layout)
         self.model.train()
-        parameters = list(self.model.parameters())
-        if self.entry.optimizer == "adamw":
-            self.optimizer: Any = torch.optim.AdamW(
-                parameters, lr=1e-6, weight_decay=0.01, fused=True, capturable=self.gpu
-            )
-        else:
-            self.optimizer = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, fused=True)
-
-        def loss(inputs: Given, labels: Given) -> Tensor:
-            with self.autocast(self.dtype == "bf16"):
-                return self.loss(self.model, inputs, labels)
-
-        self.called = torch.compile(loss, dynamic=False) if self.compiled else loss
+        self.updates = []
+        for parameters, loss in self.parts():
+            called = torch.compile(loss, dynamic=False) if self.compiled else loss
+            self.updates.append((parameters, called, self.optimizer(parameters)))
         forget_peak()
         begun = time.perf_counter()
         self.step()
@@ -157,9 +171,12 @@ class Torch:
         return found
 
     def step(self) -> None:
-        self.called(self.inputs, self.labels).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameters, loss, optimizer in self.updates:
+            with self.autocast(self.dtype == "bf16"):
+                value = loss(self.inputs, self.labels)
+            value.backward(inputs=parameters)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
 
     def wait(self) -> None:
         if self.gpu:

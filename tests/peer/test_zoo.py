@@ -22,9 +22,9 @@ def test_a_model_takes_its_batch(entry: Entry, device: str, tmp_path: Path) -> N
     entry = entry.on(device)
     path = tmp_path / "net.nn"
     path.write_text(source(entry), encoding="utf-8")
-    checked = check_file(path, entry.file.partition(":")[2], entry.args)
+    checked = check_file(path, entry.file.partition(":")[2], entry.arguments())
     sizes = {dim.name: entry.sizes.get(dim.name, dim.default) for dim in checked.dims}
-    assert entry.sizes.keys() <= sizes.keys()
+    assert entry.dims().keys() <= sizes.keys()
     types = {node.name: node.value.type for node in checked.graph.inputs}
     inputs, labels = entry.drawn()
     for name, x in (inputs | labels).items():

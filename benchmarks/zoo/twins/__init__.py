@@ -5,25 +5,57 @@ The names of the weights of the models here are those of dslc's. Needs torch, to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import torchvision.models as vision
 from torch import nn
 
+from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
 from twins.images import Image
-from twins.points import DLRM, PointNet
-from twins.text import Bert, Llama
+from twins.points import DLRM, GCN, PointNet
+from twins.text import Bert, Gpt2, Llama
+from twins.translation import MoE, Transformer
 
-MADE: Final[dict[str, Callable[[], nn.Module]]] = {
-    "MobileNetV2": lambda: Image(vision.mobilenet_v2(dropout=0.0)),
-    "ShuffleNetV2": lambda: Image(vision.shufflenet_v2_x1_0()),
-    "EfficientNet-B0": lambda: Image(vision.efficientnet_b0(dropout=0.0, stochastic_depth_prob=0.0)),
-    "ConvNeXt-T": lambda: Image(vision.convnext_tiny(stochastic_depth_prob=0.0)),
-    "DenseNet-121": lambda: Image(vision.densenet121()),
-    "ViT-B/16": lambda: Image(vision.vit_b_16()),
-    "BERT-base": Bert,
-    "Llama 125M": Llama,
-    "DLRM": DLRM,
-    "PointNet": PointNet,
+Sizes = Mapping[str, int]
+
+
+def _image(make: Callable[..., nn.Module], **args: Any) -> Callable[[Sizes], nn.Module]:
+    return lambda sizes: Image(make(**args))
+
+
+def _own(make: Callable[..., nn.Module], *fixed: str) -> Callable[[Sizes], nn.Module]:
+    """``fixed``: the sizes that the model takes."""
+    return lambda sizes: make(**{name: sizes[name] for name in fixed})
+
+
+#: A model for the sizes of its entry.
+MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
+    "MobileNetV2": _image(vision.mobilenet_v2, dropout=0.0),
+    "MobileNetV3": _image(vision.mobilenet_v3_large, dropout=0.0),
+    "ShuffleNetV2": _image(vision.shufflenet_v2_x1_0),
+    "EfficientNet-B0": _image(vision.efficientnet_b0, dropout=0.0, stochastic_depth_prob=0.0),
+    "RegNetY-1.6GF": _image(vision.regnet_y_1_6gf),
+    "SqueezeNet": _image(vision.squeezenet1_0, dropout=0.0),
+    "ResNet-50": _image(vision.resnet50),
+    "ResNet-152": _image(vision.resnet152),
+    "ResNeXt-50": _image(vision.resnext50_32x4d),
+    "Wide ResNet-50": _image(vision.wide_resnet50_2),
+    "Inception-v3": _image(vision.inception_v3, aux_logits=False, init_weights=False, dropout=0.0),
+    "DenseNet-121": _image(vision.densenet121),
+    "ConvNeXt-T": _image(vision.convnext_tiny, stochastic_depth_prob=0.0),
+    "ViT-B/16": _image(vision.vit_b_16),
+    "Swin-T": _image(vision.swin_t, stochastic_depth_prob=0.0),
+    "BERT-base": _own(Bert),
+    "Transformer": _own(Transformer),
+    "GPT-2 124M": _own(Gpt2),
+    "Llama 125M": _own(Llama),
+    "MoE top-2": _own(MoE, "room"),
+    "DDPM U-Net": _own(DDPM),
+    "3-D U-Net": _own(UNet3D),
+    "WaveNet": _own(WaveNet),
+    "DCGAN": _own(DCGAN),
+    "DLRM": _own(DLRM),
+    "PointNet": _own(PointNet),
+    "GCN": _own(GCN, "features", "hidden", "classes"),
 }

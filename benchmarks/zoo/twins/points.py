@@ -67,3 +67,21 @@ class PointNet(nn.Module):
         x = _through(self.d1, _through(self.s3, x).amax(2)).relu()
         found: Tensor = self.head(_through(self.d2, x).relu())
         return found
+
+
+class GCN(nn.Module):
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(features, hidden, bias=False), nn.Linear(hidden, classes, bias=False)
+        self.bias1, self.bias2 = nn.Parameter(torch.zeros(hidden)), nn.Parameter(torch.zeros(classes))
+
+    def forward(self, x: Tensor, source: Tensor, sink: Tensor) -> Tensor:
+        degree = x.new_ones(len(x)).index_add(0, sink, x.new_ones(len(sink)))
+        scale = degree.rsqrt()[:, None]
+        h = (_spread(self.first(x), source, sink, scale) + self.bias1).relu()
+        return _spread(self.second(h), source, sink, scale) + self.bias2
+
+
+def _spread(x: Tensor, source: Tensor, sink: Tensor, scale: Tensor) -> Tensor:
+    y = x * scale
+    return y.index_add(0, sink, y[source]) * scale

@@ -19,6 +19,17 @@ class Bert(nn.Module):
         return found
 
 
+class Gpt2(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        self.inner = transformers.GPT2LMHeadModel(config)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.inner(input_ids=ids, use_cache=False).logits
+        return found
+
+
 class LlamaAttention(nn.Module):
     def __init__(self, d: int, heads: int, kv: int) -> None:
         super().__init__()

@@ -39,10 +39,18 @@ def _fixed(op: str, argument: str, x: Value) -> tuple[int, ...]:
 
 def _missing(op: str, x: Value, geometry: dict[str, Ints]) -> tuple[int, ...]:
     """How many elements a last, partial window lacks at the end of each spatial axis, as PyTorch's ``ceil_mode``
-    counts windows: one that begins in the padding is left out. Raises Mismatch for sizes that are not known."""
+    counts windows: one that begins in the padding is left out. Along an axis of unknown size it may lack up to
+    ``stride - 1``; with so many more, the count is the same for each size, if no window can begin in the padding. Raises
+    Mismatch if one can."""
     found = []
-    for n, k, stride, pad, dilation in zip(_fixed(op, "ceil_mode", x), *geometry.values()):
+    for n, k, stride, pad, dilation in zip(x.type.shape[2:], *geometry.values()):
         reach = dilation * (k - 1) + 1
+        if not isinstance(n, int):
+            if stride + pad > reach:
+                why = f"`ceil_mode` of `{op}` along an axis of size {n}, where a window could begin in the padding"
+                raise Mismatch(why, f"give the axis a fixed size, or a stride of at most {reach - pad}", "E0303")
+            found.append(stride - 1)
+            continue
         count = -(-(n + 2 * pad - reach) // stride) + 1
         if (count - 1) * stride >= n + pad:
             count -= 1

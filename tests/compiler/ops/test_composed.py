@@ -369,7 +369,7 @@ REFUSED = [
     (XS, 'pad(x, [0, 1], mode="edge")', "E0209", '"replicate"'),
     (XS, 'pad(x, [0, 1], mode="reflect", value=1)', "E0209", "no meaning"),
     (XS, 'pad(x, [0, -1], mode="reflect")', "E0209", "negative"),
-    ("i: [B, 2, B, 6]", "maxpool(i, 2, ceil_mode=true)", "E0303", "size B"),
+    ("i: [B, 2, B, 6]", "maxpool(i, 2, stride=3, ceil_mode=true)", "E0303", "a stride of at most 2"),
     (IS, "conv(i, pad=1)", "E0201", "`out` and `k`"),
     (IS, "conv_transpose(i, 3)", "E0201", "`k`"),
     (f"{IS}, w: [2, 2, 3, 2]", "conv(i, 2, weight=w)", "E0209", "`out`"),
@@ -501,3 +501,13 @@ def test_rows_after_a_reshape_are_where_they_are_said_to_be(shape: tuple[int, ..
         and (row == np.arange(count).repeat(size // count).reshape(-1, *(1,) * (len(shape) - 1 - axis))).all()
     ]
     assert found == (None if not possible else (possible[0],))
+
+
+@pytest.mark.parametrize("call", ["maxpool(i, 3, stride=2, pad=1, {})", "avgpool(i, 3, stride=3, {})",
+                                  "avgpool(i, 4, stride=2, pad=1, count_include_pad=false, {})",])  # fmt: skip
+@pytest.mark.parametrize("n", range(6, 13))
+def test_a_last_partial_window_counts_along_an_axis_of_unknown_size(call: str, n: int, tmp_path: Path) -> None:
+    pool, given = call.format("ceil_mode=true"), {"i": np.random.default_rng(n).standard_normal((1, 2, n, 7))}
+    found = evaluate(check(tmp_path, "i: [1, 2, B, 7]", f"  return {pool}", "[1, 2, _, _]"), given, B=n)
+    fixed = evaluate(check(tmp_path, f"i: [1, 2, {n}, 7]", f"  return {pool}", "[1, 2, _, _]"), given, B=n)
+    np.testing.assert_array_equal(found, fixed)
