@@ -107,7 +107,7 @@ class Ours:
         began = time.perf_counter()
         self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init")
         found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)}
-        self.given = (self._resident() if self.gpu else self.inputs) | self.labels
+        self.given = (self.in_place() if self.gpu else self.inputs) | self.labels
         if not self.only_time:
             found |= agreement(self.entry, self.session, self.folder, self.inputs, self.labels)
         forget_peak()
@@ -115,7 +115,7 @@ class Ours:
         self.run(1)
         return found | {"step s": round(time.perf_counter() - began, 2)}
 
-    def _resident(self) -> dict[str, Any]:
+    def in_place(self) -> dict[str, Any]:
         """The inputs, in the GPU's memory if their values have no range that the host checks."""
         from dslc.runtime.cuda.arrays.arrays import new_array
         from dslc.runtime.cuda.device import device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,10 +11,12 @@ import pytest
 from chart import COLUMNS, svg, table, write
 from compare import ROOM, waves
 from entries import BY_NAME, ENTRIES, Entry
-from ours import source
+from fake_gpu.gpu_pair import Pair, batch
+from ours import Ours, source
 from steps import BURSTS, norm_errors, timed
 
 from dslc.compiler.check.model import check_file
+from dslc.runtime.cuda.arrays.arrays import DeviceArray
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -80,3 +83,17 @@ def test_the_table_and_the_chart_show_each_model(tmp_path: Path) -> None:
     write(tmp_path, rows)
     assert {path.name for path in tmp_path.iterdir()} == {"table.md", "chart.svg", "chart.html"}
     assert "&lt;a&gt;" in (tmp_path / "chart.html").read_text(encoding="utf-8")
+
+
+def test_a_session_on_a_gpu_reads_inputs_that_lie_there(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    mine_and_cpu, given = pair(), batch(0)
+    mine = Ours(ENTRIES[0], tmp_path, "gpu", only_time=True)
+    mine.session, mine.inputs, mine.labels = mine_and_cpu.gpu, {"x": given["x"]}, {"target": given["target"]}
+    mine.given = mine.in_place() | mine.labels
+    assert isinstance(mine.given["x"], DeviceArray) and np.array_equal(mine.given["x"].numpy(), given["x"])
+    assert len(mine.time("0.01")) <= BURSTS
+    steps = mine.session.step
+    assert steps >= 3 and mine.memory()["MiB"] >= 0
+    losses = [float(mine_and_cpu.cpu.train_step(**given, lr=1e-6).loss) for _ in range(steps + 1)]
+    assert mine.run(1) == pytest.approx(losses[-1], rel=1e-6) != losses[0]
+    mine.given.clear()
