@@ -1,0 +1,79 @@
+"""Reductions, scans and what normalises along lines, at each place of the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from op_sweep.case import Case, Tensor
+
+if TYPE_CHECKING:
+    from op_sweep.case import Sizes
+
+#: Name -> the kind of x, the argument of the axis, whether the axis goes, whether it has a gradient, PyTorch's call.
+LINES: Final[dict[str, tuple[str, str, bool, bool, Callable[..., Any]]]] = {
+    "sum": ("normal", "over", True, True, lambda t, x, n: x.sum(n)),
+    "mean": ("normal", "over", True, True, lambda t, x, n: x.mean(n)),
+    "max": ("normal", "over", True, True, lambda t, x, n: x.amax(n)),
+    "min": ("normal", "over", True, True, lambda t, x, n: x.amin(n)),
+    "softmax": ("normal", "axis", False, True, lambda t, x, n: x.softmax(n)),
+    "log_softmax": ("normal", "axis", False, True, lambda t, x, n: x.log_softmax(n)),
+    "logsumexp": ("normal", "over", True, True, lambda t, x, n: x.logsumexp(n)),
+    "norm": ("normal", "over", True, True, lambda t, x, n: t.linalg.vector_norm(x, 2, n)),
+    "prod": ("above", "over", True, True, lambda t, x, n: x.prod(n)),
+    "cumsum": ("normal", "axis", False, True, lambda t, x, n: x.cumsum(n)),
+    "cumprod": ("above", "axis", False, True, lambda t, x, n: x.cumprod(n)),
+    "var": ("normal", "over", True, True, lambda t, x, n: x.var(n, correction=0)),
+    "std": ("normal", "over", True, True, lambda t, x, n: x.std(n, correction=0)),
+}
+_TRUTH: Final[dict[str, Callable[..., Any]]] = {"any": lambda t, x, n: x.any(n), "all": lambda t, x, n: x.all(n)}
+#: As ours: products cancel where vectors are near each other.
+_DIFFERENCES: Final = "donot_use_mm_for_euclid_dist"
+_SCANS: Final = ("prod", "cumprod")  # of numbers above 1: a long line of them overflows, so they are drawn near 1
+
+
+def cases(sizes: Sizes) -> Iterator[Case]:
+    for name, (kind, word, goes, smooth, theirs) in LINES.items():
+        for shape, (size, axis) in sizes.lines().items():
+            rank = len(size) - goes
+            call = lambda t, x, n=axis, f=theirs: f(t, x, n)  # noqa: E731
+            ours, wrt = f"{name}(x, {word}={axis})", ("x",) if smooth else ()
+            if name in _SCANS:
+                ours = f"{name}(1 + x/1024, {word}={axis})"
+                call = lambda t, x, n=axis, f=theirs: f(t, 1 + x / 1024, n)  # noqa: E731
+                kind = "normal"
+            yield Case(name, shape, {"x": Tensor(size, kind)}, ours, call, wrt, (str(rank),))
+    for name, theirs in _TRUTH.items():
+        for shape, (size, axis) in sizes.lines().items():
+            if shape in ("huge", "tiny", "first axis"):
+                call = lambda t, x, n=axis, f=theirs: f(t, x, n)  # noqa: E731
+                x = {"x": Tensor(size, "below", "b1")}
+                yield Case(name, shape, x, f"{name}(x, over={axis})", call, out=("b1 1",))
+    yield from _whole(sizes)
+    yield from _pairs(sizes)
+
+
+def _whole(sizes: Sizes) -> Iterator[Case]:
+    x = {"x": Tensor(sizes.flat()["huge"])}
+    yield Case("sum", "to one", x, "sum(x)", lambda t, x: x.sum(), ("x",), ("0",))
+    yield Case("mean", "to one", x, "mean(x)", lambda t, x: x.mean(), ("x",), ("0",))
+    yield Case("max", "to one", x, "max(x)", lambda t, x: x.max(), ("x",), ("0",))
+    yield Case("norm", "to one", x, "norm(x)", lambda t, x: t.linalg.vector_norm(x), ("x",), ("0",))
+    image = {"x": Tensor(sizes.images()["huge"])}
+    yield Case("sum", "channels", image, "sum(x, over=[0, 2, 3])", lambda t, x: x.sum((0, 2, 3)), ("x",), ("1",))
+    yield Case("norm", "p=1", x, "norm(x, 1.0, over=1)", lambda t, x: t.linalg.vector_norm(x, 1, 1), ("x",), ("1",))
+    yield Case("norm", "p=3", x, "norm(x, 3.0, over=1)", lambda t, x: t.linalg.vector_norm(x, 3, 1), ("x",), ("1",))
+
+
+def _pairs(sizes: Sizes) -> Iterator[Case]:
+    for shape, (size, axis) in sizes.lines().items():
+        if shape not in ("huge", "tiny", "odd", "first axis"):
+            continue
+        two = {"x": Tensor(size), "y": Tensor(size)}
+        call = lambda t, x, y, n=axis: t.nn.functional.cosine_similarity(x, y, n)  # noqa: E731
+        yield Case("cosine_similarity", shape, two, f"cosine_similarity(x, y, axis={axis})", call, ("x", "y"), ("1",))
+    q = sizes.quadratic
+    for shape, (p, r, m) in {"huge": (q, q, 64), "tiny": (3, 4, 5), "odd": (q // 2 | 1, 33, 7)}.items():
+        two = {"x": Tensor((p, m)), "y": Tensor((r, m))}
+        yield Case("cdist", shape, two, "cdist(x, y)",
+                   lambda t, x, y: t.cdist(x, y, compute_mode=_DIFFERENCES), ("x", "y"), dtypes=("f32", "f64"))  # fmt: skip
