@@ -15,8 +15,8 @@ FLOATS: Final = ("f32", "f64", "bf16", "f16")
 @dataclass(frozen=True)
 class Tensor:
     """An input. ``kind`` of floats: ``normal``, ``positive`` (0.1 to 2), ``unit`` (-0.9 to 0.9), ``chance`` (0.05 to
-    0.95), ``above`` (1.1 to 3), ``sign`` (-1 or 1), ``boxes`` in an image of side ``high``. Of integers: ``below``, from
-    0 to ``high`` (not included), or ``apart``, different numbers below ``high`` along the last axis."""
+    0.95), ``above`` (1.1 to 3), ``sign`` (-1 or 1), ``boxes`` in an image of side ``high``. Of integers: ``below``,
+    from 0 to ``high`` (not included), or ``apart``, different numbers below ``high`` along the last axis."""
 
     shape: tuple[int, ...]
     kind: str = "normal"

@@ -11,54 +11,60 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from op_sweep.case import Case, Run, Tensor
+    from op_sweep.case import Run, Tensor
 
 _PERIOD: Final = (1 << 20) - 3  # numbers that are drawn; larger tensors repeat them
 _NUMPY: Final = {"f64": np.float64, "f32": np.float32, "bf16": np.float32, "f16": np.float16}
 
 
-def drawn(name: str, tensor: Tensor) -> NDArray[Any]:
-    """The numbers of one input: f32 for floats. The name of the run is the seed."""
+def period(name: str, tensor: Tensor) -> NDArray[Any]:
+    """The numbers that fill one input, repeated if it is larger: a vector, f32 for floats. The name is the seed."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    count = prod(tensor.shape)
-    few = min(count, _PERIOD)
+    few = min(prod(tensor.shape), _PERIOD)
     if tensor.dtype != "float":
-        return _integers(rng, tensor)
+        return _integers(rng, tensor, few)
     match tensor.kind:
         case "normal":
-            x = rng.standard_normal(few, np.float32)
+            return rng.standard_normal(few, np.float32)
         case "sign":
-            x = (2 * rng.integers(0, 2, few) - 1).astype(np.float32)
+            return (2 * rng.integers(0, 2, few) - 1).astype(np.float32)
         case "boxes":
             corner = rng.uniform(0, 0.7 * tensor.high, (*tensor.shape[:-1], 2))
             x = np.concatenate([corner, corner + rng.uniform(0.05, 0.3, corner.shape) * tensor.high], -1)
-        case kind:
-            low, high = {"positive": (0.1, 2), "unit": (-0.9, 0.9), "chance": (0.05, 0.95), "above": (1.1, 3)}[kind]
-            x = rng.uniform(low, high, few).astype(np.float32)
-    return np.resize(x.astype(np.float32), tensor.shape)
+            return x.reshape(-1).astype(np.float32)
+    low, high = {"positive": (0.1, 2), "unit": (-0.9, 0.9), "chance": (0.05, 0.95), "above": (1.1, 3)}[tensor.kind]
+    return rng.uniform(low, high, few).astype(np.float32)
 
 
-def _integers(rng: np.random.Generator, tensor: Tensor) -> NDArray[Any]:
+def _integers(rng: np.random.Generator, tensor: Tensor, few: int) -> NDArray[Any]:
     dtype = {"b1": np.bool_, "i32": np.int32, "i64": np.int64, "u8": np.uint8}[tensor.dtype]
     if tensor.kind == "apart":
-        size = tensor.shape[-1]
         lines = min(64, prod(tensor.shape[:-1]))
-        found = np.stack([rng.permutation(tensor.high)[:size] for _ in range(lines)])
-        return np.resize(found, tensor.shape).astype(dtype)
-    x = rng.integers(0, tensor.high, min(prod(tensor.shape), _PERIOD))
-    return np.resize(x, tensor.shape).astype(dtype)
+        found = [rng.permutation(tensor.high)[: tensor.shape[-1]] for _ in range(lines)]
+        return np.concatenate(found).astype(dtype)
+    return rng.integers(0, tensor.high, few).astype(dtype)
 
 
-def inputs(case: Case) -> dict[str, NDArray[Any]]:
-    """All inputs of a case."""
-    return {name: drawn(f"{case.function} {name}", x) for name, x in case.inputs.items()}
+def drawn(name: str, tensor: Tensor) -> NDArray[Any]:
+    """One input."""
+    return np.resize(period(name, tensor), tensor.shape)
 
 
-def seed(run: Run, number: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The gradient of a float result."""
+def periods(run: Run, shapes: list[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...], NDArray[Any]]]:
+    """The inputs of a run: name, shape and the numbers that repeat. After them the gradients of its float results,
+    whose ``shapes`` are given: ``seed0`` and so on."""
+    case = run.case
+    found = [(name, x.shape, period(f"{case.function} {name}", x)) for name, x in case.inputs.items()]
+    for number, shape in enumerate(shapes):
+        name = f"seed{number}"
+        found.append((name, shape, period(f"{case.function} {name}", _normal(shape))))
+    return found
+
+
+def _normal(shape: tuple[int, ...]) -> Tensor:
     from op_sweep.case import Tensor
 
-    return drawn(f"{run.case.function} seed {number}", Tensor(tuple(shape)))
+    return Tensor(shape)
 
 
 def stored(x: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -58,7 +59,8 @@ class Sides:
             return row | {"failed": str(error)}
         finally:
             for peer in self._peers.values():
-                peer.ask({"do": "close"})
+                with suppress(Failed):  # then it is a new process, which holds nothing
+                    peer.ask({"do": "close"})
 
     def _measured(self, run: Run, path: str) -> dict[str, Any]:
         files = {who: str(self._folder / f"{who}.npz") for who in self._peers}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
@@ -26,17 +27,16 @@ SCALARS = {"step": 0, "row": 0, "seed": 0}
 
 
 def filled(run: Run, made: Made) -> dict[str, NDArray[Any]]:
-    """The inputs of a plan by name, in the dtypes of its buffers."""
-    given = data.inputs(run.case)
-    seeds = [port.name for port in made.plan.inputs if port.name not in given]
-    shapes = [made.plan.buffers[port.buffer].shape for port in made.plan.inputs if port.name not in given]
-    for name, shape in zip(seeds, shapes):
-        given[name] = data.seed(run, int(name.removeprefix("seed")), shape)
-    found = {}
-    for port in made.plan.inputs:
-        dtype, x = made.plan.buffers[port.buffer].dtype, given[port.name]
-        found[port.name] = data.stored(x, dtype) if x.dtype == np.float32 else x
-    return found
+    """The numbers that fill each input of a plan, in the dtypes of its buffers; larger inputs repeat them."""
+    buffers = {port.name: made.plan.buffers[port.buffer] for port in made.plan.inputs}
+    seeds = [name for name in buffers if name not in run.case.inputs]
+    count = max((1 + int(name.removeprefix("seed")) for name in seeds), default=0)
+    shapes = [tuple(buffers[f"seed{i}"].shape) if f"seed{i}" in buffers else (1,) for i in range(count)]
+    found = {name: x for name, _, x in data.periods(run, shapes)}
+    return {
+        name: data.stored(found[name], buffer.dtype) if found[name].dtype == np.float32 else found[name]
+        for name, buffer in buffers.items()
+    }
 
 
 class OnHost:
@@ -64,7 +64,8 @@ class OnHost:
         self._bound.begin()
         self._bound.set_scalars(SCALARS)
         for name, x in filled(run, made).items():
-            np.copyto(self._bound.inputs[name], x, casting="no")
+            view = self._bound.inputs[name]
+            np.copyto(view, np.resize(x, view.shape), casting="no")
         self._bound.load_constants()
         self._dtypes = [made.plan.buffers[port.buffer].dtype for port in made.plan.outputs]
 

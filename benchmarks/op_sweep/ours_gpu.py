@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dslc.compiler.ir.program import STEP_BLOCK
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.targets import capability_of
 from dslc.runtime.cuda import device as devices
@@ -74,10 +75,11 @@ class OnDevice:
         sets = [(allocate(made.header["io"]).address, allocate(max(1, made.header["work"])).address)
                 for _ in range(self._count)]  # fmt: skip
         self._io, self._work = sets[0]
-        host = self._host_inputs(run)
+        self._fill(run, self._io)
         placed: list[Placed] = []
         for io, work in sets:
-            device.driver.copy_in(io, host.ctypes.data, host.nbytes, gpu.stream)
+            if io != self._io:
+                device.driver.copy(io, self._io, made.header["io"], gpu.stream)
             for constant in made.plan.constants:
                 buffer = made.plan.buffers[constant.buffer]
                 raw = np.frombuffer(made.blobs[constant.blob], np.uint8, buffer.bytes, constant.offset)
@@ -89,20 +91,25 @@ class OnDevice:
         device.driver.synchronise(gpu.stream)
         self._graph = Bulk(device, placed, gpu.stream, owned)
 
-    def _host_inputs(self, run: Run) -> NDArray[np.uint8]:
-        """The bytes of the region io before a run."""
-        plan = self._made.plan
-        found = np.zeros(self._made.header["io"], np.uint8)
-        StepBlock(plan.scalars, run.name).write(
-            found, 0, {scalar.name: SCALARS[scalar.name] for scalar in plan.scalars}
-        )
+    def _fill(self, run: Run, io: int) -> None:
+        """The scalars and inputs of a set: uploaded once, and repeated on the device."""
+        gpu, plan = self._gpu, self._made.plan
+        scalars = np.zeros(STEP_BLOCK, np.uint8)
+        StepBlock(plan.scalars, run.name).write(scalars, 0, SCALARS)
+        parts = [(0, STEP_BLOCK, scalars)]
         values = filled(run, self._made)
         for port in plan.inputs:
             buffer = plan.buffers[port.buffer]
             assert buffer.region == "io", port.name
-            raw = np.ascontiguousarray(values[port.name]).reshape(-1).view(np.uint8)
-            found[buffer.offset : buffer.offset + buffer.bytes] = raw
-        return found
+            parts.append((buffer.offset, buffer.bytes, np.ascontiguousarray(values[port.name]).view(np.uint8)))
+        for offset, size, raw in parts:
+            driver, at, done = gpu.device.driver, io + offset, min(raw.nbytes, size)
+            driver.copy_in(at, raw.ctypes.data, done, gpu.stream)
+            driver.synchronise(gpu.stream)
+            while done < size:
+                more = min(done, size - done)
+                driver.copy(at + done, at, more, gpu.stream)
+                done += more
 
     def results(self) -> list[NDArray[Any]]:
         gpu, plan = self._gpu, self._made.plan

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,20 +37,23 @@ class Called:
 
     def __init__(self, run: Run, device: str) -> None:
         self.run, self.device = run, device
-        self.inputs = [self._tensor(x) for x in data.inputs(run.case).values()]
+        self.inputs = [self._tensor(shape, x) for _, shape, x in data.periods(run, [])]
         self._with_gradients = run.direction == GRADIENT
         names = list(run.case.inputs)
         self._wrt = [names.index(name) for name in run.case.inputs if name in run.case.wrt]
         self._seeds: list[Any] = []
         if self._with_gradients:
-            floats = [y for y in self._results(self.inputs) if y.is_floating_point()]
-            self._seeds = [self._tensor(data.seed(run, i, tuple(y.shape))) for i, y in enumerate(floats)]
+            shapes = [tuple(y.shape) for y in self._results(self.inputs) if y.is_floating_point()]
+            self._seeds = [self._tensor(shape, x) for _, shape, x in data.periods(run, shapes)[len(names) :]]
 
-    def _tensor(self, x: NDArray[Any]) -> Any:
-        found = torch.from_numpy(x.copy())
+    def _tensor(self, shape: tuple[int, ...], x: NDArray[Any]) -> Any:
+        """The numbers repeated on the device."""
+        found = torch.from_numpy(x)
         dtype = _DTYPES[self.run.dtype] if x.dtype.kind == "f" else found.dtype
         is_index = x.dtype.name == "int32" and not self.run.case.function.startswith(("bitwise", "cast", "sort"))
-        return found.to(self.device, torch.int64 if is_index else dtype)
+        found = found.to(self.device, torch.int64 if is_index else dtype)
+        count = prod(shape)
+        return found.repeat(-(-count // max(1, x.size)))[:count].reshape(shape).clone()
 
     def _results(self, inputs: list[Any]) -> list[Any]:
         y = self.run.case.theirs(torch, *inputs)

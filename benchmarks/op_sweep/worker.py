@@ -118,3 +118,5 @@ def serve(start: Callable[[str], Callable[[Run, str], Opened]]) -> None:
                 opened.close()
                 opened = None
             answer({"failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]})
+            if given.device == "gpu":  # the context may be lost; the next request starts a new process
+                os._exit(1)

@@ -25,7 +25,8 @@ def cases(sizes: Sizes) -> Iterator[Case]:
                    out=(f"i32 {rank}",))  # fmt: skip
         few = min(4, size[axis])
         yield Case("topk", shape, x, f"topk(x, {few}, axis={axis})",
-                   lambda t, x, n=axis, k=few: t.topk(x, k, n), ("x",), (str(rank), f"i32 {rank}"), compared=False)  # fmt: skip
+                   lambda t, x, n=axis, k=few: t.topk(x, k, n), ("x",), (str(rank), f"i32 {rank}"),
+                   compared=False)  # fmt: skip
     yield from _many(sizes)
     yield from _lines(sizes)
     yield from _tables(sizes)

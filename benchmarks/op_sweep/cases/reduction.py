@@ -76,4 +76,5 @@ def _pairs(sizes: Sizes) -> Iterator[Case]:
     for shape, (p, r, m) in {"huge": (q, q, 64), "tiny": (3, 4, 5), "odd": (q // 2 | 1, 33, 7)}.items():
         two = {"x": Tensor((p, m)), "y": Tensor((r, m))}
         yield Case("cdist", shape, two, "cdist(x, y)",
-                   lambda t, x, y: t.cdist(x, y, compute_mode=_DIFFERENCES), ("x", "y"), dtypes=("f32", "f64"))  # fmt: skip
+                   lambda t, x, y: t.cdist(x, y, compute_mode=_DIFFERENCES), ("x", "y"),
+                   dtypes=("f32", "f64"))  # fmt: skip
