@@ -106,7 +106,10 @@ class Session:
         """Encodes raw values of columns as the training did, and decodes labels: what the weights were trained with."""
         from dslc.runtime.session.fitted_data import data_of
 
-        return data_of(self.interface, self.weights.notes)
+        sizes: dict[str, int] = {}
+        for program in self.artifact.programs("predict"):
+            sizes |= {name: max(size, sizes.get(name, 0)) for name, size in program.sizes.items()}
+        return data_of(self.interface, self.weights.notes, sizes)
 
     def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.

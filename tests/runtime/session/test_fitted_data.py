@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tables.texts import row_of, write_tokenizer
 
-from dslc.base.errors import InputError
+from dslc.base.errors import DataError, InputError
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.data.columns.category import Category
 from dslc.runtime.data.columns.date import Date
 from dslc.runtime.data.columns.encoder import Encoder
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.number import Number
 from dslc.runtime.data.columns.raw import raw_of
+from dslc.runtime.session.fitted_data import FittedData
 from dslc.runtime.session.session import Session
 
 Open = Callable[..., Session]
@@ -137,3 +141,101 @@ def test_decode_is_the_inverse(session: Session) -> None:
 def test_weights_without_columns_say_so(open_line: Open) -> None:
     with pytest.raises(InputError, match="know no columns"):
         open_line(seed=1).data.encode(TABLE)
+
+
+def test_a_column_is_decoded_by_its_own_name_too(session: Session) -> None:
+    session.weights.notes = Fitted(COLUMNS, {"x": ("area", "built", "plain"), "target": ("city",)}).notes()
+    assert session.data.class_names("city") == session.data.class_names("target") == ("3", "Bonn", "true")
+    assert session.data.decode("city", np.array([1, 2])).tolist() == ["Bonn", "true"]
+    areas = np.array([0.5, 7.0])
+    np.testing.assert_allclose(session.data.decode("area", AREA.encode(raw_of(areas)).values[:, 0]), areas, 1e-13)
+    assert session.data.decode("built", [0.5]).tolist() == [2005.0]
+    assert session.data.decode("plain", np.float32([0.5])).tolist() == [0.5]
+    with pytest.raises(InputError) as caught:
+        session.data.decode("id", [1])
+    assert "target, x, area, built, city" in str(caught.value.help)
+    with pytest.raises(InputError) as caught:
+        session.data.class_names("area")
+    assert "they name those of target, city" in str(caught.value.help)
+    # an input's name comes before a column's
+    session.weights.notes = Fitted(COLUMNS, {"x": ("city",), "city": ("area",)}).notes()
+    assert session.data.decode("city", [0.0]).dtype == np.float64
+
+
+TEXTS = ["It was a dark night", "the rain", None, "", "torrents " * 40]
+
+
+def of_texts(notes: dict[str, str], built: int = 12) -> FittedData:
+    """What the training on a column ``review`` has left, for a model with a free number of tokens."""
+    face = Interface(
+        "m",
+        "M",
+        (Dim("B", 1, 64, 4, True), Dim("T", 1, 64, 8, False)),
+        (
+            Tensor("ids", "i32", ("B", "T"), (0, 400)),
+            Tensor("mask", "f32", ("B", "T")),
+            Tensor("raw", "u8", ("B", 2), (0, 256)),
+            Tensor("area", "f32", ("B",)),
+        ),
+        (),
+        Train((Tensor("there", "b1", ("B", "T")),), {}, 0.1, ()),
+    )
+    inputs = {"ids": ("tokens(review)",), "mask": ("tokens.mask(review)",), "raw": ("bytes(review)",)}
+    fitted = Fitted(COLUMNS, {**inputs, "area": ("area",), "there": ("bytes.mask(other)",)})
+    return FittedData(face, fitted, {**fitted.notes(), **notes}, {"B": 4, "T": built})
+
+
+def test_texts_become_the_tokens_of_the_training(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from dslc.runtime.data.tokenize import Tokenizer
+
+    file = write_tokenizer(tmp_path / "tokenizer.json")
+    data = of_texts(Tokenizer(file).note)
+    assert data.columns["ids"] == data.columns["raw"] == ("review",)
+    table = {"review": TEXTS, "area": np.zeros(5)}
+    found = data.encode(table, tokenizer=file)
+    assert list(found) == ["ids", "mask", "raw", "area"]
+    expected = [row_of(file, text or "", 12) for text in TEXTS]
+    assert found["ids"].dtype == np.int32 and found["ids"].tolist() == expected
+    assert found["mask"].dtype == np.float32
+    assert found["mask"].tolist() == [[float(id != 2) for id in row] for row in expected]
+    assert found["raw"].dtype == np.uint8 and found["raw"].tolist() == [
+        list((text or "").encode()[:2].ljust(2, b"\0")) for text in TEXTS
+    ]
+    array = data.encode({**table, "review": np.array([text or "" for text in TEXTS])}, tokenizer=str(file))
+    assert all(np.array_equal(array[name], found[name]) for name in found)
+    there = data.encode({**table, "other": ["a"] * 5}, tokenizer=file)["there"]
+    assert there.dtype == np.bool_ and there.sum(1).tolist() == [1] * 5
+    with pytest.raises(InputError, match="neither a label nor columns"):
+        data.decode("ids", found["ids"])
+
+
+@pytest.mark.parametrize(
+    ("reviews", "given", "says"),
+    [
+        (None, True, "there is no column `review`"),
+        (["a", 5], True, "row 1: '5' is not a text"),
+        (["a"], True, "differ in length"),
+        (["a", "b"], False, "need the tokenizer of the training"),
+    ],
+)
+def test_a_text_that_cannot_be_encoded_is_refused(tmp_path: Path, reviews: Any, given: bool, says: str) -> None:
+    pytest.importorskip("tokenizers")
+    file = write_tokenizer(tmp_path / "tokenizer.json")
+    table = {"area": np.zeros(2)} | ({} if reviews is None else {"review": reviews})
+    with pytest.raises(InputError) as caught:
+        of_texts({}).encode(table, tokenizer=file if given else None)
+    assert caught.value.code == "R105" and says in caught.value.message and caught.value.help
+
+
+def test_another_tokenizer_than_that_of_the_training_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from dslc.runtime.data.tokenize import Tokenizer
+
+    file = write_tokenizer(tmp_path / "tokenizer.json")
+    other = write_tokenizer(tmp_path / "other.json", vocabulary=300)
+    table = {"review": ["a"], "area": [1.0]}
+    with pytest.raises(DataError, match="another tokenizer"):
+        of_texts(Tokenizer(file).note).encode(table, tokenizer=other)
+    with pytest.raises(DataError, match="R101"):
+        of_texts({}).encode(table, tokenizer=tmp_path / "none.json")
