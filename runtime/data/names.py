@@ -16,6 +16,12 @@ FORMATS: Final = registered()
 HELP: Final = "write " + ", ".join(f"{each.usage}" for each in FORMATS[:-1]) + f" or {FORMATS[-1].usage}"
 
 
+def help_for(text: str) -> str:
+    """What to write instead of a text that ``split`` refuses: in its file's format, else in any."""
+    found = _matching(text) or _matching(text.rpartition(":")[0])
+    return HELP if found is None else f"write {found.usage}"
+
+
 def split(text: str) -> tuple[str, str | None]:
     """The path and the key in a source's text. ValueError with the reason if no format reads it."""
     for each in FORMATS:

@@ -157,19 +157,27 @@ def _column(source: Source, data: Dataset) -> list[str]:
     format = format_of(source)
     if not isinstance(format, TableFormat):
         raise DataError("R102", "row names come from a table", place=source.name, help="name a column: new.csv:id")
-    table = format.table(source)
+    found: list[str] = []
+    parts = [(each, format.table(each)) for each in files(source, lambda text: None, "--rows")]
     try:
-        if table.count != next((column.rows.count for column in data.columns.values()), 1):
-            cause = f"it has {table.count} rows, the data {data.rows}"
+        count = sum(table.count for _, table in parts)
+        if count != next((column.rows.count for column in data.columns.values()), 1):
+            cause = f"it has {count} rows, the data {data.rows}"
             raise DataError("R102", cause, place=source.name, help="row i of each file must belong to the same sample")
-        columns, wrong = table.read(data.index, chosen(source, table.names))
-        if wrong or len(columns) != 1:
-            why = next(iter(wrong.values()), "one column names the rows")
-            raise DataError("R102", why, place=source.name, help="name a column: new.csv:id")
-        [raw] = columns
-        return ["" if gap else str(value) for value, gap in zip(raw.values.tolist(), raw.missing.tolist())]
+        start = 0
+        for part, table in parts:
+            inside = data.index[(data.index >= start) & (data.index < start + table.count)] - start
+            columns, wrong = table.read(inside, chosen(part, table.names))
+            if wrong or len(columns) != 1:
+                why = next(iter(wrong.values()), "one column names the rows")
+                raise DataError("R102", why, place=part.name, help="name a column: new.csv:id")
+            [raw] = columns
+            found += ["" if gap else str(value) for value, gap in zip(raw.values.tolist(), raw.missing.tolist())]
+            start += table.count
+        return found
     finally:
-        table.close()
+        for _, table in parts:
+            table.close()
 
 
 def _by_name(session: Session, found: Any) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from dslc.base.errors import DataError, InputError
 from dslc.runtime.data.columns.fitted import Fitted
-from dslc.runtime.data.names import HELP, format_of, named, split
+from dslc.runtime.data.examples import example_source, file_of
+from dslc.runtime.data.names import format_of, help_for, named, split
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table_format import TableFormat
 
@@ -46,7 +47,8 @@ def sources(texts: Sequence[str], inputs: Sequence[str], known: Mapping[str, Sou
             found[each] = _source(text, known.get(each))
     missing = [name for name in inputs if name not in found]
     if missing:
-        example = f"{missing[0]}=FILE.npz:KEY" if len(inputs) > 1 else "FILE.npz:KEY"
+        example = _example(missing[0], found, known)
+        example = f"{missing[0]}={example}" if len(inputs) > 1 else example
         help = f"add {example}" if texts else f"name it: dslc predict {example}; `data.eval` of dslc.yaml has none"
         raise InputError("R105", f"there is no data for {', '.join(missing)}", place="predict", help=help)
     return found
@@ -60,9 +62,30 @@ def of_weights(fitted: Fitted) -> dict[str, Source]:
     }
 
 
-def one_source(text: str) -> Source:
-    """The source that a text names. DataError R101 if it names none."""
+def naming(text: str, given: Mapping[str, Source]) -> Source:
+    """The column that names the rows: ``new.csv:id``, or ``id`` of the table that an input reads. ``given``: the
+    sources of the inputs. DataError R101 for neither."""
+    if named(text) is None and named(text.rpartition(":")[0]) is None:
+        for source in given.values():
+            if isinstance(format_of(source), TableFormat):
+                return Source(source.path, text, f"{file_of(source)}:{text}")
+        cause = "this names no column of a table, and the data is none"
+        raise DataError(
+            "R101", cause, place=f"--rows {text}", help="write TABLE.csv:COLUMN; its row i names row i of the data"
+        )
     return _source(text, None)
+
+
+def _example(name: str, found: Mapping[str, Source], known: Mapping[str, Source]) -> str:
+    """What to write for a missing input: the file of another one, if the configuration takes both from one format."""
+    like = known.get(name)
+    if like is None:
+        return example_source(name, found.values())
+    if like.key is not None:
+        for source in found.values():
+            if _same_format(file_of(source), like):
+                return file_of(source)
+    return like.name
 
 
 def _name_it(text: str, inputs: Sequence[str]) -> NoReturn:
@@ -77,7 +100,7 @@ def _source(text: str, like: Source | None) -> Source:
     try:
         file, key = split(text)
     except ValueError as error:
-        raise DataError("R101", f"this does not name any data: {error}", place=text, help=HELP) from error
+        raise DataError("R101", f"this does not name any data: {error}", place=text, help=help_for(text)) from error
     return Source(Path(file), key, text)
 
 

@@ -28,6 +28,7 @@ from dslc.runtime.data.augment.step import Step
 from dslc.runtime.data.column import Column, open_column, read_whole
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.fitting import TableInput
+from dslc.runtime.data.examples import line_for
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.pairs import paired
 from dslc.runtime.data.pictures import AS_STORED, NOTE, PictureOptions, decoder
@@ -281,7 +282,7 @@ def open_dataset(
         if mix is not None and name in (mix.other, mix.share):
             continue
         if name not in sources:
-            help = f"add `{name}: FILE.npz:KEY` to `{section}`"
+            help = line_for(tensor, [(wanted[other], source) for other, source in sources.items()], section)
             raise DataError("R102", f"there is no data for the input `{name}`: {tensor}", place=section, help=help)
         rows = interface.rows_of(tensor)
         if not rows and any(interface.batch in dims_of(size) for size in tensor.shape):

@@ -41,7 +41,12 @@ _UNCLEAR = (
 @click.option(
     "--workers", type=click.IntRange(0, 256), default=0, metavar="N", help="Processes that read ahead; default: 0."
 )
-@click.option("--rows", "names", metavar="SOURCE", help="Names of the rows: a column of a table, such as new.csv:id.")
+@click.option(
+    "--rows",
+    "names",
+    metavar="COLUMN",
+    help="Names of the rows: a column of the data, or of another table: x.csv:id.",
+)
 @trust_option
 def command(
     inputs: tuple[str, ...],
@@ -64,7 +69,7 @@ def command(
     from dslc.runtime.predict.files import FORMATS, check_folder, check_target, write
     from dslc.runtime.predict.layout import class_names, layout_of
     from dslc.runtime.predict.rows import Rows, open_rows
-    from dslc.runtime.predict.sources import of_weights, one_source, sources
+    from dslc.runtime.predict.sources import naming, of_weights, sources
     from dslc.runtime.predict.units import units_of
     from dslc.runtime.train.files import require_weights
 
@@ -75,8 +80,7 @@ def command(
     check_folder(target)
     if weights not in (None, "init"):
         require_weights(Path(weights))
-    named = None if names is None else one_source(names)
-    ahead = None if config is None else _opened(config, target, inputs, weights, named)  # refused before the build
+    ahead = None if config is None else _opened(config, target, inputs, weights, names)  # refused before the build
     found = artifact_to_run(artifact, trust=trust, checked=None if ahead is None else ahead.checked)
     with session_of(found, device=device, weights=weights, use="predict") as session:
         face = session.interface
@@ -87,6 +91,7 @@ def command(
             rows = Rows(session, *ahead.data)
         else:
             given = sources(inputs, [tensor.name for tensor in face.inputs], _known(config, inputs, of_weights(fitted)))
+            named = None if names is None else naming(names, given)
             rows = open_rows(session, given, _notice, None if config is None else config.data, named)
         units = units_of(face, fitted, single=target.suffix == ".npy")
         check_target(target, units.interface)
@@ -121,7 +126,7 @@ class _Ahead:
 
 
 def _opened(
-    config: Config, target: Path, inputs: tuple[str, ...], weights: str | None, named: Source | None
+    config: Config, target: Path, inputs: tuple[str, ...], weights: str | None, names: str | None
 ) -> _Ahead | None:
     """Check what the command reads and open its data, before a build, which takes longer. None without the compiler:
     then nothing is built."""
@@ -130,7 +135,7 @@ def _opened(
     from dslc.cli.compile import check_config, foreseen
     from dslc.runtime.predict.files import check_target
     from dslc.runtime.predict.rows import open_data
-    from dslc.runtime.predict.sources import sources
+    from dslc.runtime.predict.sources import naming, sources
     from dslc.runtime.train.files import require_source
 
     if not has_compiler():
@@ -139,6 +144,7 @@ def _opened(
     model = foreseen(config, checked)
     check_target(target, model.interface)
     given = sources(inputs, [tensor.name for tensor in model.interface.inputs], _known(config, inputs, {}))
+    named = None if names is None else naming(names, given)
     notes = notes_before_build(config, checked, weights)
     if notes is None and config.data.columns:  # without the weights it is unknown what was fitted
         for name, source in given.items():

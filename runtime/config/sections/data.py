@@ -8,7 +8,7 @@ from dslc.runtime.config.augmentation import augmentation, mixing
 from dslc.runtime.config.policies import BadPolicy, on_bad
 from dslc.runtime.config.readers import Field, boolean, integer, mapping, number, refuse, shown, text, unknown
 from dslc.runtime.config.yaml import Value
-from dslc.runtime.data.names import HELP, split
+from dslc.runtime.data.names import help_for, split
 from dslc.runtime.data.pictures import AS_STORED, PictureOptions
 
 
@@ -17,7 +17,7 @@ def data_source(value: Value, name: str) -> str:
     try:
         split(source)
     except ValueError as error:
-        refuse(value, f"`{name}` is not an array in a file: {shown(value)}: {error}", HELP)
+        refuse(value, f"`{name}` is not an array in a file: {shown(value)}: {error}", help_for(source))
     return source
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
 from dslc.runtime.data.fit import largest
@@ -27,7 +26,7 @@ from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields, said
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
-from dslc.runtime.data.tables.table import Table, chosen, place_of, refuse_table
+from dslc.runtime.data.tables.table import Table, chosen, refuse_table, wrong_count
 from dslc.runtime.data.tables.table_format import TableFormat
 from dslc.runtime.data.texts import text_key
 
@@ -63,10 +62,7 @@ class TableRows:
         self.count = self._lines.count
         self.shape = shape
         if len(self._columns) != prod(shape):
-            cause = f"it gives {len(self._columns)} columns, a row of the input has {prod(shape)} values: {list(shape)}"
-            raise DataError(
-                "R102", cause, place=place_of(source), help="name that many columns: `table.csv:first..last`"
-            )
+            raise wrong_count(source, [head.names[column] for column in self._columns], shape)
         self.bad: dict[int, tuple[str, str]] = {}
         self._values: NDArray[Any] | None = None
         self.in_memory = max(self._lines.size, self.count * len(self._columns) * self.dtype.itemsize) <= AT_ONCE

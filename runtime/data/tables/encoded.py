@@ -17,7 +17,7 @@ from dslc.runtime.data.fit import largest
 from dslc.runtime.data.rows import AT_ONCE, BadSample
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.lines import MOST_BAD
-from dslc.runtime.data.tables.table import Table, chosen, place_of, refuse_table
+from dslc.runtime.data.tables.table import Table, chosen, place_of, refuse_table, row_of, wrong_count
 
 _AT_A_TIME: Final = 4096  # rows
 _SHOWN: Final = 12  # columns named in a message
@@ -159,11 +159,9 @@ def refuse_bad(source: Source, bad: Mapping[int, tuple[str, str]]) -> None:
 
 def _misfit(source: Source, shape: tuple[int, ...], names: Sequence[str], widths: Sequence[int]) -> DataError:
     """The error for columns that do not fill a row of the input, with the arithmetic."""
-    wanted = f"a row of the input has {prod(shape)} values: {list(shape)}"
     if all(width == 1 for width in widths):
-        cause = f"it gives {len(names)} columns, {wanted}"
-        return DataError("R102", cause, place=place_of(source), help="name that many columns: `table.csv:first..last`")
+        return wrong_count(source, names, shape)
     parts = [f"{name[:40]} {width}" for name, width in zip(names, widths)]
     more = f" + {sum(widths[_SHOWN:])} of {len(widths) - _SHOWN} more" if len(parts) > _SHOWN else ""
-    cause = f"its columns give {' + '.join(parts[:_SHOWN])}{more} = {sum(widths)} values, {wanted}"
+    cause = f"its columns give {' + '.join(parts[:_SHOWN])}{more} = {sum(widths)} values, {row_of(shape)}"
     return DataError("R102", cause, place=place_of(source), help=f"declare that axis with the size {sum(widths)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from dslc.base.errors import DataError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from dslc.runtime.data.source import Source
 
 MOST_COLUMNS: Final = 100_000
+_CALL: Final = re.compile(r"([a-zA-Z_.]+)\((.+)\)\Z")
 
 
 class Table(Protocol):
@@ -58,6 +61,22 @@ def refuse_table(source: Source, why: str) -> NoReturn:
     )
 
 
+def row_of(shape: Sequence[int]) -> str:
+    """What a row of an input is, for messages."""
+    count = prod(shape)
+    return f"a row of the input has {count} value{'' if count == 1 else 's'}: {list(shape)}"
+
+
+def wrong_count(source: Source, names: Sequence[str], shape: tuple[int, ...]) -> DataError:
+    """The DataError R102 for columns of one value each that do not fill a row of the input."""
+    cause = f"it gives {len(names)} column{'' if len(names) == 1 else 's'}, {row_of(shape)}"
+    help = "name that many columns: `table.csv:first..last`"
+    if len(names) == 1 and len(shape) == 1:
+        text = names[0][:60]
+        help += f"; a text fills a row by `tokens({text})`, and `tokens.mask({text})` is its mask"
+    return DataError("R102", cause, place=place_of(source), help=help)
+
+
 def chosen(source: Source, names: Sequence[str]) -> list[int]:
     """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``, ``tokens(a)``.
     DataError R101 for names that occur twice, R102 for a column that is missing."""
@@ -84,6 +103,9 @@ def chosen(source: Source, names: Sequence[str]) -> list[int]:
 def _require(name: str, names: Mapping[str, int], source: Source) -> None:
     """Raise DataError R102 if the table has no such column."""
     if name not in names:
-        close = nearest(name, names)
+        close, call = nearest(name, names), _CALL.match(name)
         help = f"did you mean `{close}`?" if close else f"it has {', '.join([*names][:8])[:200] or 'none'}"
+        if call is not None:
+            mask = ".mask" if "mask" in call[1] else ""
+            help = f"texts are read by tokens{mask}({call[2]}), or bytes{mask}({call[2]}) without a tokenizer"
         raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)

@@ -170,12 +170,19 @@ def test_what_was_fitted_in_training_is_applied(
     assert dslc("train").code == 0
     assert dslc("predict", "-o", "all.jsonl", "--rows", "points.csv:id").code == 0
     Path("new.csv").write_text(head + "".join(",".join(map(str, row)) + "\n" for row in rows[7:9]))
-    for place in ([], ["--artifact", "build/net"]):
-        ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "new.csv:id", *place)
+    for place in (["new.csv:id"], ["id"], ["new.csv:id", "--artifact", "build/net"], ["id", "--artifact", "build/net"]):
+        ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", *place)
         assert ran.code == 0, ran.err
         assert Path("new.jsonl").read_text() == "".join(Path("all.jsonl").read_text().splitlines(True)[7:9])
     first = json.loads(Path("new.jsonl").read_text().splitlines()[0])
     assert first["row"] == "n7" and first["class"] in ("cat", "dog", "fox") and len(first["output"]) == 3
+    same = Path("new.jsonl").read_bytes()
+    for part, some in enumerate((rows[7:8], rows[8:9])):
+        Path(f"part{part}.csv").write_text(head + "".join(",".join(map(str, row)) + "\n" for row in some))
+    ran = dslc("predict", "part*.csv:size,colour", "-o", "new.jsonl", "--rows", "id")
+    assert ran.code == 0 and Path("new.jsonl").read_bytes() == same, ran.err
+    ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "ids")
+    assert ran.code == 3 and "there is no column `ids`" in ran.err and "did you mean `id`?" in ran.err
     ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "points.csv:id")
     assert ran.code == 3 and "it has 12 rows, the data 2" in ran.err
     ran = dslc("predict", "new.csv", "-o", "new.jsonl", "--rows", "new.csv:id,size")

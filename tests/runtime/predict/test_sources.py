@@ -8,7 +8,7 @@ import pytest
 
 from dslc.base.errors import DslcError, InputError
 from dslc.runtime.data.source import Source
-from dslc.runtime.predict.sources import sources
+from dslc.runtime.predict.sources import naming, sources
 
 
 def of(text: str) -> Source:
@@ -59,3 +59,40 @@ def test_without_a_source_the_help_says_which_data_is_missing() -> None:
     with pytest.raises(InputError) as error:
         sources([], ["x"], {})
     assert "`data.eval` of dslc.yaml has none" in str(error.value.help) and "dslc predict FILE" in str(error.value.help)
+
+
+@pytest.mark.parametrize(
+    ("texts", "inputs", "add"),
+    [
+        (["a=new.csv"], ["a", "b"], "b=new.csv"),
+        (["c=x.npy"], ["a", "c"], "a=old.csv:p,q"),
+        (["c=x.npy"], ["c", "d"], "d=pics/:image"),
+        (["a=new.jsonl"], ["a", "b"], "b=new.jsonl"),
+        (["a=new.csv"], ["a", "z"], "z=new.csv:COLUMN"),
+        (["k=x.npz:k"], ["k", "z"], "z=x.npz:z"),
+        (["k=x.npy"], ["k", "z"], "z=FILE.npz:KEY"),
+    ],
+)
+def test_the_help_for_a_missing_input_names_the_file(texts: list[str], inputs: list[str], add: str) -> None:
+    with pytest.raises(InputError) as error:
+        sources(texts, inputs, KNOWN)
+    assert error.value.help == f"add {add}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("id", "new.csv:id"), ("a:b", "new.csv:a:b"), ("other.tsv:id", "other.tsv:id"), ("x.jsonl:id", "x.jsonl:id")],
+)
+def test_names_of_rows_are_a_column_of_the_data_or_of_another_table(text: str, found: str) -> None:
+    given = sources(["c=x.npy", "a=new.csv"], ["a", "c"], KNOWN)
+    source = naming(text, given)
+    assert f"{source.path}:{source.key}" == source.name == found
+
+
+def test_names_of_rows_need_a_table() -> None:
+    with pytest.raises(DslcError, match="names no column") as error:
+        naming("id", {"c": of("x.npy")})
+    assert "TABLE.csv:COLUMN" in str(error.value.help)
+    with pytest.raises(DslcError) as error:
+        naming("ids.csv", {"a": of("new.csv:p")})
+    assert error.value.help == "write `file.csv:columns`"
