@@ -21,7 +21,15 @@ FUNCTIONS: Final[Mapping[str, str]] = {
                      "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
     **dict.fromkeys(("lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell"), _LOOP),
     **dict.fromkeys(("adagrad", "adadelta", "nadam", "radam", "lion", "adafactor", "lbfgs"), _OPTIMIZER),
-    **dict.fromkeys(("view", "viewas", "unflatten"), _RESHAPE),
+    **dict.fromkeys(("view", "viewas", "reshapeas", "unflatten"), _RESHAPE),
+    **dict.fromkeys(("expand", "expandas", "broadcast"), "write `broadcast_to(x, [B, 8])`; operators broadcast anyway"),
+    **dict.fromkeys(("repeat",), "write `tile(x, [1, 2])`, or `repeat_interleave(x, 2)`"),
+    **dict.fromkeys(("maskedfill",), "write `where(mask, value, x)`"),
+    **dict.fromkeys(("indexselect", "take"), "write `x[:, ids]`, or `gather(x, ids, axis=1)` for indices like `x`"),
+    **dict.fromkeys(("takealongaxis", "takealongdim"), "write `gather(x, ids, axis=1)`"),
+    **dict.fromkeys(("zeroslike", "oneslike", "fulllike", "emptylike", "empty"),
+                    "write `zeros([B, 8])` or `ones([B, 8])` with the sizes of `x`"),
+    **dict.fromkeys(("range",), "write `for i in 0..n`, or `arange(n)` for a tensor"),
     **dict.fromkeys(("expanddims",), "write `unsqueeze(x, 1)`"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "separableconv2d"),
                     "write `conv(x, out, k)`: its rank is that of the input, whose channels it finds"),
@@ -90,7 +98,9 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("kldivloss", "kldivergence"), "write `kl_div(log_q, p)`"),
     **dict.fromkeys(("sequential", "modulelist"), "join functions with `|>`, or repeat them in a `for`"),
     **dict.fromkeys(("identity", "noop"), "leave it out"),
-    **dict.fromkeys(("print", "shape", "size"), "`dslc check` prints the shape of each value; `dslc show` the graph"),
+    **dict.fromkeys(("print",), "`dslc check` prints the shape of each value; `dslc show` the graph"),
+    **dict.fromkeys(("shape", "size", "dim", "rank", "ndim"),
+                    "sizes are known here: write the size itself, such as `B`; `dslc check` prints each shape"),
 }  # fmt: skip
 
 ARGUMENTS: Final[Mapping[str, str]] = {
@@ -130,7 +140,12 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 #: Arguments that name an axis: `over` of a reduction, else `axis`.
 _AXES: Final = frozenset(("dim", "dims", "axes", "axis"))
 
-WORDS: Final[Mapping[str, str]] = {"True": "true", "False": "false", "None": "none", "null": "none", "nil": "none"}
+_NONE: Final = "leave the argument out: nothing stands for a missing value; `unsqueeze(x, 1)` adds an axis"
+WORDS: Final[Mapping[str, str]] = {
+    "True": "write `true`",
+    "False": "write `false`",
+    **dict.fromkeys(("None", "null", "nil", "none"), _NONE),
+}
 
 #: Names of devices that say no architecture.
 GPU_TARGETS: Final = frozenset(
@@ -140,13 +155,18 @@ GPU_TARGETS: Final = frozenset(
 
 def function_hint(name: str) -> str | None:
     """The help for a function of another framework."""
-    return FUNCTIONS.get(_key(name))
+    return FUNCTIONS.get(key_of(name))
+
+
+def word_hint(name: str) -> str | None:
+    """The help for a word of another language: true, false, none."""
+    return WORDS.get(name)
 
 
 def argument_hint(name: str, known: Iterable[str], value: object = None) -> str | None:
     """The help for an argument of another framework, if the function has what stands for it. ``value``: what was
     given for it."""
-    known, key = list(known), _key(name)
+    known, key = list(known), key_of(name)
     if key in _AXES:
         here = next((each for each in ("over", "axis") if each in known), None)
         return f"write `{here}={_axes(value, here == 'over')}`" if here else None
@@ -172,12 +192,13 @@ def nearest_hint(name: str, known: Iterable[str]) -> str | None:
 
 def target_hint(name: str) -> str | None:
     """The help for a target that is a device's name."""
-    if _key(name) not in GPU_TARGETS:
+    if key_of(name) not in GPU_TARGETS:
         return None
     return (
         "name the GPU's architecture: sm_80 for A100 and L4, sm_90 for H100, sm_100 for B200; `dslc doctor` lists GPUs"
     )
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
+    """A name in lower case without underscores."""
     return name.replace("_", "").lower()

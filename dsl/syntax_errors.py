@@ -292,6 +292,13 @@ def _sign_or_dot_(p: _Place) -> Diagnostic | None:
     return None
 
 
+def _ellipsis_(p: _Place) -> Diagnostic | None:
+    """``x[..., 0]``"""
+    if p.token.kind != ".." or not p.in_brackets or p.tokens.items[p.index + 1].kind != ".":
+        return None
+    return p.error("`...` is not an index", "", "write `:` for each axis, as `x[:, :, 0]`")
+
+
 def _anything_else(p: _Place) -> Diagnostic:
     if p.index == p.first:
         wanted = {
@@ -345,6 +352,7 @@ _RULES: Final[tuple[Callable[[_Place], Diagnostic | None], ...]] = (
     _ends_early_,
     _word_as_name_,
     _missing_comma_,
+    _ellipsis_,
     _sign_or_dot_,
     _chained_comparison_,
     _second_statement_,

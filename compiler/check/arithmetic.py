@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div
+from dslc.dsl.other_calls import method_hint
+from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
 
 LARGEST_INT: Final = 2**63 - 1
@@ -257,13 +260,16 @@ def apply_static(name: str, values: Sequence[Static], span: Span) -> Static:
             return len(values[0])
         values = values[0]
     if name == "len":
-        raise Problem("E0202", "`len` takes a list", span, "not a list")
+        help = function_hint("size") if values and isinstance(values[0], Value) else None
+        raise Problem("E0202", "`len` takes a list", span, "not a list", help=help)
     if not values or (len(values) != 1 and name not in _OF_SEVERAL):
         takes = "one number or more" if name in _OF_SEVERAL else "one number"
         raise Problem("E0201", f"`{name}` takes {takes}", span, f"{len(values)} here")
     for value in values:
         if not _is_number(value):
-            raise Problem("E0202", f"`{name}` of numbers does not take {kind_of(value)}", span, "not a number")
+            help = method_hint(name) if isinstance(value, Value) else None
+            title = f"`{name}` of numbers does not take {kind_of(value)}"
+            raise Problem("E0202", title, span, "not a number", help=help)
     return STATIC_FUNCTIONS[name](values, span)
 
 

@@ -31,6 +31,7 @@ from dslc.compiler.ops.constants.literal import MOST_WRITTEN, attributes
 from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.other_calls import not_a_name
 from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
 
@@ -135,7 +136,7 @@ class Calls:
         frame: Frame,
     ) -> Static:
         if not isinstance(function, syntax.Name):
-            raise Problem("E0101", "only a name can be called", function.span, "not a name")
+            raise not_callable(function, args)
         name = function.name
         given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
         if name in INITIALISERS and name not in FUNCTIONS and not _declared(name, frame):
@@ -253,6 +254,13 @@ def unknown_function(name: str, span: Span, near: str | None) -> Problem:
     title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near and hint is None else "")
     help = hint or ("`dslc ops` lists the built-in functions" if near is None else None)
     return Problem("E0101", title, span, "not a function or block", help=help)
+
+
+def not_callable(function: syntax.Expr, args: tuple[syntax.Arg, ...]) -> Problem:
+    """E0101 for a call of something that is no name: a method, a function of a library, the result of a call."""
+    known = {name: tuple(p.name for p in each.parameters) for name, each in FUNCTIONS.items()}
+    title, help = not_a_name(function, args, known)
+    return Problem("E0101", title, function.span, "not a function or block", help=help)
 
 
 def _initialiser(name: str, given: list[Given], span: Span) -> Init:

@@ -17,7 +17,8 @@ from dslc.compiler.ops.index.take import subscripted
 from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
-from dslc.dsl.other_names import WORDS, function_hint, nearest_hint
+from dslc.dsl.other_calls import field_hint
+from dslc.dsl.other_names import function_hint, nearest_hint, word_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -156,8 +157,7 @@ class Evaluator:
             return Problem("E0201", f"`{name}` needs its arguments", span, "an initialiser", help=f"write {forms}")
         known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
         known += frame.scope.dims if frame.file_dims else []
-        meant = f"write `{WORDS[name]}`" if name in WORDS else None
-        help = meant or function_hint(name) or nearest_hint(name, known)
+        help = word_hint(name) or function_hint(name) or nearest_hint(name, known)
         return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
 
     def _number(self, expr: syntax.Number, frame: Frame) -> Static:
@@ -181,7 +181,8 @@ class Evaluator:
             f"{kind_of(value)} has no field `{expr.name}`",
             expr.span,
             "no such field",
-            help="a tensor has `.T`, a layer its parameters, as in `tok.weight`, a size its bounds `.min` and `.max`",
+            help=(field_hint(expr.name) if isinstance(value, Value) else None)
+            or "a tensor has `.T`, a layer its parameters, as in `tok.weight`, a size its bounds `.min` and `.max`",
         )
 
     def _index(self, expr: syntax.Index, frame: Frame) -> Static:

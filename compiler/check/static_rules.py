@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.callgraph import called_name, walk
-from dslc.compiler.check.calls import unknown_function
+from dslc.compiler.check.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import NOT_FINITE, Problem
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.other_calls import PREFIXES, prefix_of
+from dslc.dsl.other_names import word_hint
 
 if TYPE_CHECKING:
     from dslc.compiler.check.reports import Reports
@@ -115,11 +117,27 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
             near = did_you_mean(callee.name, [*FUNCTIONS, *(n for n in scope.values if n not in scope.models)])
             words.add(id(callee))
             reports.add(unknown_function(callee.name, callee.span, near))
+        called = _called_field(tree)
+        if called is not None and prefix_of(called[0]) in PREFIXES - known:  # `F.relu(x)`: one error for both names
+            words.update(id(each) for each in walk((called[0],)))
+            reports.add(not_callable(*called))
     for tree in walk(block.body):
         if isinstance(tree, syntax.Name) and tree.name not in known and id(tree) not in words:
             near = did_you_mean(tree.name, known)
-            help = f"did you mean `{near}`?" if near else None
+            help = word_hint(tree.name) or (f"did you mean `{near}`?" if near else None)
             reports.add(Problem("E0102", f"unknown name `{tree.name}`", tree.span, "not declared here", help=help))
+
+
+def _called_field(tree: syntax.Tree) -> tuple[syntax.Field, tuple[syntax.Arg, ...]] | None:
+    """``a.b`` of a call or a stage of a pipe, if it begins with a name; with the arguments."""
+    match tree:
+        case syntax.Call(function=syntax.Field() as called, args=args):
+            pass
+        case syntax.Pipe(stage=syntax.Field() as called):
+            args = ()
+        case _:
+            return None
+    return (called, args) if prefix_of(called) is not None else None
 
 
 def _bound(block: syntax.Block) -> Iterator[str]:

@@ -1,0 +1,157 @@
+"""What to write here for calls as other frameworks write them: methods of tensors, functions with the prefix of a
+library, layers that are made and then called. Only the text of a call is known, no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dslc.dsl import syntax
+from dslc.dsl.other_names import FUNCTIONS, argument_hint, key_of, word_hint
+
+#: The names before the dot of a library's functions.
+LIBRARIES: Final = frozenset(
+    ("torch", "nn", "F", "np", "numpy", "tf", "jax", "jnp", "lax", "keras", "layers", "flax", "math", "einops", "ops")
+    + ("functional", "torchvision", "optim", "K", "mx", "paddle")
+)
+_OBJECTS: Final = frozenset(("self", "cls"))
+PREFIXES: Final = LIBRARIES | _OBJECTS
+_LAYER: Final = "name a layer in its call, `linear(x, 8) as fc`, or declare `layer fc = linear(8)` and call `fc(x)`"
+
+_SHAPE: Final = "sizes are known here: write the size itself, such as `B`; `dslc check` prints the shape of each value"
+_PLACE: Final = "leave it out: the compiler decides where and how tensors are stored"
+_VALUE: Final = "leave it out: a model has no values; `predict` returns numpy arrays"
+_CAST: Final = {
+    "float": "float", "double": "f64", "half": "f16", "bfloat16": "bf16", "long": "i64", "int": "i32", "short": "i16",
+    "char": "i8", "byte": "u8", "bool": "b1",
+}  # fmt: skip
+
+#: Methods of tensors that no function here has the name of, in lower case without underscores.
+METHODS: Final[Mapping[str, str]] = {
+    **{name: f'write `cast(x, "{dtype}")`' for name, dtype in _CAST.items()},
+    **dict.fromkeys(("to", "type", "astype", "typeas"), 'write `cast(x, "i32")` for a dtype; the build has the device'),
+    **dict.fromkeys(("cuda", "cpu", "contiguous", "clone", "copy", "requiresgrad", "pinmemory", "eval", "train"),
+                    _PLACE),
+    **dict.fromkeys(("item", "numpy", "tolist", "data"), _VALUE),
+    **dict.fromkeys(("size", "dim", "ndim", "numel", "nelement", "shape"), _SHAPE),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"),
+                    "write `transpose(x, [0, 2, 1])` with the new order of all axes; `x.T` swaps the last two"),
+    "t": "write `x.T`",
+    "multiply": "write `x * y`",
+    "subtract": "write `x - y`",
+    "backward": "leave it out: `loss = ...` in the train section is differentiated",
+    **dict.fromkeys(("forward", "apply", "call"), "call it by its name, as `fc(x)`"),
+    "append": "write `values = values + [x]`, or `[f(x) for i in 0..4]`",
+}  # fmt: skip
+
+#: Methods whose arguments suit a function of another name.
+_RENAMED: Final = {"view": "reshape", "permute": "transpose", "expand": "broadcast_to"}
+
+#: What is written after a dot without being called.
+FIELDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("shape", "size", "ndim", "rank"), _SHAPE),
+    **dict.fromkeys(("mt", "h", "mh"), "write `x.T`, which swaps the last two axes"),
+    "dtype": 'write the dtype itself, such as `"f32"`; `dslc check` prints that of each value',
+    "device": _PLACE,
+    "grad": "write `gradient(y, x)`",
+    "data": "write `stop_gradient(x)`",
+}
+
+
+def not_a_name(
+    function: syntax.Expr, args: tuple[syntax.Arg, ...], known: Mapping[str, tuple[str, ...]]
+) -> tuple[str, str]:
+    """The title and the help of the error for a call of something that is no name. ``known``: the built-in functions,
+    with the names of their arguments."""
+    if isinstance(function, syntax.Call):
+        return "the result of a call cannot be called", _in_one(function, args, known)
+    if not isinstance(function, syntax.Field):
+        return "only a name can be called", "functions are called by name: `f(x)`, or `x |> f`"
+    name, before = function.name, function.value
+    if prefix_of(function) in _OBJECTS:
+        return f"`{_short(function.span.text, name)}`: there are no objects", _LAYER
+    if prefix_of(function) in LIBRARIES:
+        own = _own(name, known)
+        help = f"write `{own}`" if own else FUNCTIONS.get(key_of(name), "`dslc ops` lists the built-in functions")
+        return f"`{_short(function.span.text, name)}`: functions have no prefix", help
+    return f"`{name}` is not a method: functions are called by name", _method(name, before, args, known)
+
+
+def prefix_of(function: syntax.Expr) -> str | None:
+    """The first name of ``a.b.c``; None for another expression."""
+    while isinstance(function, syntax.Field):
+        function = function.value
+    return function.name if isinstance(function, syntax.Name) else None
+
+
+def field_hint(name: str) -> str | None:
+    """The help for ``x.name``."""
+    return FIELDS.get(key_of(name))
+
+
+def method_hint(name: str) -> str | None:
+    """The help for ``x.name()`` if no function here has that name."""
+    return METHODS.get(key_of(name))
+
+
+def as_list(name: str, args: list[str]) -> str:
+    """``reshape(x, [B, 4])`` for a function whose second argument is a list, which was given as several."""
+    return f"write `{name}({args[0]}, [{', '.join(args[1:])}])`"
+
+
+def _in_one(made: syntax.Call, args: tuple[syntax.Arg, ...], known: Mapping[str, tuple[str, ...]]) -> str:
+    """The help for a layer that is made and then called: ``nn.Linear(4)(x)``."""
+    called = made.function.name if isinstance(made.function, syntax.Name | syntax.Field) else ""
+    own = _own(called, known)
+    if own is None and (hint := FUNCTIONS.get(key_of(called))):
+        return hint
+    first = _short(args[0].value.span.text, "x") if args else "x"
+    texts = ", ".join(_argument(arg, known.get(own or "", ())) for arg in made.args)
+    return f"the tensor is its first argument: write `{first} |> {own or called or 'f'}({texts})`"
+
+
+def _method(name: str, before: syntax.Expr, args: tuple[syntax.Arg, ...], known: Mapping[str, tuple[str, ...]]) -> str:
+    x, key = _short(before.span.text, "x"), key_of(name)
+    if key in METHODS:
+        return METHODS[key]
+    own = _RENAMED.get(key) or _own(name, known)
+    if own is None:
+        return FUNCTIONS.get(key) or f"write `{x} |> f`, where `f` is a function or a block; `dslc ops` lists them"
+    names = known[own]
+    if names[1:2] and names[1] in ("shape", "perm", "counts") and len(args) > 1:
+        return as_list(own, [x, *(_short(arg.value.span.text, "...") for arg in args)])
+    texts = [_argument(arg, names) for arg in args]
+    return f"write `{x} |> {own}{'(' + ', '.join(texts) + ')' if texts else ''}`"
+
+
+def _argument(arg: syntax.Arg, names: tuple[str, ...]) -> str:
+    """An argument, with the name that it has here."""
+    text = _short(arg.value.span.text, "...")
+    if isinstance(arg.value, syntax.Name) and word_hint(arg.value.name):
+        text = text.lower()
+    if arg.name is None or arg.name in names:
+        return text if arg.name is None else f"{arg.name}={text}"
+    hint = (argument_hint(arg.name, names, _number(arg.value)) or "").split("`")
+    return hint[1] if len(hint) == 3 else f"{arg.name}={text}"
+
+
+def _number(expr: syntax.Expr) -> object:
+    """The value of a number or a list of numbers, as written."""
+    match expr:
+        case syntax.Number(value=value):
+            return value
+        case syntax.Unary(op="-", value=syntax.Number(value=value)):
+            return -value
+        case syntax.List(items=items) | syntax.Tuple(items=items):
+            return [_number(item) for item in items]
+    return None
+
+
+def _own(name: str, known: Mapping[str, tuple[str, ...]]) -> str | None:
+    """The built-in function of this name, however it is written: `LayerNorm`, `layer_norm`."""
+    return next((each for each in known if key_of(each) == key_of(name)), None)
+
+
+def _short(text: str, other: str) -> str:
+    """Source text for a help line; ``other`` if it is long."""
+    return text if len(text) <= 40 and "\n" not in text else other
