@@ -90,8 +90,9 @@ def ended(code: int) -> str:
 
 
 def last_words(said: str) -> str:
-    """The line of a process's stderr that explains its end: the first fatal Python error, else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    """The line of a process's stderr that explains its end: the first fatal Python error, else the last line; Rust's
+    ``note: `` explains nothing."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("note: ")]
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal or lines or [""])[-1][:_SHOWN]
 

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
 
 LONGEST: Final = 1 << 20  # bytes of one text in UTF-8
+AT_A_TIME: Final = 1024  # texts that are best encoded by one call: a tokenizer is asked in another process
 _KEY = re.compile(r"(tokens|bytes)(\.mask)?\((.+)\)\Z", re.DOTALL)
+
+
+class TextRefused(DataError):
+    """R101: a tokenizer refuses one of some texts. It may take the others."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class TextEncoder:
         self.dtype: np.dtype[Any] = np.dtype(np.uint8 if key.mask or not key.tokens else np.int32)
 
     def encode(self, texts: Sequence[str]) -> NDArray[Any]:
-        """Rows [n, T]: i32 tokens, u8 bytes, or a u8 mask. DataError R101 if the tokenizer refuses a text."""
+        """Rows [n, T]: i32 tokens, u8 bytes, or a u8 mask. TextRefused, or DataError R101 if the tokenizer fails."""
         if self._tokenizer is not None:
             rows, counts = self._tokenizer.encode(texts, self._length)
         else:

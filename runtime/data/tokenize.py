@@ -1,69 +1,63 @@
 """Text as tokens, by a tokenizer file of Hugging Face's ``tokenizers`` (extra ``text``), such as ``tokenizer.json``.
 
-A tokenizer file is data: it holds a vocabulary and rules. Its patterns run over the text, so a file by a stranger may
-be slow, but it cannot run code.
+A tokenizer file is data: it holds a vocabulary and rules. It cannot run code, but a file by a stranger may make the
+library slow, panic, abort, or take all memory. So the library runs in a process of its own, with limits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.errors import DataError, EnvironmentFault
+from dslc.base.errors import DataError
 from dslc.base.words import reason
 from dslc.runtime.data.file import open_file, read_exactly
+from dslc.runtime.data.texts import AT_A_TIME, TextRefused
+from dslc.runtime.data.tokenize_client import HELP, Client, refuse, require_library
 
 NOTE: Final = "dslc.tokenizer"  # the note of weights that holds the digest of the tokenizer of their training data
 _LARGEST_FILE: Final = 48 << 20  # bytes; the largest published files have about 35 MiB
-_AT_ONCE: Final = 1024  # texts encoded by one call of the library
-_PADDING: Final = ("[PAD]", "<pad>", "<|pad|>", "<|padding|>")
-
-Found = TypeVar("Found")
+#: Bytes of texts in a request, unless one text has more; the process's memory is limited. The library keeps what it
+#: cuts off a row's text: of a text of 1 MiB in rows of 3 tokens 1.7 GiB; of a piece of a stream at most 0.4.
+_BYTES_OF_ROWS: Final = 1 << 20
+_BYTES_OF_PIECES: Final = 4 << 20
 
 
 class Tokenizer:
     """``digest``: the SHA-256 of the file, in hex. ``size``: token ids are less. ``padding``: the id that fills short
-    texts: that of the file's padding, else that of a token called ``[PAD]`` or ``<pad>``, else 0."""
+    texts: that of the file's padding, else that of a token called ``[PAD]`` or ``<pad>``, else 0. ``version`` of the
+    library."""
 
     def __init__(self, path: Path) -> None:
         """Raises DataError R101 for a file that is missing or no tokenizer, EnvironmentFault R205 without the
-        library."""
+        library, ResourceError R401 if no process can be started."""
         self.path = path
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > _LARGEST_FILE:
-                self._refuse(f"it has {size} bytes, more than {_LARGEST_FILE}")
+                refuse(path, f"it is not a tokenizer: it has {size} bytes, more than {_LARGEST_FILE}")
             try:
                 data = read_exactly(file, size).tobytes()
             except (EOFError, OSError) as error:
-                self._refuse(reason(error))
+                refuse(path, f"it is not a tokenizer: {reason(error)}")
         self.digest = hashlib.sha256(data).hexdigest()
-        library = _library()
-        self.version: str = library.__version__
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            self._refuse(reason(error))
-        self._plain = self._ask(lambda: library.Tokenizer.from_str(text))
-        self._plain.no_padding()
-        self._plain.no_truncation()
-        self._rows = self._ask(lambda: library.Tokenizer.from_str(text))
-        given = self._rows.padding
-        known = [self._rows.token_to_id(name) for name in _PADDING]
-        self.padding: int = given["pad_id"] if given else next((id for id in known if id is not None), 0)
-        self._rows.no_padding()
-        vocabulary = self._plain.get_vocab(with_added_tokens=True)
-        self.size: int = max(vocabulary.values(), default=-1) + 1
-        for name, largest in (("token", self.size - 1), ("padding", self.padding)):
-            if largest >= 2**31:
-                self._refuse(f"it has a {name} with the id {largest}, more than {2**31 - 1}")
+        self._client = client = Client(path, data)
+        weakref.finalize(self, client.end, 0.05)
+        self.version: str = client.described["version"]
+        self.padding: int = client.described["padding"]
+        largest: int = client.described["largest"]
+        self.size = largest + 1
+        for name, id in (("token", largest), ("padding", self.padding)):
+            if id >= 2**31:
+                refuse(path, f"it is not a tokenizer: it has a {name} with the id {id}, more than {2**31 - 1}")
 
     @property
     def note(self) -> dict[str, str]:
@@ -87,46 +81,49 @@ class Tokenizer:
         """
         rows = np.full((len(texts), length), self.padding, np.int32)
         counts = np.zeros(len(texts), np.int32)
-        self._ask(lambda: self._rows.enable_truncation(length))
-        for start in range(0, len(texts), _AT_ONCE):
-            part = [_encodable(text) for text in texts[start : start + _AT_ONCE]]
-            for at, found in enumerate(self._ask(lambda part=part: self._rows.encode_batch(part)), start):  # type: ignore[misc]
-                ids = self._known(found.ids[:length])
-                rows[at, : len(ids)] = ids
-                counts[at] = len(ids)
+        start = 0
+        for part in _portions(texts, _BYTES_OF_ROWS):
+            found, ids = self._encoded(part, length)
+            counts[start : start + len(part)] = found
+            rows[start : start + len(part)][np.arange(length) < found[:, None]] = ids
+            start += len(part)
         return rows, counts
 
     def stream(self, pieces: Iterable[str]) -> Iterator[NDArray[Any]]:
-        """The ids of each piece of a long text, without special tokens; u16, or u32 for a vocabulary over 65,536."""
-        for piece in pieces:
-            found = self._ask(lambda piece=piece: self._plain.encode(piece, add_special_tokens=False))  # type: ignore[misc]
-            yield np.array(self._known(found.ids), self.dtype)
+        """The ids of each piece of a long text, without special tokens; u16, or u32 for a vocabulary over 65,536.
+        Several pieces are encoded at a time, each by itself."""
+        for part in _portions(pieces, _BYTES_OF_PIECES):
+            counts, ids = self._encoded(part, None)
+            yield from np.split(ids.astype(self.dtype), np.cumsum(counts[:-1]))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest of u16 and u32 that holds every id."""
         return np.dtype("<u2" if self.size <= 1 << 16 else "<u4")
 
-    def _known(self, ids: list[int]) -> list[int]:
-        """The ids, if the vocabulary has all: a file's rules may insert others."""
-        if ids and max(ids) >= self.size:
-            why = f"the tokenizer gives the id {max(ids)}, and its vocabulary ends at {self.size - 1}"
-            raise DataError("R101", why, place=str(self.path), help=_HELP)
-        return ids
+    def _encoded(self, texts: Sequence[str], length: int | None) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        """As ``Client.encode``, if the vocabulary has every id: a file's rules may insert others."""
+        counts, ids = self._client.encode(texts, length)
+        largest = int(ids.max(initial=0))
+        if len(ids) and largest >= self.size:
+            why = f"the tokenizer gives the id {largest}, and its vocabulary ends at {self.size - 1}"
+            raise TextRefused("R101", why, place=str(self.path), help=HELP)
+        return counts, ids
 
-    def _ask(self, call: Callable[[], Found]) -> Found:
-        """The result of a call of the library. It raises plain exceptions, and panics of Rust, which are no
-        ``Exception``."""
-        try:
-            return call()
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            why = f"the tokenizer refuses: {reason(error)}"
-            raise DataError("R101", why, place=str(self.path), help=_HELP) from error
 
-    def _refuse(self, why: str) -> None:
-        raise DataError("R101", f"it is not a tokenizer: {why}", place=str(self.path), help=_HELP)
+def _portions(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    """The texts in their order, as many at a time as one request holds: at most so many bytes."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        length = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if part and (len(part) == AT_A_TIME or size + length > most):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += length
+    if part:
+        yield part
 
 
 def tokenizer_of(path: Path | None) -> Tokenizer:
@@ -136,7 +133,7 @@ def tokenizer_of(path: Path | None) -> Tokenizer:
         raise DataError("R104", "text needs a tokenizer", place="data.tokenizer", help=help)
     with open_file(path) as file:
         status = os.fstat(file.fileno())
-    _library()
+    require_library()
     return _read_once(path, status.st_size, status.st_mtime_ns)
 
 
@@ -144,20 +141,3 @@ def tokenizer_of(path: Path | None) -> Tokenizer:
 def _read_once(path: Path, size: int, changed: int) -> Tokenizer:
     """The tokenizer of a file that had this size and time of its last change."""
     return Tokenizer(path)
-
-
-_HELP: Final = "save it again with `Tokenizer.save(FILE)` of Hugging Face's tokenizers"
-
-
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _library() -> Any:
-    try:
-        import tokenizers
-    except ImportError as error:
-        help = "pip install 'dslc[text]'"
-        raise EnvironmentFault("R205", "text needs tokenizers", place="data.tokenizer", help=help) from error
-    return tokenizers

@@ -59,6 +59,7 @@ def test_words() -> None:
         "exit code 0", "exit code 70", "killed by SIGTERM", "killed by signal 63",
     ]  # fmt: skip
     assert last_words("") == "" and last_words("x" * 300) == "x" * 200
+    assert last_words("allocation of 9 bytes failed\nnote: run with `A=1`\n") == "allocation of 9 bytes failed"
     assert last_words("Fatal Python error: Bus error\n  File a.py, line 1\nExtension modules: numpy") == (
         "Fatal Python error: Bus error"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -118,15 +118,26 @@ class EntryRows:
                 raise DataError("R101", cause, place=place, help=help)
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        if self._converter.of_texts:
+            with suppress(BadSample, ValueError):  # one by one, to find the first that cannot be read
+                return self._converter.texts([self._value(row) for row in rows.tolist()])
         found = np.empty((len(rows), *self.shape), self.dtype)
         for at, row in enumerate(rows.tolist()):
             found[at] = self._row(row)
         return found
 
-    def _row(self, row: int) -> NDArray[Any]:
+    def _value(self, row: int) -> Any:
         try:
             with redirect_stdout(sys.stderr):
-                value = self._dataset[row]
+                return self._dataset[row]
+        except (DslcError, MemoryError):
+            raise
+        except Exception as error:  # the package's code may raise anything
+            raise BadSample(row, f"{self._place}, row {row}", f"{type(error).__name__}: {reason(error)}") from error
+
+    def _row(self, row: int) -> NDArray[Any]:
+        value = self._value(row)
+        try:
             return self._converter.row(value)
         except ValueError as error:
             raise BadSample(row, f"{self._place}, row {row}", reason(error)) from error

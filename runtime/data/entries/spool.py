@@ -11,6 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -37,6 +38,7 @@ _TAIL: Final = 8 + len(_END)  # bytes after the description: its length, and the
 _MOST_TEXT: Final = 64 << 20  # bytes of a description
 _MOST_FIELDS: Final = 1000
 _PART: Final = 1 << 20  # bytes written or read at once
+_TEXTS_AT_ONCE: Final = 64  # rows; those of pictures and texts hold a decoded picture each
 _SAYS: Final = 5.0  # seconds between two lines about the progress
 _LONGEST: Final = 200  # characters of a reason
 _FORM: Final = checker(
@@ -76,13 +78,18 @@ def write(
     """
     out = _Writer(converters, sink, place)
     said = time.monotonic()
+    waiting: list[Any] = []
     for row in rows:
         fail("data.spool")
-        out.add(row)
+        waiting.append(row)
+        if len(waiting) >= out.at_a_time:
+            out.add(waiting)
+            waiting = []
         if time.monotonic() - said >= _SAYS:
             said = time.monotonic()
             part = "" if not total else f" of {total:,}, {100 * out.count // total} %"
             notice(f"{place}: {out.count:,} rows{part} are stored")
+    out.add(waiting)
     out.finish(classes)
     notice(f"{place}: {out.count:,} rows are stored in the cache")
 
@@ -101,11 +108,28 @@ class _Writer:
         self._known = False
         self.count = 0
 
-    def add(self, row: Any) -> None:
+    @property
+    def at_a_time(self) -> int:
+        """How many rows are best added by one call: several if they hold texts."""
+        return _TEXTS_AT_ONCE if self._known and any(converter.of_texts for converter in self._converters) else 1
+
+    def add(self, rows: Sequence[Any]) -> None:
+        whole = [self._texts(converter, rows) for converter in self._converters]
+        for at, row in enumerate(rows):
+            self._add(row, [None if texts is None else texts[at] for texts in whole])
+
+    def _texts(self, converter: Converter, rows: Sequence[Any]) -> NDArray[Any] | None:
+        """The converted texts of rows, if all fit; None for other values."""
+        if len(rows) > 1 and converter.of_texts:
+            with suppress(ValueError):  # one by one, to find those that do not fit
+                return converter.texts(rows)
+        return None
+
+    def _add(self, row: Any, converted: Sequence[NDArray[Any] | None]) -> None:
         found: list[NDArray[Any] | None] = []
-        for number, converter in enumerate(self._converters):
+        for number, (converter, value) in enumerate(zip(self._converters, converted)):
             try:
-                found.append(converter.row(row))
+                found.append(converter.row(row) if value is None else value)
             except ValueError as error:
                 found.append(None)
                 self._errors.append([str(self.count), str(number), reason(error)[:_LONGEST]])

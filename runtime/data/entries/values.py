@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.pictures import Pictures
 from dslc.runtime.data.rows import BadSample
-from dslc.runtime.data.texts import encoder_for, problem, text_key
+from dslc.runtime.data.texts import TextRefused, encoder_for, problem, text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.source import Source
@@ -69,24 +69,35 @@ class Converter:
 
     def row(self, row: Any) -> NDArray[Any]:
         """The field of a row, in the shape of an input's row. ValueError with the reason for one that does not fit."""
-        value = field_of(row, self.field)
         if self._text is not None:
-            return self._encoded(value)
+            found: NDArray[Any] = self.texts([row])[0]
+            return found
+        value = field_of(row, self.field)
         encoded = _encoded_picture(value)
         if encoded is not None or _is_picture(value):
             return self._picture(value, encoded)
         return self._numbers(value)
 
-    def _encoded(self, value: Any) -> NDArray[Any]:
+    @property
+    def of_texts(self) -> bool:
+        """True if ``texts`` converts the field."""
+        return self._text is not None
+
+    def texts(self, rows: Sequence[Any]) -> NDArray[Any]:
+        """The texts of rows, by one call of the tokenizer. ValueError with a reason if one does not fit."""
         assert self._text is not None
+        texts = [self._text_of(row) for row in rows]
+        try:
+            return self._text.encode(texts)
+        except TextRefused as error:
+            raise ValueError(error.message) from error
+
+    def _text_of(self, row: Any) -> str:
+        value = field_of(row, self.field)
         why = None if value is None else problem(value)
         if why is not None:
             raise ValueError(why)
-        try:
-            found: NDArray[Any] = self._text.encode(["" if value is None else value])[0]
-        except DataError as error:
-            raise ValueError(error.message) from error
-        return found
+        return "" if value is None else str(value)
 
     def _picture(self, value: Any, encoded: bytes | None) -> NDArray[Any]:
         if self._pictures is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +17,9 @@ from dslc.runtime.data.pictures import Choose, Pictures
 from dslc.runtime.data.rows import AT_ONCE, BadSample, ChooseOf
 from dslc.runtime.data.shards.headers import BLOCK
 from dslc.runtime.data.shards.index import identity_of, index_of
-from dslc.runtime.data.shards.values import member_of, reader_of
+from dslc.runtime.data.shards.values import Words, member_of, reader_of
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.texts import AT_A_TIME
 from dslc.runtime.nearest import nearest
 
 if TYPE_CHECKING:
@@ -68,9 +71,12 @@ class ShardRows:
         if self._values is not None:
             found: NDArray[Any] = self._values[rows]
             return found
-        found = np.empty((len(rows), *self.shape), self.dtype)
         with open_file(self._path) as file:
             fd = self._checked(file.fileno())
+            texts = self._texts(fd, rows.tolist())
+            if texts is not None:
+                return texts
+            found = np.empty((len(rows), *self.shape), self.dtype)
             for at, row in enumerate(rows.tolist()):
                 found[at] = self._member(fd, row)
         return found
@@ -84,14 +90,26 @@ class ShardRows:
         found = np.zeros((self.count, *self.shape), self.dtype)
         with open_file(self._path) as file:
             fd = self._checked(file.fileno())
-            for row in range(self.count):
-                if row in self.bad:
+            there = [row for row in range(self.count) if row not in self.bad]
+            for start in range(0, len(there), AT_A_TIME):
+                part = there[start : start + AT_A_TIME]
+                texts = self._texts(fd, part)
+                if texts is not None:
+                    found[part] = texts
                     continue
-                try:
-                    found[row] = self._member(fd, row)
-                except BadSample as bad:
-                    self.bad[row] = (bad.place, bad.why)
+                for row in part:
+                    try:
+                        found[row] = self._member(fd, row)
+                    except BadSample as bad:
+                        self.bad[row] = (bad.place, bad.why)
         return found
+
+    def _texts(self, fd: int, rows: Sequence[int]) -> NDArray[Any] | None:
+        """The values of rows that are texts, by one call of the tokenizer; None if one is damaged, or for others."""
+        if isinstance(self._reader, Words):
+            with suppress(ValueError):
+                return self._reader.read_all([self._bytes(fd, row, self._reader.most) for row in rows])
+        return None
 
     def _member(self, fd: int, row: int) -> NDArray[Any]:
         try:

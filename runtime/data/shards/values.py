@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,7 +15,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.formats.arrays import array_of_bytes
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.json_table import record_of
-from dslc.runtime.data.texts import LONGEST, TextKey, encoder_for, text_key
+from dslc.runtime.data.texts import LONGEST, TextKey, TextRefused, encoder_for, text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
@@ -122,7 +122,7 @@ class _Json:
             self._flatten(each, shape[1:], flat)
 
 
-class _Words:
+class Words:
     """A text as tokens, bytes or a mask, cut or filled to the length of a row."""
 
     most = LONGEST
@@ -132,11 +132,15 @@ class _Words:
         self.dtype = self._encoder.dtype
 
     def read(self, data: bytes) -> NDArray[Any]:
-        try:
-            row: NDArray[Any] = self._encoder.encode([data.decode("utf-8")])[0]
-        except DataError as error:
-            raise ValueError(error.message) from error
+        row: NDArray[Any] = self.read_all([data])[0]
         return row
+
+    def read_all(self, members: Sequence[bytes]) -> NDArray[Any]:
+        """A row of each member, by one call of the tokenizer. ValueError if one is damaged."""
+        try:
+            return self._encoder.encode([data.decode("utf-8") for data in members])
+        except TextRefused as error:
+            raise ValueError(error.message) from error
 
 
 def _misfit(source: Source, wanted: Wanted, why: str) -> None:
@@ -177,7 +181,7 @@ def reader_of(source: Source, wanted: Wanted, first: Callable[[int], bytes | Non
     makers: dict[str, Callable[[], Reader]] = {
         "npy": lambda: _Array(source, wanted, first(1 << 30)),
         "json": lambda: _Json(rest, wanted),
-        "txt": lambda: _Words(source, wanted, text_key(key) or TextKey(key)),
+        "txt": lambda: Words(source, wanted, text_key(key) or TextKey(key)),
     }
     return makers.get(kind, partial(_Integer, source, wanted))()
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, Final
 
+from dslc.base.confine import confine
 from dslc.base.words import reason
 
 _MEMORY: Final = 2 << 30  # bytes of address space beyond what the process has at its start
@@ -39,11 +39,7 @@ def main() -> None:
 
     pyarrow.set_cpu_count(1)
     pyarrow.set_io_thread_count(1)
-    with open("/proc/self/statm", encoding="ascii") as file:
-        pages = int(file.read().split()[0])
-    limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confine(_MEMORY)
     errors = (pyarrow.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError, TypeError, OverflowError)
     try:
         opened = _Parquet(path) if kind == "parquet" else _Ipc(path)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.child import Child, answering
+from dslc.base.confine import bare_environment
 from dslc.base.errors import DataError, EnvironmentFault, ResourceError
 from dslc.base.turns import Turn
 from dslc.runtime.data.columns.raw import Raw, raw_objects
@@ -117,7 +118,7 @@ class _Process(Child):
         path = str(self._source.path)
         command = [sys.executable, "-P", "-m", "dslc.runtime.data.tables.arrow_process", path, self._kind]
         try:
-            self.start(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+            self.start(command, env=bare_environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"))
         except OSError as error:
             cause = f"no process to decode the file: {error}"
             raise ResourceError("R401", cause, place=place_of(self._source), help="free some memory") from error

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.errors import DataError
 from dslc.runtime.data.rows import AT_ONCE, BadSample
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.encoded import refuse_bad
 from dslc.runtime.data.tables.table import Table, chosen
-from dslc.runtime.data.texts import TextKey, encoder_for, problem
+from dslc.runtime.data.texts import AT_A_TIME, TextKey, TextRefused, encoder_for, problem
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
-
-_AT_A_TIME: Final = 1024  # rows
 
 
 class TextRows:
@@ -40,8 +37,8 @@ class TextRows:
 
     def _load(self, source: Source) -> None:
         values = np.zeros((self.count, *self.shape), self.dtype)
-        for start in range(0, self.count, _AT_A_TIME):
-            rows = np.arange(start, min(start + _AT_A_TIME, self.count))
+        for start in range(0, self.count, AT_A_TIME):
+            rows = np.arange(start, min(start + AT_A_TIME, self.count))
             values[start : start + len(rows)], errors = self._block(rows)
             self.bad |= {start + at: (self._table.place(start + at), why) for at, why in errors.items()}
             refuse_bad(source, self.bad)
@@ -71,7 +68,7 @@ class TextRows:
             texts.append("" if missing or why is not None else value)
         try:
             return self._encoder.encode(texts), errors
-        except DataError:
+        except TextRefused:
             return self._one_by_one(texts, errors), errors
 
     def _one_by_one(self, texts: list[str], errors: dict[int, str]) -> NDArray[Any]:
@@ -80,6 +77,6 @@ class TextRows:
         for at, text in enumerate(texts):
             try:
                 values[at] = self._encoder.encode([text])[0]
-            except DataError as error:
+            except TextRefused as error:
                 errors.setdefault(at, error.message)
         return values

@@ -16,6 +16,7 @@ from tables.texts import row_of
 from dslc.base.errors import DataError, DslcError
 from dslc.runtime.data.entries import loader, spool
 from dslc.runtime.data.names import split
+from dslc.runtime.data.tokenize import Tokenizer
 
 
 @pytest.fixture
@@ -145,6 +146,30 @@ def test_texts_and_tuples(package: Path, tokenizer: Path, opened: Any) -> None:
     batch = data.take(np.arange(20))
     assert batch["f"].tolist() == batch["i"].tolist() == batch["v"][:, 0].tolist() == list(range(20))
     assert batch["p"].tolist() == [[number, 2 * number] for number in range(20)]
+
+
+@pytest.mark.parametrize("spool", ["", "(spool=true)"])
+def test_texts_are_encoded_together(
+    spool: str, package: Path, tokenizer: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer is asked in another process: row by row only where a row is broken."""
+    asked: list[int] = []
+    encode = Tokenizer.encode
+
+    def seen(self: Tokenizer, texts: list[str], length: int) -> Any:
+        asked.append(len(texts))
+        return encode(self, texts, length)
+
+    monkeypatch.setattr(Tokenizer, "encode", seen)
+    wanted = ("i32", ("B", 6))
+    data = opened(tokenizer=tokenizer, x=(f"entry:spam-table{spool}:tokens(text)", *wanted))
+    batch = data.take(np.arange(50))
+    texts = [row["text"] for row in expected()]
+    assert batch["x"].tolist() == [row_of(tokenizer, text, 6) for text in texts]
+    assert max(asked) >= 49 and len(asked) < 9
+    data = opened(tokenizer=tokenizer, skip=99, x=(f"entry:spam-holes{spool}:tokens(text)", *wanted))
+    good = np.array([number for number in range(50) if number % 7 != 5])
+    assert data.columns["x"].rows.read(good).tolist() == [row_of(tokenizer, texts[number], 6) for number in good]
 
 
 def test_pictures_are_those_of_a_folder(package: Path, tmp_path: Path, opened: Any) -> None:

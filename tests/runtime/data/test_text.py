@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import numpy as np
 import pytest
 from tables.texts import TEXT
 
-from dslc.base.errors import DataError, DslcError
+from dslc.base.errors import DslcError
 from dslc.runtime.data.store import Store
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -141,61 +139,6 @@ def test_what_is_missing(corpus: Path, tokenizer: Path, opened: Any, refused: An
     with pytest.raises(DslcError) as caught:
         opened(tokenizer=tokenizer, x=wanted)
     assert caught.value.code == "R205" and "dslc[text]" in str(caught.value.help)
-
-
-BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
-PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_type_id": 0, "pad_token": "[PAD]"}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"model": {**BPE, "continuing_subword_prefix": "##"}},  # the library panics when it reads these two
-        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAAAAEAAAD///8="}},
-        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},  # and this one when it encodes
-        {"padding": {**PADDING, "pad_id": 2**32 - 1}},
-        {"post_processor": {"type": "BertProcessing", "sep": ["x", 2**32 - 1], "cls": ["y", 2**32 - 1]}},
-        {"post_processor": {"type": "BertProcessing", "sep": ["x", 3], "cls": ["y", 3]}},
-        {"model": {**BPE, "vocab": {"a": 2**32 - 1, "b": 1, "ab": 2}}},
-    ],
-    ids=["prefix", "characters", "no length", "padding", "large id", "unknown id", "large vocabulary"],
-)
-def test_a_tokenizer_that_contradicts_itself_is_refused(tokenizer: Path, fields: dict[str, Any]) -> None:
-    from dslc.runtime.data.tokenize import Tokenizer
-
-    parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    sound = {"version": "1.0", "added_tokens": [], "model": BPE, **dict.fromkeys(parts)}
-    tokenizer.write_text(json.dumps(sound))
-    rows, counts = Tokenizer(tokenizer).encode(["ab", "b"], 3)
-    assert rows.tolist() == [[2, 0, 0], [1, 0, 0]] and counts.tolist() == [1, 1]
-    tokenizer.write_text(json.dumps({**sound, **fields}))
-    with pytest.raises(DataError) as caught:
-        Tokenizer(tokenizer).encode(["ab", "b"], 3)
-    assert caught.value.code == "R101"
-
-
-def test_mutated_tokenizers_give_tokens_or_an_error(
-    tokenizer: Path, fuzz_count: Callable[[int], int], fuzz_seed: int
-) -> None:
-    from dslc.runtime.data.tokenize import Tokenizer
-
-    rng = random.Random(fuzz_seed)
-    whole = tokenizer.read_bytes()
-    refused = 0
-    for _ in range(fuzz_count(300)):
-        data = bytearray(whole)
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(data))
-            data[at : at + rng.randint(0, 3)] = rng.choice([b"", b"[", b"-", b"9" * 12, b'"', b"null", b"{}"])
-        tokenizer.write_bytes(data)
-        try:
-            rows, counts = Tokenizer(tokenizer).encode(["The rain", "fell"], 5)
-        except DataError as error:
-            assert error.code == "R101"
-            refused += 1
-            continue
-        assert rows.min() >= 0 and counts.max() <= 5
-    assert refused
 
 
 KILLED = """
