@@ -57,8 +57,8 @@ def generated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, st
     found: Counter[tuple[str, str]] = Counter()
     original = object_compile.compiled
 
-    def compiled(texts: dict[str, str], levels: Sequence[str] = tuple(LEVELS)) -> dict[str, bytes]:
-        found.update((texts[level], level) for level in levels)
+    def compiled(texts: dict[str, object_compile.Text], levels: Sequence[str] = tuple(LEVELS)) -> dict[str, bytes]:
+        found.update((texts[level].ir, level) for level in levels)
         return original(texts, levels)
 
     monkeypatch.setattr(object_compile, "compiled", compiled)

@@ -13,8 +13,7 @@ import numpy as np
 
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
-from dslc.compiler.codegen.cpu.llvm.writer import Code
-from dslc.compiler.codegen.cpu.object.compile import compiled
+from dslc.compiler.codegen.cpu.object.compile import compiled, texts_of
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _NUMBERS = count()
@@ -37,9 +36,7 @@ def runnable_levels() -> list[str]:
 def compile_kernel(kernel: KernelSpec, level: str, symbol: str = "k_test") -> tuple[bytes, float, set[str]]:
     """The object, the processor's seconds it took, and the symbols that it asks for."""
     begin = time.process_time()
-    code = Code(symbol, level)
-    kernel.emit(code)
-    data = compiled({level: code.finish()}, [level])[level]
+    data = compiled(texts_of(symbol, kernel, [level]), [level])[level]
     return data, time.process_time() - begin, _undefined(data)
 
 

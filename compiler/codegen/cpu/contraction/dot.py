@@ -20,8 +20,8 @@ from dslc.compiler.ir.types import DType
 
 _BLOCK_COLUMNS: Final = 64  # columns per unit: a multiple of every tile
 _MIN_TASK_PRODUCTS: Final = 8192  # fewest vector products per task, if there are as many
-#: Accumulators of a tile: a power of two that leaves registers for operands.
-_TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
+#: By registers the accumulators of a tile: a power of two that leaves registers for operands.
+_TILE: Final = {32: 16, 8: 4}
 
 
 @described("Dot", "dtype batch rows columns depth starts")
@@ -71,8 +71,9 @@ class Dot(KernelSpec):
                 base = _advanced(code, base, axis, index)
             first = code.mul(block, _BLOCK_COLUMNS)
             last = size if size <= _BLOCK_COLUMNS else code.least(code.add(first, _BLOCK_COLUMNS), size)
-            high = 1 << (min(self.rows.size, math.isqrt(_TILE[code.level])).bit_length() - 1)
-            for column, wide in spans(code, first, last, size, _TILE[code.level] // high):
+            tile = _TILE[code.registers]
+            high = 1 << (min(self.rows.size, math.isqrt(tile)).bit_length() - 1)
+            for column, wide in spans(code, first, last, size, tile // high):
                 for row, tall in spans(code, 0, self.rows.size, self.rows.size, high):
                     here = _advanced(code, _advanced(code, base, self.columns, column), self.rows, row)
                     self._tile(v, pointers, here, tall, wide)

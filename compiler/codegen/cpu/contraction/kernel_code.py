@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width, divisor, spans
-from dslc.compiler.codegen.cpu.llvm.vectors import REGISTERS, Vectors
+from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Emitter:
         self.code, self.b, self.spec = code, code.b, spec
         self.v = Vectors(code, spec.dtype)
         self.a, self.w, self.c = (code.argument(i) for i in range(3))
-        self._choose_tile(REGISTERS[code.level])
+        self._choose_tile(code.registers)
 
     def _choose_tile(self, registers: int) -> None:
         """Chooses the vectors along the lanes and the rows of a tile; a quarter of ``registers`` is left for
@@ -157,12 +157,9 @@ class Emitter:
         sums = [self.v.zero] * (len(rows) * len(columns))
         c = code.at(self.c, base[2], self.v.lane)
         self._products(base, rows, columns, count, sums)
-        if begin is not None:
-            later = b.icmp_signed("!=", code.int(begin), code.int(0))
-            sums = code.if_then(
-                later, sums, lambda: [b.fadd(old, new) for old, new in zip(self._loaded(c, rows, columns), sums)]
-            )
-        self._store(c, rows, columns, sums)
+        self._store(
+            c, rows, columns, sums, None if begin is None else b.icmp_signed("!=", code.int(begin), code.int(0))
+        )
 
     def _products(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]) -> None:
         """Adds the products to ``sums``. Unrolls the innermost axes completely while they are short, and the innermost
@@ -227,29 +224,29 @@ class Emitter:
                 yield range(start, i)
                 start = i
 
-    def _store(self, c: Any, rows: list[_Row], columns: list[_Column], values: list[Any]) -> None:
+    def _store(self, c: Any, rows: list[_Row], columns: list[_Column], sums: list[Any], later: Any) -> None:
+        """Stores a tile. Adds it to what c holds if the i1 ``later`` is true; None: never."""
         wide = len(columns)
-        stride = self.spec.lanes[-1].c
+        if self.spec.lanes[-1].c == 1:
+            places = [(row.c + column.c, column.count) for row in rows for column in columns]
+            self._put(c, [(value, *place) for value, place in zip(sums, places)], later)
+            return
         for j, column in enumerate(columns):
-            if stride == 1:
-                for i, row in enumerate(rows):
-                    self.v.store(values[i * wide + j], c, row.c + column.c, column.count)
-                continue
             for run in self._runs(rows):
-                places = [rows[run.start].c + column.c + lane * stride for lane in range(column.count)]
-                self.v.store_columns([values[i * wide + j] for i in run], c, places)
+                turned = self.v.columns([sums[i * wide + j] for i in run], column.count)
+                first = rows[run.start].c + column.c
+                stride = self.spec.lanes[-1].c
+                self._put(c, [(x, first + lane * stride, len(run)) for lane, x in enumerate(turned)], later)
 
-    def _loaded(self, c: Any, rows: list[_Row], columns: list[_Column]) -> list[Any]:
-        wide = len(columns)
-        stride = self.spec.lanes[-1].c
-        found: list[Any] = [None] * (len(rows) * wide)
-        for j, column in enumerate(columns):
-            if stride == 1:
-                for i, row in enumerate(rows):
-                    found[i * wide + j] = self.v.load(c, row.c + column.c, column.count)
-                continue
-            for run in self._runs(rows):
-                places = [rows[run.start].c + column.c + lane * stride for lane in range(column.count)]
-                for i, value in zip(run, self.v.load_columns(len(run), c, places)):
-                    found[i * wide + j] = value
-        return found
+    def _put(self, c: Any, values: list[tuple[Any, int, int]], later: Any) -> None:
+        """Stores, or adds, vectors (or single values) at their place, with their lanes in use."""
+        b, v, found = self.b, self.v, [value for value, _, _ in values]
+        if later is not None:
+
+            def added() -> list[Any]:
+                lanes = v.lanes_of(found[0])
+                return [b.fadd(v.load(c, place, count, lanes), value) for value, place, count in values]
+
+            found = self.code.if_then(later, found, added)
+        for value, (_, place, count) in zip(found, values):
+            v.store(value, c, place, count)

@@ -19,9 +19,9 @@ from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_
 from dslc.compiler.ir.types import DType
 
 PANEL_BYTES: Final = 2 * VECTOR_BYTES
-#: Rows and vectors of a tile, chosen for the register count of each level (a vector takes 1, 2 or 4 registers).
-TILES: Final = {"x86_64_v4": (12, 2), "x86_64_v3": (6, 1), "armv8_2": (6, 1)}
-ROWS: Final = 12  # tasks start at multiples of it: a multiple of every level's rows
+#: By registers the rows and vectors of a tile.
+TILES: Final = {32: (12, 2), 8: (6, 1)}
+ROWS: Final = 12  # tasks start at multiples of it: a multiple of the rows of every tile
 
 
 def lanes_of(dtype: DType) -> int:
@@ -63,7 +63,7 @@ class Multiply:
 
     def run(self, start: Any, stop: Any) -> None:
         """``start`` is a multiple of ROWS; ``stop`` is one, too, or the end."""
-        high, width = TILES[self.code.level]
+        high, width = TILES[self.code.registers]
         tail = self.rows % high
         vectors = -(-self.columns // lanes_of(self.dtype))
         if self.rows - tail:

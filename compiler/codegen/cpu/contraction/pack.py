@@ -113,7 +113,7 @@ class Pack(KernelSpec):
                     here, there = code.add(at, code.mul(k, stride)), code.add(place, code.mul(k, self.panel))
                     for x in range(0, self.panel, v.lanes):
                         places = [code.add(here, (x + i) * self.lanes[1]) for i in range(min(v.lanes, lanes - x))]
-                        value = v.load_columns(1, source, places)[0] if places else v.zero
+                        value = v.gathered(source, places)
                         v.store(value, target, code.add(there, x))
 
         def nest(at: Any, place: Any, axes: Sequence[Strided]) -> None:

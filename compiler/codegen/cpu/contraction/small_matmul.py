@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 
 ROWS: Final = 8  # most rows of c per call
-_TILES: Final = {"x86_64_v4": (8, 2), "x86_64_v3": (4, 1), "armv8_2": (4, 1)}  # rows and vectors that fit registers
+_TILES: Final = {32: (8, 2), 8: (4, 1)}  # by registers the rows and vectors that fit
 _UNROLL: Final = 4
 
 
@@ -35,7 +35,7 @@ def product(
     At most ``ROWS`` rows; columns (the lanes) of ``b`` and ``c`` are contiguous. ``add``: a bool, or an i1.
     """
     code = v.code
-    high, wide = _TILES[code.level]
+    high, wide = _TILES[code.registers]
     for column, width in spans(code, 0, lanes, lanes, wide * v.lanes):
         for row in range(0, rows, high):
             here = Matrix(a.pointer, code.add(a.base, row * a.row), a.row, a.column)

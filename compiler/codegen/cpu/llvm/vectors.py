@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from llvmlite import ir
 
@@ -21,9 +21,6 @@ from dslc.compiler.codegen.cpu.llvm.writer import (
 )
 from dslc.compiler.ir.types import DType
 
-#: Number of 64-byte vectors that fit a level's registers.
-REGISTERS: Final = {"x86_64_v4": 32, "x86_64_v3": 8, "armv8_2": 8}
-
 
 class Vectors:
     """Values of 64 bytes of one dtype, emitted at the code's position."""
@@ -35,26 +32,31 @@ class Vectors:
         self.type = wide(self.lane, self.lanes)
         self.zero = ir.Constant(self.type, [0.0 if dtype.is_float else 0] * self.lanes)
 
-    def load(self, pointer: Any, index: Any, count: int | None = None) -> Any:
-        """Elements index, index + 1, ...; zeros after the first ``count``, whose memory is not accessed."""
-        place = self.code.at(pointer, index, self.lane)
-        if count is None or count == self.lanes:
-            return self.b.load(place, typ=self.type, align=self.dtype.itemsize)
-        name = f"llvm.masked.load.{suffix(self.type)}.p0"
-        return self.code.intrinsic(name, self.type, place, I32(self.dtype.itemsize), self._first(count), self.zero)
+    def load(self, pointer: Any, index: Any, count: int | None = None, lanes: int | None = None) -> Any:
+        """A vector of ``lanes`` (None: 64 bytes) with elements index, index + 1, ...; zeros after the first ``count``,
+        whose memory is not accessed."""
+        place, type = self.code.at(pointer, index, self.lane), wide(self.lane, lanes or self.lanes)
+        if count is None or count == (lanes or self.lanes):
+            return self.b.load(place, typ=type, align=self.dtype.itemsize)
+        name = f"llvm.masked.load.{suffix(type)}.p0"
+        zero = ir.Constant(type, [self.zero.constant[0]] * type.count)
+        return self.code.intrinsic(name, type, place, I32(self.dtype.itemsize), self._first(count, type.count), zero)
 
     def store(self, value: Any, pointer: Any, index: Any, count: int | None = None) -> None:
-        """Stores the first ``count`` lanes of a vector of any length."""
+        """Stores the first ``count`` lanes of a vector of any length, or a single value."""
         place = self.code.at(pointer, index, self.lane)
-        lanes = value.type.count
+        lanes = self.lanes_of(value)
         if count is None or count == lanes:
             self.b.store(value, place, align=self.dtype.itemsize)
             return
         name = f"llvm.masked.store.{suffix(value.type)}.p0"
         self.code.intrinsic(name, VOID, value, place, I32(self.dtype.itemsize), self._first(count, lanes))
 
-    def _first(self, count: int, lanes: int | None = None) -> Any:
-        lanes = self.lanes if lanes is None else lanes
+    def lanes_of(self, value: Any) -> int:
+        """1 for a single value."""
+        return value.type.count if isinstance(value.type, ir.VectorType) else 1
+
+    def _first(self, count: int, lanes: int) -> Any:
         return ir.Constant(wide(I1, lanes), [int(i < count) for i in range(lanes)])
 
     def splat(self, pointer: Any, index: Any) -> Any:
@@ -87,38 +89,26 @@ class Vectors:
             step *= 2
         return found
 
-    def store_columns(self, rows: Sequence[Any], pointer: Any, places: Sequence[Any]) -> None:
-        """Stores lane i of all rows contiguously at ``places[i]``. At most as many places as lanes, and as many rows as
-        lanes."""
+    def columns(self, rows: Sequence[Any], count: int) -> list[Any]:
+        """Of at most as many rows as lanes, the first ``count`` columns: vectors whose first lanes are the elements of
+        the rows; single values for one row."""
         size = power_of_two(len(rows))
         if size == 1:
-            for lane, place in enumerate(places):
-                one = self.b.extract_element(rows[0], I64(lane))
-                self.b.store(one, self.code.at(pointer, place, self.lane), align=self.dtype.itemsize)
-            return
+            return [self.b.extract_element(rows[0], I64(lane)) for lane in range(count)]
         turned = self.transpose([*rows, *[self.zero] * (size - len(rows))])
-        for lane, place in enumerate(places):
-            value = turned[lane % size]
-            if size < self.lanes:
-                start = lane // size * size
-                value = self.pick(value, value, range(start, start + size))
-            self.store(value, pointer, place, len(rows))
+        found = []
+        for lane in range(count):
+            value, start = turned[lane % size], lane // size * size
+            found.append(value if size == self.lanes else self.pick(value, value, range(start, start + size)))
+        return found
 
-    def load_columns(self, count: int, pointer: Any, places: Sequence[Any]) -> list[Any]:
-        """Loads what ``store_columns`` of ``count`` rows stores; lanes without a place are zero."""
-        size = power_of_two(count)
-        turned = [self.zero] * size
+    def gathered(self, pointer: Any, places: Sequence[Any]) -> Any:
+        """Lane i from element ``places[i]``; zeros after the last place."""
+        found = self.zero
         for lane, place in enumerate(places):
-            if size == 1:
-                one = self.b.load(self.code.at(pointer, place, self.lane), typ=self.lane, align=self.dtype.itemsize)
-                turned[0] = self.b.insert_element(turned[0], one, I64(lane))
-                continue
-            here = self.load(pointer, place, count)
-            start = lane // size * size
-            keep = range(self.lanes)
-            moved = [self.lanes + j - start if start <= j < start + size else j for j in keep]
-            turned[lane % size] = self.pick(turned[lane % size], here, moved)
-        return self.transpose(turned)[:count]
+            one = self.b.load(self.code.at(pointer, place, self.lane), typ=self.lane, align=self.dtype.itemsize)
+            found = self.b.insert_element(found, one, I64(lane))
+        return found
 
 
 def power_of_two(n: int) -> int:

@@ -76,12 +76,12 @@ class Reg:
 
 
 class Code:
-    """The IR of one kernel under construction. ``level``: the instruction set, used only to choose tiles.
-    ``asked_level``: whether it was read, so that the IR is valid for this level only."""
+    """The IR of one kernel under construction. ``registers``: how many vectors of 64 bytes fit the registers, used only
+    to choose tiles. ``asked_registers``: whether it was read, so that the IR is for so many registers only."""
 
-    def __init__(self, symbol: str, level: str) -> None:
-        self._level = level
-        self.asked_level = False
+    def __init__(self, symbol: str, registers: Count) -> None:
+        self._registers = registers
+        self.asked_registers = False
         self.module = ir.Module(name=symbol)
         self.function = ir.Function(self.module, ir.FunctionType(VOID, [POINTER, I64, I64]), symbol)
         self.entry = self.function.append_basic_block("entry")
@@ -89,9 +89,9 @@ class Code:
         self._intrinsics: dict[str, ir.Function] = {}
 
     @property
-    def level(self) -> str:
-        self.asked_level = True
-        return self._level
+    def registers(self) -> Count:
+        self.asked_registers = True
+        return self._registers
 
     @property
     def first(self) -> Any:

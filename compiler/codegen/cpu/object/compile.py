@@ -7,6 +7,7 @@ may only call memcpy and memset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,44 +21,60 @@ from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER, driver_text
 from dslc.compiler.toolchain.bundle import bundle
 
 
-def text_of(symbol: str, spec: KernelCode, level: str) -> str:
-    """The IR of one kernel."""
-    code = Code(symbol, level)
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The IR of a kernel. ``level``: for which it is optimised, the first of those that share it."""
+
+    ir: str
+    level: str
+
+
+def text_of(symbol: str, spec: KernelCode, registers: int) -> tuple[str, bool]:
+    """The IR of one kernel, and whether it serves every number of registers."""
+    code = Code(symbol, registers)
     spec.emit(code)
-    return code.finish()
+    return code.finish(), not code.asked_registers
 
 
-def texts_of(symbol: str, spec: KernelCode, levels: Iterable[str] = LEVELS) -> dict[str, str]:
-    """The IR of one kernel for ``levels`` and for those listed before them, as ``compiled`` takes it. Most kernels do
-    not read the level while they are emitted: they share one text."""
-    code = Code(symbol, next(iter(LEVELS)))
-    spec.emit(code)
-    first = code.finish()
-    if not code.asked_level:
-        return dict.fromkeys(LEVELS, first)
-    names = [*LEVELS]
-    wanted = names[: 1 + max(map(names.index, levels))]
-    return {level: first if level == names[0] else text_of(symbol, spec, level) for level in wanted}
+def texts_of(symbol: str, spec: KernelCode, levels: Iterable[str] = LEVELS) -> dict[str, Text]:
+    """The IR of one kernel for each of ``levels``. Most kernels do not ask for the registers: all levels share a text.
+    Otherwise levels with as many registers do."""
+    found: dict[str, Text] = {}
+    for level in levels:
+        registers = LEVELS[level].registers
+        home = next(name for name, other in LEVELS.items() if other.registers == registers)
+        text = next((text for text in found.values() if text.level == home), None)
+        if text is None:
+            ir, common = text_of(symbol, spec, registers)
+            if common:
+                return dict.fromkeys(levels, Text(ir, next(iter(LEVELS))))
+            text = Text(ir, home)
+        found[level] = text
+    return found
 
 
-def driver_texts() -> dict[str, str]:
-    """The IR of the driver for each level."""
-    return {level: driver_text(made.triple.split("-")[0]) for level, made in LEVELS.items()}
+def driver_texts() -> dict[str, Text]:
+    """The IR of the driver for each level; levels of an architecture share it."""
+    found: dict[str, Text] = {}
+    for level, made in LEVELS.items():
+        ir = driver_text(made.triple.split("-")[0])
+        found[level] = next((text for text in found.values() if text.ir == ir), Text(ir, level))
+    return found
 
 
-def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
-    """An ELF object for each of ``levels``, from the IR of a kernel for these levels and those listed before them.
+def compiled(texts: Mapping[str, Text], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
+    """An ELF object for each of ``levels``, from the IR of a kernel for these levels.
 
-    Levels with the same text share the optimiser's result: the text already contains vectors and tiles, and the
-    remaining optimisation before instruction selection does not depend on a level's registers. It runs for the first
-    level with that text, so a level's object has the same bytes whichever other levels are compiled.
+    Levels that share a text share the optimiser's result: the text already contains vectors and tiles, and the
+    remaining optimisation before instruction selection does not depend on a level's instructions. It runs for the
+    text's level, so a level's object has the same bytes whichever other levels are compiled.
     """
-    optimised: dict[str, Any] = {}
+    optimised: dict[Text, Any] = {}
     objects: dict[str, bytes] = {}
     for level in levels:
         text = texts[level]
         if text not in optimised:
-            optimised[text] = _optimised(text, next(other for other in texts if texts[other] == text))
+            optimised[text] = _optimised(text)
         module = optimised[text].clone()  # instruction selection changes it
         _aim(module, level)
         objects[level] = bytes(_machine(level).emit_object(module))
@@ -72,17 +89,17 @@ def kernel_code(symbol: str, spec: Any, *levels: str) -> bytes:
 
 def object_of(specs: Mapping[str, KernelCode], level: str) -> bytes:
     """An ELF object that exports each symbol, and the driver. Equal descriptions give equal bytes."""
-    texts = [driver_texts(), *(texts_of(symbol, specs[symbol]) for symbol in sorted(specs))]
+    texts = [driver_texts(), *(texts_of(symbol, specs[symbol], [level]) for symbol in sorted(specs))]
     return merge([compiled(each, [level])[level] for each in texts])
 
 
-def _optimised(text: str, level: str) -> Any:
-    module = llvm.parse_assembly(text)
-    _aim(module, level)
+def _optimised(text: Text) -> Any:
+    module = llvm.parse_assembly(text.ir)
+    _aim(module, text.level)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False  # the IR already contains vectors
-    builder = llvm.create_pass_builder(_machine(level), tuning)
+    builder = llvm.create_pass_builder(_machine(text.level), tuning)
     manager = builder.getModulePassManager()
     manager.run(module, builder)
     return module
