@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.launch import SizeGeneric
@@ -11,9 +11,14 @@ from dslc.compiler.codegen.launch import SizeGeneric
 
 class KernelCode(ABC):
     """The description of a kernel's code: a frozen dataclass with a complete ``canonical`` text: equal text, equal
-    code."""
+    code.
+
+    ``tiled``: its loops are already unrolled so far that a tile fills the registers. Then the optimiser only simplifies
+    the code and moves it out of loops, in less time.
+    """
 
     __slots__ = ()
+    tiled: ClassVar[bool] = False
 
     @abstractmethod
     def emit(self, code: Code) -> None:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
 from dslc.compiler.codegen.cpu.contraction.kernel_code import Emitter
@@ -44,6 +44,7 @@ class Contraction(KernelSpec):
     ``panel_depth``: the depth of a panel if the kernel sums only a part of it (0: all of it).
     """
 
+    tiled: ClassVar[bool] = True
     dtype: DType
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]

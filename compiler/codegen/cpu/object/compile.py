@@ -23,10 +23,12 @@ from dslc.compiler.toolchain.bundle import bundle
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The IR of a kernel. ``level``: for which it is optimised, the first of those that share it."""
+    """The IR of a kernel. ``level``: for which it is optimised, the first of those that share it. ``tiled``: see
+    ``KernelCode``."""
 
     ir: str
     level: str
+    tiled: bool = False
 
 
 def text_of(symbol: str, spec: KernelCode, registers: int) -> tuple[str, bool]:
@@ -47,8 +49,8 @@ def texts_of(symbol: str, spec: KernelCode, levels: Iterable[str] = LEVELS) -> d
         if text is None:
             ir, common = text_of(symbol, spec, registers)
             if common:
-                return dict.fromkeys(levels, Text(ir, next(iter(LEVELS))))
-            text = Text(ir, home)
+                return dict.fromkeys(levels, Text(ir, next(iter(LEVELS)), spec.tiled))
+            text = Text(ir, home, spec.tiled)
         found[level] = text
     return found
 
@@ -97,7 +99,8 @@ def _optimised(text: Text) -> Any:
     module = llvm.parse_assembly(text.ir)
     _aim(module, text.level)
     module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=1 if text.tiled else 2)
+    tuning.loop_unrolling = not text.tiled
     tuning.loop_vectorization = tuning.slp_vectorization = False  # the IR already contains vectors
     builder = llvm.create_pass_builder(_machine(text.level), tuning)
     manager = builder.getModulePassManager()
