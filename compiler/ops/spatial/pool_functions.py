@@ -40,8 +40,8 @@ def _fixed(op: str, argument: str, x: Value) -> tuple[int, ...]:
 def _missing(op: str, x: Value, geometry: dict[str, Ints]) -> tuple[int, ...]:
     """How many elements a last, partial window lacks at the end of each spatial axis, as PyTorch's ``ceil_mode``
     counts windows: one that begins in the padding is left out. Along an axis of unknown size it may lack up to
-    ``stride - 1``; with so many more, the count is the same for each size, if no window can begin in the padding. Raises
-    Mismatch if one can."""
+    ``stride - 1``; with so many more, the count is the same for each size, if no window can begin in the padding.
+    Raises Mismatch if one can."""
     found = []
     for n, k, stride, pad, dilation in zip(x.type.shape[2:], *geometry.values()):
         reach = dilation * (k - 1) + 1
