@@ -45,7 +45,7 @@ mutants: $(VENV)/.installed ## plant each fault of tests/mutation and see a test
 
 gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmarks run, into .gpu (no GPU is needed)
 	$(BIN)/python tests/support/make_kernels.py
-	$(BIN)/python benchmarks/gpu_kernels.py make
+	$(BIN)/python benchmarks/gpu_bandwidth.py make
 	$(BIN)/python tests/support/make_vendor.py
 	$(BIN)/python benchmarks/gpu_contractions.py make
 

@@ -1,4 +1,4 @@
-"""Parts of training steps for ``gpu_kernels.py``, as the compiler's passes turn them into launches for a GPU."""
+"""Parts of training steps for ``gpu_bandwidth.py``, as the compiler's passes turn them into launches for a GPU."""
 
 from __future__ import annotations
 

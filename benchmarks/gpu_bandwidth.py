@@ -1,7 +1,7 @@
 """Bandwidth of dslc's GPU kernels compared with a device copy, in the shapes of peers/pointwise.py.
 
-    python benchmarks/gpu_kernels.py make [--arch sm_90] [--mb 256]     where CUDA can be compiled; no GPU is needed
-    python benchmarks/gpu_kernels.py run                                on the GPU: cuda-bindings and numpy are enough
+    python benchmarks/gpu_bandwidth.py make [--arch sm_90] [--mb 256]     where CUDA can be compiled; no GPU is needed
+    python benchmarks/gpu_bandwidth.py run                                on the GPU: cuda-bindings and numpy are enough
 
 GB/s count each input and each output of the op once, whatever the kernels read. Each op is timed in turns with the copy
 (CUDA graphs of ten times its launches, each begun while the one before ends, as in a session; the median of 15); its

@@ -1,6 +1,6 @@
 """Times the CPU's matrix products and convolutions against numpy's BLAS, one thread each, interleaved.
 
-    python benchmarks/cpu_kernels.py [--only TEXT] [--repeats N] [--json]
+    python benchmarks/cpu_kernel_times.py [--only TEXT] [--repeats N] [--json]
 
 Prints the median and the spread (least to most) of ours and the median of numpy's in microseconds, GFLOP/s of ours and
 the ratio of the medians. A convolution's numpy is its meaning: im2col and a product. The clock is the thread's own
