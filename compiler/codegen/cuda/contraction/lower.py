@@ -7,6 +7,7 @@ from itertools import product as points
 from math import gcd, prod
 from typing import Final, TypeAlias
 
+from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums, Shape
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, Problem, Window, problem
@@ -187,6 +188,45 @@ def conv_wgrad(node: Node) -> list[Problem]:
     return [problem(axes, g.windows(), g.outputs_at(), g.all_taps)]
 
 
+def depthwise(node: Node) -> Shape | None:
+    """The shape of a depthwise convolution or its gradient: a group has one input and one output. None for others."""
+    kind, types = node.op.name.removesuffix("_last"), (*node.input_types, *node.types)
+    if kind not in ("conv", "conv_dgrad", "conv_wgrad") or len({t.dtype for t in types}) > 1 or types[0].rank > 5:
+        return None
+    first, second, third = types
+    x, w, y = {"conv": types, "conv_dgrad": (third, second, first), "conv_wgrad": (first, third, second)}[kind]
+    g = _Convolution(node, x, w, y)
+    if g.groups == 1 or (g.inputs, g.outputs) != (1, 1):
+        return None
+    image, count, taps = (_three(each, 1) for each in (g.space, g.count, g.taps))
+    stride, pad, dilation = _three(g.stride, 1), _three(g.pad, 0), _three(g.dilation, 1)
+    return Shape(g.batch, g.channels, image, count, taps, stride, pad, dilation, x.dtype, g.last)
+
+
+def _three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
+    a, b, c = (*[fill] * (3 - len(values)), *values)
+    return a, b, c
+
+
+def _direct(
+    node: Node, result: Argument, block: int, epilogue: Epilogue | None = None, others: Sequence[Argument] = ()
+) -> list[Launch] | None:
+    """The launches of a depthwise convolution or its gradient; None if a contraction computes the node. ``block``: of
+    scratch; ``epilogue``: applied to the sums and ``others``."""
+    shape, kind = depthwise(node), node.op.name.removesuffix("_last")
+    if shape is None:
+        return None
+    if kind != "conv_wgrad":
+        spec = Depthwise(shape, kind == "conv_dgrad", epilogue)
+        return [Launch(spec, (*node.inputs[:2], *others), (result,))] if spec.possible else None
+    sums = DepthwiseSums(shape)
+    if not sums.possible:
+        return None
+    parts = Scratch(block, sums.count * sums.elements * shape.dtype.computed.itemsize)
+    whole = AddParts(shape.dtype, sums.elements, sums.count, epilogue)
+    return [Launch(sums, node.inputs[:2], (parts,)), Launch(whole, (parts, *others), (result,))]
+
+
 #: The problems that together compute a node's result; ``a`` is its first input.
 PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
     "matmul": matmul,
@@ -209,7 +249,10 @@ def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, or if nothing is summed."""
     first, finish = apart(node)
-    problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(finish)
+    others, epilogue = node.inputs[2:], Epilogue.of(finish)
+    if epilogue is not None and (direct := _direct(first, node.outputs[0], 0, epilogue, others)) is not None:
+        return direct
+    problems = PROBLEMS[first.op.name](first)
     if epilogue is not None and any(p.count("k") for p in problems):
         tf32 = flag_attr(node.attrs, "tf32")
         return launched(problems, node.inputs[:2], node.outputs[0], 0, tf32, epilogue, others, tiling)
@@ -220,18 +263,20 @@ def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
 
 def tiled(node: Node) -> tuple[Problem, Cores] | None:
     """The problem that decides the tiling of a node's kernels, and the tensor cores that they use; None if the node is
-    no contraction, or if nothing is summed."""
+    no contraction, if it is depthwise, or if nothing is summed."""
     if node.op.name not in (*PROBLEMS, "contraction"):
         return None
     first = apart(node)[0] if node.op.name == "contraction" else node
     problems = PROBLEMS[first.op.name](first)
-    if not any(p.count("k") for p in problems):
+    if not any(p.count("k") for p in problems) or _direct(first, node.outputs[0], 0) is not None:
         return None
     return deciding(problems, flag_attr(node.attrs, "tf32"))[:2]
 
 
 def _product(node: Node, result: Argument, block: int, tiling: Tiling | None) -> list[Launch]:
     """Empty sums become zeros."""
+    if (direct := _direct(node, result, block)) is not None:
+        return direct
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]

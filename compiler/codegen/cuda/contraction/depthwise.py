@@ -1,0 +1,276 @@
+"""Depthwise convolutions and their gradients: one filter for each channel, so that nothing is summed over channels.
+
+As a matrix product, such a convolution has one column for each group and uses almost nothing of a tile. These kernels
+read each element of the image about once and are bound by memory. The gradient for the weights is a split reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.device_model import H200
+from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.types import DType
+
+Three = tuple[int, int, int]
+
+_BLOCK_THREADS: Final = 256
+_LOAD_BYTES: Final = 16  # bytes per load
+_SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
+_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
+_MAX_SPAN: Final = 16  # elements of a line that a thread holds in registers
+_MAX_PIXELS: Final = 4
+_MAX_SUMS: Final = 64  # sums that a thread holds in registers
+_MAX_TAPS: Final = 64  # along the last axis, which code unrolls
+_UNROLLED_TAPS: Final = 32  # with more taps, lines of them are a loop
+_MAX_WIDTH: Final = 16  # groups of channels of a block: 256 bytes of a pixel
+_SUMS_WIDTH: Final = 32
+_SHARED_BYTES: Final = 40 << 10  # for weights; a block has 48 KiB without asking for more
+_BUSY_THREADS: Final = 1024 * H200.multiprocessors  # threads that keep the device busy
+_BUSY_BLOCKS: Final = 4 * H200.multiprocessors
+_MIN_PIECES: Final = 4  # per thread of the gradient for the weights
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Three spatial axes; ``image``: sizes of x, ``count``: of y. ``last``: channels are the last axis."""
+
+    batch: int
+    channels: int
+    image: Three
+    count: Three
+    taps: Three
+    stride: Three
+    pad: Three
+    dilation: Three
+    dtype: DType
+    last: bool
+
+    def span(self, pixels: int, back: bool) -> tuple[int, int]:
+        """The least distance at which ``pixels`` neighbours read along the last axis, and the number of places from
+        there to the greatest."""
+        stride, pad, dilation, taps = self.stride[2], self.pad[2], self.dilation[2], range(self.taps[2])
+        if back:
+            places = [p + pad - t * dilation for p in range(pixels) for t in taps]
+            found = [place // stride for place in places if place % stride == 0]
+        else:
+            found = [p * stride - pad + t * dilation for p in range(pixels) for t in taps]
+        return (min(found), max(found) - min(found) + 1) if found else (0, 1)
+
+    @property
+    def index(self) -> str:
+        most = self.batch * self.channels * max(prod(self.image), prod(self.count))
+        return "int" if most <= _MAX_I32_ELEMENTS else "long long"
+
+    def head(self, lanes: int, pixels: int, back: bool) -> str:
+        """The text that both kernels need: types, and what is known about the last axis."""
+        lowest, span = self.span(pixels, back)
+        axes = {"TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad, "GAP": self.dilation}
+        text = f"#define LAST {int(self.last)}\nusing X = {C_TYPES[self.dtype]};\n"
+        text += f"using SUM = {C_TYPES[self.dtype.computed]};\nusing INDEX = {self.index};\n"
+        text += constants(LANES=lanes, PIXELS=pixels, LOWEST=lowest, SPAN=span, BACK=int(back))
+        return text + "".join(
+            f"__device__ constexpr int {name}[3] = {{{', '.join(map(str, each))}}};\n" for name, each in axes.items()
+        )
+
+
+def _add_axes(numbers: Numbers, own: Three, other: Three, pixels: int) -> None:
+    numbers.divisor("CHUNKS", -(-own[2] // pixels))
+    numbers.divisor("OWN0", own[0])
+    numbers.divisor("OWN1", own[1])
+    numbers.add("OWN2", own[2])
+    for axis, size in enumerate(other):
+        numbers.add(f"OTHER{axis}", size)
+
+
+def _narrowest(groups: int, most: int) -> int:
+    """How many groups of channels a block computes if it may compute ``most``: as many blocks as then, the least
+    width."""
+    blocks = -(-groups // most)
+    return -(-groups // blocks)
+
+
+@dataclass(frozen=True)
+class Depthwise(SizeGeneric):
+    """The kernel ``k(x, w, others..., y, numbers)``, or with ``back`` ``k(dy, w, others..., dx, numbers)``."""
+
+    shape: Shape
+    back: bool
+    epilogue: Epilogue | None = None
+
+    @property
+    def _sides(self) -> tuple[Three, Three]:
+        """The spatial sizes of the side that is written, and of the one that is read."""
+        return (self.shape.image, self.shape.count) if self.back else (self.shape.count, self.shape.image)
+
+    @property
+    def lanes(self) -> int:
+        """Adjacent channels per thread."""
+        s = self.shape
+        return min(_LOAD_BYTES // s.dtype.itemsize, power_of_two(s.channels)) if s.last else 1
+
+    @cached_property
+    def pixels(self) -> int:
+        """Neighbours along the last axis per thread: several if their reads overlap, fit into registers, and leave the
+        device enough threads. A gradient's pieces begin at multiples of the stride, so that code knows their taps."""
+        s, [own, _] = self.shape, self._sides
+        step = s.stride[2] if self.back else 1
+        found = step
+        for pixels in range(2 * step, _MAX_PIXELS + 1, step):
+            threads = s.batch * s.channels // self.lanes * own[0] * own[1] * -(-own[2] // pixels)
+            if pixels <= own[2] and s.span(pixels, self.back)[1] <= _MAX_SPAN and threads >= _BUSY_THREADS:
+                found = pixels
+        return found
+
+    @property
+    def _widest(self) -> int:
+        """Groups of channels whose weights fit into shared memory."""
+        s = self.shape
+        return min(_MAX_WIDTH, _SHARED_BYTES // (prod(s.taps) * self.lanes * s.dtype.computed.itemsize))
+
+    @property
+    def _groups(self) -> int:
+        return self.shape.channels // self.lanes if self.shape.last else 1
+
+    @property
+    def _width(self) -> int:
+        return _narrowest(self._groups, self._widest) if self.shape.last else 1
+
+    @property
+    def items(self) -> int:
+        """Pieces of lines that are written, of all images (with channels first, of all planes)."""
+        s, [own, _] = self.shape, self._sides
+        return s.batch * (1 if s.last else s.channels) * own[0] * own[1] * -(-own[2] // self.pixels)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernel can compute it: if not, a contraction does."""
+        s = self.shape
+        fits = self._widest >= 1 if s.last else True
+        few = s.taps[2] <= _MAX_TAPS and s.span(self.pixels, self.back)[1] <= _MAX_TAPS
+        return fits and few and self.pixels <= _MAX_SPAN and 0 < self.items < _MAX_I32_ELEMENTS
+
+    @property
+    def geometry(self) -> Geometry:
+        rows = _BLOCK_THREADS // self._width
+        return Geometry((-(-self.items // rows), -(-self._groups // self._width), 1), (rows * self._width, 1, 1))
+
+    @cached_property
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]:
+        s, [own, other] = self.shape, self._sides
+        numbers = Numbers(ITEMS=self.items, ROWS=_BLOCK_THREADS // self._width, CHANNELS=s.channels if s.last else 1)
+        if s.last:
+            numbers.divisor("WIDTH", self._width)
+        else:
+            numbers.divisor("EVERY", s.channels)
+        _add_axes(numbers, own, other, self.pixels)
+        finished = NOTHING if self.epilogue is None else self.epilogue.text(numbers, s.dtype)
+        lines = s.taps[0] * s.taps[1]
+        unrolled = lines if prod(s.taps) <= _UNROLLED_TAPS else 1
+        text = s.head(self.lanes, self.pixels, self.back) + constants(WIDEST=self._widest, UNROLLED=unrolled)
+        return Code("depthwise.cu", text + numbers.text() + finished), numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        return self._code_and_args[0]
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._code_and_args[1]
+
+
+@dataclass(frozen=True)
+class DepthwiseSums(SizeGeneric):
+    """The kernel ``k(x, dy, parts, numbers)``: ``count`` parts of the gradient for weights, in the dtype of sums."""
+
+    shape: Shape
+
+    @property
+    def lanes(self) -> int:
+        """Adjacent channels per thread."""
+        s = self.shape
+        return min(max(1, _SUMS_LOAD_BYTES // s.dtype.itemsize), power_of_two(s.channels)) if s.last else 1
+
+    @cached_property
+    def pixels(self) -> int:
+        s = self.shape
+        fitting = [n for n in range(2, _MAX_PIXELS + 1) if n <= s.count[2] and s.span(n, False)[1] <= _MAX_SPAN]
+        return max(fitting, default=1)
+
+    @property
+    def _lines(self) -> int:
+        """Lines of taps per thread."""
+        s = self.shape
+        return max(1, min(s.taps[0] * s.taps[1], _MAX_SUMS // (s.taps[2] * self.lanes)))
+
+    @property
+    def _groups(self) -> int:
+        return self.shape.channels // self.lanes
+
+    @property
+    def _width(self) -> int:
+        return _narrowest(self._groups, _SUMS_WIDTH) if self.shape.last else 1
+
+    @property
+    def _rows(self) -> int:
+        """Threads that share the pixels of a block, a power of two: not many more than there are pieces."""
+        most = 1 << ((_BLOCK_THREADS // self._width).bit_length() - 1)
+        return min(most, 1 << max(0, self.items - 1).bit_length())
+
+    @property
+    def items(self) -> int:
+        """Pieces of lines of dy, of all images."""
+        own = self.shape.count
+        return self.shape.batch * own[0] * own[1] * -(-own[2] // self.pixels)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernel can compute it: if not, a contraction does."""
+        s = self.shape
+        few = s.taps[2] <= _MAX_TAPS and s.span(self.pixels, False)[1] <= _MAX_TAPS
+        return few and 0 < self.items < _MAX_I32_ELEMENTS
+
+    @property
+    def _blocks(self) -> tuple[int, int]:
+        """Blocks of one part: of channels, and of lines of taps."""
+        return -(-self._groups // self._width), -(-self.shape.taps[0] * self.shape.taps[1] // self._lines)
+
+    @property
+    def count(self) -> int:
+        """Parts of the sum."""
+        wanted = -(-_BUSY_BLOCKS // prod(self._blocks))
+        return max(1, min(wanted, -(-self.items // (self._rows * _MIN_PIECES))))
+
+    @property
+    def elements(self) -> int:
+        """Of one part."""
+        return self.shape.channels * prod(self.shape.taps)
+
+    @property
+    def geometry(self) -> Geometry:
+        across, down = self._blocks
+        return Geometry((across, self.count, down), (self._rows * self._width, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        s = self.shape
+        numbers = Numbers(ITEMS=self.items, ROWS=self._rows, CHANNELS=s.channels)
+        numbers.divisor("WIDTH", self._width)
+        _add_axes(numbers, s.count, s.image, self.pixels)
+        return numbers
+
+    @property
+    def code(self) -> Code:
+        text = self.shape.head(self.lanes, self.pixels, False) + constants(LINES=self._lines)
+        return Code("depthwise_sums.cu", text + self._numbers.text())
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args

@@ -1,0 +1,96 @@
+// Depthwise convolution, or its gradient for x (BACK): the sum over the taps of one channel. A thread computes PIXELS
+// neighbours along the last spatial axis, each for LANES adjacent channels, and reads every element of a line of the image
+// that they need once. Where it reads is known when this is compiled, but for the first place: element ``base + offset``,
+// where base depends on the thread. Three spatial axes (the first ones of size 1 if there are fewer). OWN: sizes of the side
+// that is written, OTHER: of the side that is read. FINISHED(at, x) is what is stored for the sum x of place ``at``.
+//
+// With channels last, a block computes WIDTH groups of LANES channels; their weights are in shared memory, the taps of
+// adjacent channels next to each other. With channels first, a plane is one channel of an image.
+
+constexpr int ALL_TAPS = TAPS[0] * TAPS[1] * TAPS[2];
+
+// The place that pixel p reads for tap j of the last axis, as a distance from the thread's base.
+__device__ constexpr int offset_of(int p, int j) {
+  return BACK ? (p + EDGE[2] - j * GAP[2]) / STRIDE[2] : p * STRIDE[2] - EDGE[2] + j * GAP[2];
+}
+__device__ constexpr bool reads(int p, int j) { return !BACK || (p + EDGE[2] - j * GAP[2]) % STRIDE[2] == 0; }
+
+// The place along another axis, or -1 if there is none.
+__device__ __forceinline__ int source(int axis, int own, int tap, int size) {
+  int at = BACK ? own + EDGE[axis] - tap * GAP[axis] : own * STRIDE[axis] - EDGE[axis] + tap * GAP[axis];
+  if (BACK) {
+    if (at % STRIDE[axis]) return -1;
+    at /= STRIDE[axis];
+  }
+  return (unsigned)at < (unsigned)size ? at : -1;
+}
+
+extern "C" __global__ void __launch_bounds__(256) KERNEL(
+    const X *__restrict__ x, const X *__restrict__ w, OTHERS X *__restrict__ y, NUMBERS) {
+  const Numbers s = GIVEN;
+  wait_for_those_before();
+#if LAST
+  __shared__ SUM weights[ALL_TAPS][WIDEST * LANES];
+  const int first = blockIdx.y * s.WIDTH * LANES, kept = min(s.WIDTH * LANES, s.CHANNELS - first) * ALL_TAPS;
+  for (int n = threadIdx.x; n < kept; n += blockDim.x) {
+    const int channel = n / ALL_TAPS;
+    weights[n - channel * ALL_TAPS][channel] = wide(w[(INDEX)first * ALL_TAPS + n]);
+  }
+  __syncthreads();
+  const int row = quotient((int)threadIdx.x, s.WIDTH_magic, s.WIDTH_shift), column = ((int)threadIdx.x - row * s.WIDTH) * LANES;
+  const int channel = first + column;
+#else
+  const int row = threadIdx.x, channel = 0;
+#endif
+  const int item = (int)blockIdx.x * s.ROWS + row;
+  if (row >= s.ROWS || item >= s.ITEMS || channel >= s.CHANNELS) return;
+  const int line = quotient(item, s.CHUNKS_magic, s.CHUNKS_shift), sheet = quotient(line, s.OWN1_magic, s.OWN1_shift);
+  const int plane = quotient(sheet, s.OWN0_magic, s.OWN0_shift);
+  const int at0 = sheet - plane * s.OWN0, at1 = line - sheet * s.OWN1, at2 = (item - line * s.CHUNKS) * PIXELS;
+  const int base = BACK ? at2 / STRIDE[2] : at2 * STRIDE[2];
+#if !LAST
+  const X *own = w + (plane - quotient(plane, s.EVERY_magic, s.EVERY_shift) * s.EVERY) * ALL_TAPS;
+#endif
+
+  SUM sums[PIXELS][LANES] = {};
+#pragma unroll(UNROLLED)
+  for (int i = 0; i < TAPS[0] * TAPS[1]; ++i) {
+    const int tap0 = i / TAPS[1], tap1 = i % TAPS[1];
+    const int from0 = source(0, at0, tap0, s.OTHER0), from1 = source(1, at1, tap1, s.OTHER1);
+    if (from0 < 0 || from1 < 0) continue;
+    const X *image = x + (((INDEX)plane * s.OTHER0 + from0) * s.OTHER1 + from1) * s.OTHER2 * s.CHANNELS + channel;
+    Lanes<X, LANES> seen[SPAN];
+#pragma unroll
+    for (int n = 0; n < SPAN; ++n) {
+      const int at = base + LOWEST + n;
+      Lanes<X, LANES> zero = {};
+      seen[n] = (unsigned)at < (unsigned)s.OTHER2 ? Lanes<X, LANES>::read(image + (INDEX)at * s.CHANNELS) : zero;
+    }
+#pragma unroll
+    for (int j = 0; j < TAPS[2]; ++j) {
+      SUM weight[LANES];
+#pragma unroll
+      for (int l = 0; l < LANES; ++l)
+#if LAST
+        weight[l] = weights[i * TAPS[2] + j][column + l];
+#else
+        weight[l] = wide(own[i * TAPS[2] + j]);
+#endif
+#pragma unroll
+      for (int p = 0; p < PIXELS; ++p)
+        if (reads(p, j))
+#pragma unroll
+          for (int l = 0; l < LANES; ++l) sums[p][l] = fused(wide(seen[offset_of(p, j) - LOWEST].x[l]), weight[l], sums[p][l]);
+    }
+  }
+
+#pragma unroll
+  for (int p = 0; p < PIXELS; ++p) {
+    if (at2 + p >= s.OWN2) break;
+    const INDEX to = ((((INDEX)plane * s.OWN0 + at0) * s.OWN1 + at1) * s.OWN2 + at2 + p) * s.CHANNELS + channel;
+    Lanes<X, LANES> made;
+#pragma unroll
+    for (int l = 0; l < LANES; ++l) store(made.x + l, FINISHED(to + l, sums[p][l]));
+    made.write(y + to);
+  }
+}

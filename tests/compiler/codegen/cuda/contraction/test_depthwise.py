@@ -1,0 +1,135 @@
+"""Depthwise convolutions and their gradients, as compiled, thread by thread, against the reference in f64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_kernels.on_ptx_machine import on_machine
+from gpu_kernels.sample_nodes import OPS
+from op_laws.evaluation import apply, values_of
+
+from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums, Shape
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
+from dslc.compiler.codegen.cuda.contraction.lower import depthwise, tiled
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+
+KINDS = ("conv", "conv_dgrad", "conv_wgrad")
+DTYPES = (DType.F32, DType.BF16, DType.F16, DType.F64)
+
+
+def drawn(rng: Random, axes: int) -> dict[str, Any]:
+    """Sizes of a depthwise convolution over ``axes`` axes."""
+    found: dict[str, Any] = {"batch": rng.randint(1, 2), "channels": rng.choice((2, 3, 8, 16, 20))}
+    geometry: dict[str, list[int]] = {name: [] for name in ("space", "taps", "stride", "pad", "dilation")}
+    for _ in range(axes):
+        taps, dilation = rng.randint(1, 5 if axes < 3 else 2), rng.randint(1, 3)
+        pad = rng.randint(0, 3)
+        geometry["taps"].append(taps)
+        geometry["dilation"].append(dilation)
+        geometry["pad"].append(pad)
+        geometry["stride"].append(rng.randint(1, 3))
+        geometry["space"].append(max(1, dilation * (taps - 1) + 1 - 2 * pad) + rng.randint(0, 6 if axes < 3 else 2))
+    return found | {name: tuple(each) for name, each in geometry.items()}
+
+
+def node_of(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int) -> tuple[Node, list[np.ndarray]]:
+    """The node, and normal numbers for its inputs (16-bit ones rounded, as f32)."""
+    geometry = {name: sizes[name] for name in ("stride", "pad", "dilation")}
+    windows = zip(sizes["space"], sizes["taps"], *geometry.values(), strict=True)
+    count = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in windows)
+
+    def laid(first: int, channels: int, space: tuple[int, ...]) -> tuple[int, ...]:
+        return (first, *space, channels) if last else (first, channels, *space)
+
+    batch, channels = sizes["batch"], sizes["channels"]
+    x, y = laid(batch, channels, sizes["space"]), laid(batch, channels, count)
+    w = laid(channels, 1, sizes["taps"])
+    shapes = {"conv": (x, w), "conv_dgrad": (y, w), "conv_wgrad": (x, y)}[kind]
+    size = {"conv": {}, "conv_dgrad": {"size": sizes["space"]}, "conv_wgrad": {"size": sizes["taps"]}}[kind]
+    rng = np.random.default_rng(seed)
+    xs = [rng.normal(size=shape).astype(np.float64 if dtype is DType.F64 else np.float32) for shape in shapes]
+    if dtype is DType.BF16:
+        xs = [(v.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for v in xs]
+    if dtype is DType.F16:
+        xs = [v.astype(np.float16).astype(np.float32) for v in xs]
+    values = [replace(v, type=TensorType(dtype, v.type.shape)) for v in values_of(xs)]
+    op = OPS[f"{kind}_last" if last else kind]
+    return Builder(name="here").node(op, *values, groups=channels, **geometry, **size), xs
+
+
+def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int = 0) -> None:
+    node, xs = node_of(kind, last, dtype, sizes, seed)
+    specs = [launch.spec for launch in lower(node) or []]
+    assert [type(s) for s in specs] == ([DepthwiseSums, AddParts] if kind == "conv_wgrad" else [Depthwise])
+    assert tiled(node) is None
+    [wanted] = apply(node.op, [v.astype(np.float64) for v in xs], dict(node.attrs))
+    [got] = on_machine(node, xs)
+    scale = np.abs(wanted).max(initial=1.0)
+    rounding = {DType.F64: 1e-13, DType.F32: 2e-6, DType.BF16: 2.0**-8, DType.F16: 2.0**-11}[dtype]
+    assert np.abs(got.astype(np.float64) - wanted).max(initial=0.0) <= 2 * rounding * scale
+
+
+@pytest.mark.parametrize(("kind", "last", "dtype"), list(product(KINDS, (False, True), DTYPES)))
+def test_the_kernels_agree_with_the_reference(kind: str, last: bool, dtype: DType, fuzz_seed: int) -> None:
+    rng = Random(f"{fuzz_seed} {kind} {last} {dtype}")
+    right(kind, last, dtype, drawn(rng, rng.choice((1, 2, 2, 3))), fuzz_seed)
+
+
+#: Shapes of published models, small: what a thread holds depends on these taps, strides and dilations.
+NAMED = {
+    "mobilenet": {"taps": (3, 3), "stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "space": (7, 9)},
+    "mobilenet, stride 2": {"taps": (3, 3), "stride": (2, 2), "pad": (1, 1), "dilation": (1, 1), "space": (8, 7)},
+    "efficientnet": {"taps": (5, 5), "stride": (2, 2), "pad": (2, 2), "dilation": (1, 1), "space": (9, 9)},
+    "convnext": {"taps": (7, 7), "stride": (1, 1), "pad": (3, 3), "dilation": (1, 1), "space": (7, 7)},
+    "conformer": {"taps": (15,), "stride": (1,), "pad": (7,), "dilation": (1,), "space": (20,)},
+    "wavenet": {"taps": (2,), "stride": (1,), "pad": (0,), "dilation": (8,), "space": (30,)},
+    "stride 4": {"taps": (3, 3), "stride": (4, 4), "pad": (1, 1), "dilation": (1, 1), "space": (9, 10)},
+    "stride without taps": {"taps": (1, 1), "stride": (3, 3), "pad": (0, 0), "dilation": (1, 1), "space": (7, 8)},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), list(product(KINDS, NAMED)))
+def test_shapes_of_published_models(kind: str, name: str) -> None:
+    right(kind, True, DType.BF16, {"batch": 2, "channels": 10, **NAMED[name]})
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a large image: a thread computes several neighbours."""
+    monkeypatch.setattr("dslc.compiler.codegen.cuda.contraction.depthwise._BUSY_THREADS", 1)
+    for name, last in product(("mobilenet", "mobilenet, stride 2", "convnext"), (False, True)):
+        sizes = {"batch": 1, "channels": 8, **NAMED[name]}
+        kind = "conv_dgrad" if back else "conv"
+        spec = (lower(node_of(kind, last, DType.BF16, sizes, 0)[0]) or [])[0].spec
+        assert isinstance(spec, Depthwise) and spec.pixels == 4
+        right(kind, last, DType.BF16, sizes)
+
+
+def test_many_lines_of_taps_are_shared_out() -> None:
+    """The gradient of a large filter: no thread holds the sums of all taps."""
+    sizes = {"taps": (11, 13), "stride": (1, 1), "pad": (5, 6), "dilation": (1, 1), "space": (6, 9)}
+    shape = depthwise(node_of("conv_wgrad", True, DType.F32, {"batch": 1, "channels": 3, **sizes}, 0)[0])
+    assert shape is not None and DepthwiseSums(shape).geometry.grid[2] == 3
+    right("conv_wgrad", True, DType.F32, {"batch": 1, "channels": 3, **sizes})
+    right("conv", True, DType.F32, {"batch": 1, "channels": 3, **sizes})
+
+
+def test_parts_of_the_sum_fill_the_device() -> None:
+    shape = Shape(128, 96, (1, 56, 56), (1, 56, 56), (1, 3, 3), (1, 1, 1), (0, 1, 1), (1, 1, 1), DType.BF16, True)
+    sums = DepthwiseSums(shape)
+    assert sums.geometry.grid == (2, 264, 1) and sums.geometry.block[0] == 192
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_other_convolutions_are_contractions(groups: int) -> None:
+    x, w = values_of([np.zeros((1, 4, 5, 5), np.float32), np.zeros((8, 4 // groups, 3, 3), np.float32)])
+    node = Builder(name="here").node(OPS["conv"], x, w, groups=groups, stride=(1, 1), pad=(1, 1), dilation=(1, 1))
+    assert depthwise(node) is None and tiled(node) is not None
