@@ -12,19 +12,17 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.child import Child, answering
 from dslc.base.confine import bare_environment
 from dslc.base.errors import DataError, EnvironmentFault, ResourceError
 from dslc.base.opened import Opened
-from dslc.base.turns import Turn
+from dslc.runtime.data.library_process import LibraryProcess
 from dslc.runtime.data.texts import TextRefused
 
 HELP: Final = "save it again with `Tokenizer.save(FILE)` of Hugging Face's tokenizers"
-_PATIENCE: Final = 60.0  # seconds without an answer
 _MOST_THREADS: Final = 16  # of the library; each reserves address space, which is limited
 
 
-class Client(Child):
+class Client(LibraryProcess):
     """``described``: what the process said about the file: ``version`` of the library, ``padding``, ``largest`` id.
 
     A process that dies or hangs is not started again: its file would do the same to the next one.
@@ -36,18 +34,11 @@ class Client(Child):
         super().__init__()
         require_library()
         self._path, self._data = path, data
-        self._turn = Turn()  # several threads may read texts
-        self._asked = False  # an answer is being read; still true at the next call after an interrupt
         self._dead: str | None = None  # why the process has ended, unasked
-        self._rest = bytearray()
-        self._owner = 0
-        with self._turn.hold() as scope, scope:
-            self.described: dict[str, Any] = self._begin()
+        with self.turn.hold() as scope, scope:
+            self.described: dict[str, Any] = self.begin()
 
-    def _begin(self) -> dict[str, Any]:
-        """Start the process; returns what it says about the file."""
-        self._owner = os.getpid()
-        self._rest.clear()
+    def launch(self) -> None:
         threads = os.environ.get("RAYON_NUM_THREADS") or str(min(len(os.sched_getaffinity(0)), _MOST_THREADS))
         parallel = os.environ.get("TOKENIZERS_PARALLELISM", "true")
         environment = bare_environment(RAYON_NUM_THREADS=threads, TOKENIZERS_PARALLELISM=parallel)
@@ -60,7 +51,9 @@ class Client(Child):
         except OSError as error:
             cause = f"no process for the tokenizer: {error}"
             raise ResourceError("R401", cause, place=str(self._path), help="free some memory") from error
-        head = self._head()
+
+    def begin(self) -> dict[str, Any]:
+        head = super().begin()
         if "refused" in head:
             self.end(0.05)
             refuse(self._path, f"it is not a tokenizer: {head['refused']}")
@@ -69,53 +62,24 @@ class Client(Child):
     def encode(self, texts: Sequence[str], length: int | None) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
         """The number of ids of each text, and the ids of all: with special tokens and at most ``length`` of a text, or
         those of the texts alone. Raises TextRefused, and DataError R101 if the process has ended or hangs."""
-        with self._turn.hold() as scope, scope:
+        with self.turn.hold() as scope, scope:
             if self._dead is not None:
                 refuse(self._path, self._dead)
-            if self._owner != os.getpid():  # a fork: the process answers the parent
-                self.close_pipes()
-                self._begin()
-            elif self._asked:
-                self.end(0.05)
-                self._begin()
-            self._asked = True
+            self.ready()
             line = json.dumps({"texts": texts, "length": length}, ensure_ascii=False)
             self.send(line.encode("utf-8", "replace").decode("utf-8"))  # UTF-8 has no lone surrogates
-            head = self._head()
+            head = self.head()
             if "refused" in head:
-                self._asked = False
+                self.answered()
                 raise TextRefused("R101", f"the tokenizer refuses: {head['refused']}", place=str(self._path), help=HELP)
-            counts = np.frombuffer(self._take(4 * head["texts"]), np.int32)
-            ids = np.frombuffer(self._take(4 * head["ids"]), np.uint32)
-            self._asked = False
+            counts = np.frombuffer(self.take(4 * head["texts"]), np.int32)
+            ids = np.frombuffer(self.take(4 * head["ids"]), np.uint32)
+            self.answered()
             return counts, ids
 
-    def _head(self) -> dict[str, Any]:
-        while (end := self._rest.find(b"\n")) < 0:
-            self._more()
-        found: dict[str, Any] = json.loads(self._take(end + 1))
-        return found
-
-    def _take(self, count: int) -> bytes:
-        while len(self._rest) < count:
-            self._more()
-        found = bytes(self._rest[:count])
-        del self._rest[:count]
-        return found
-
-    def _more(self) -> None:
-        if not answering([self], _PATIENCE):
-            self.end(0.05)
-            self._died(f"the tokenizer gave no answer for {_PATIENCE:g} s")
-        part = self.receive()
-        if not part:
-            self.close_pipes()
-            self._died(f"the process that runs the tokenizer has ended, {self.mourner.cause()}")
-        self._rest += part
-
-    def _died(self, why: str) -> NoReturn:
-        self._dead = why
-        refuse(self._path, why)
+    def failed(self, why: str) -> NoReturn:
+        self._dead = f"the process that runs the tokenizer {why}"
+        refuse(self._path, self._dead)
 
 
 def refuse(path: Path, why: str) -> NoReturn:

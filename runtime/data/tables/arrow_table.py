@@ -13,17 +13,15 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.child import Child, answering
 from dslc.base.confine import bare_environment
 from dslc.base.errors import DataError, EnvironmentFault, ResourceError
-from dslc.base.turns import Turn
 from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.file import open_file
+from dslc.runtime.data.library_process import LibraryProcess
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import place_of
 from dslc.runtime.session.host_memory import ensure_free
 
-_PATIENCE: Final = 60.0  # seconds without an answer
 _LONGEST_FOOTER: Final = 16 << 20  # bytes; those of published files have some MiB
 _CACHED: Final = 256 << 20  # bytes of decoded columns
 _ROW: Final = 16  # bytes that a run needs for the order of the rows, for each; a file may declare any number of them
@@ -101,20 +99,17 @@ class ArrowTable:
         return found
 
 
-class _Process(Child):
+class _Process(LibraryProcess):
     """The decoding process of one file. It ends with this object."""
 
     def __init__(self, source: Source, kind: str) -> None:
         super().__init__()
         self._source = source
         self._kind = kind
-        self._turn = Turn()  # tables of several threads may share the process
-        self._asked = False  # an answer is being read; still true at the next call after an interrupt
         self.sound = True
-        self.described: dict[str, Any] = self._begin()
+        self.described: dict[str, Any] = self.begin()
 
-    def _begin(self) -> dict[str, Any]:
-        """Start the process; returns what it says about the file."""
+    def launch(self) -> None:
         path = str(self._source.path)
         command = [sys.executable, "-P", "-m", "dslc.runtime.data.tables.arrow_process", path, self._kind]
         try:
@@ -122,55 +117,34 @@ class _Process(Child):
         except OSError as error:
             cause = f"no process to decode the file: {error}"
             raise ResourceError("R401", cause, place=place_of(self._source), help="free some memory") from error
-        self._rest = bytearray()
-        return self._header()
 
     def read(self, group: int, names: Sequence[str]) -> list[Raw]:
         """Columns of a group of rows. DataError R101 if they cannot be decoded."""
-        with self._turn.hold() as scope, scope:
-            if self._asked:
-                self.end(0.05)
-                self._begin()
-            self._asked = True
+        with self.turn.hold() as scope, scope:
+            self.ready()
             self.send(json.dumps({"group": group, "columns": list(names)}))
-            found = [self._raw(form, sizes) for form, sizes in self._header()["columns"]]
-            self._asked = False
+            found = [self._raw(form, sizes) for form, sizes in self.head()["columns"]]
+            self.answered()
             return found
 
     def _raw(self, form: str, sizes: Sequence[int]) -> Raw:
-        missing = np.frombuffer(self._take(sizes[0]), np.uint8).astype(bool)
+        missing = np.frombuffer(self.take(sizes[0]), np.uint8).astype(bool)
         if form != "text":
-            return Raw(np.frombuffer(self._take(sizes[1]), np.dtype(form)), missing)
-        ends = np.frombuffer(self._take(sizes[1]), "<i8").tolist()
-        blob = self._take(sizes[2])
+            return Raw(np.frombuffer(self.take(sizes[1]), np.dtype(form)), missing)
+        ends = np.frombuffer(self.take(sizes[1]), "<i8").tolist()
+        blob = self.take(sizes[2])
         texts = [blob[start:end].decode() for start, end in zip([0, *ends], ends)]
         raw = raw_objects(texts)
         return Raw(raw.values, raw.missing | missing)
 
-    def _header(self) -> dict[str, Any]:
-        while (end := self._rest.find(b"\n")) < 0:
-            self._more()
-        found: dict[str, Any] = json.loads(self._take(end + 1))
+    def head(self) -> dict[str, Any]:
+        found = super().head()
         if "error" in found:
             self._damaged(found["error"])
         return found
 
-    def _take(self, count: int) -> bytes:
-        while len(self._rest) < count:
-            self._more()
-        found = bytes(self._rest[:count])
-        del self._rest[:count]
-        return found
-
-    def _more(self) -> None:
-        if not answering([self], _PATIENCE):
-            self.end(0.05)
-            self._damaged(f"decoding it took longer than {_PATIENCE:.0f} s")
-        part = self.receive()
-        if not part:
-            self.close_pipes()
-            self._damaged(f"the process that decodes it has ended, {self.mourner.cause()}")
-        self._rest += part
+    def failed(self, why: str) -> NoReturn:
+        self._damaged(f"the process that decodes it {why}")
 
     def _damaged(self, why: str) -> NoReturn:
         self.sound = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from pyarrow import parquet
 from tables.written import WRITERS, random_table
 
 from dslc.base.errors import DataError, EnvironmentFault
+from dslc.runtime.data import library_process
 from dslc.runtime.data.tables import arrow_table
 
 SOAK = bool(os.environ.get("DSLC_SOAK"))
@@ -138,13 +141,40 @@ def test_a_decoder_that_crashes_or_hangs_is_a_refusal(
     WRITERS["t.parquet"](tmp_path / "t.parquet", random_table(1, 9))
     stub = tmp_path / "stub"
     crash = "#!/bin/sh\nkill -SEGV $$\n"
-    for script, says in ((crash, "has ended"), ("#!/bin/sh\nexec sleep 600\n", "took longer than 0 s")):
+    for script, says in ((crash, "has ended"), ("#!/bin/sh\nexec sleep 600\n", "gave no answer for 0.2 s")):
         stub.write_text(script)
         stub.chmod(0o755)
         monkeypatch.setattr(arrow_table.sys, "executable", str(stub))
-        monkeypatch.setattr(arrow_table, "_PATIENCE", 0.2 if "sleep" in script else 60.0)
+        monkeypatch.setattr(library_process, "_PATIENCE", 0.2 if "sleep" in script else 60.0)
         error = refused(lambda: opened(x=(f"{tmp_path}/t.parquet:area", "f32", ("B",))))
         assert error.code == "R101" and says in error.message
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.arrow_table import ArrowTable
+table = ArrowTable(Source(Path(sys.argv[1]), None, "t"), "parquet")
+child = os.fork()
+for column in (0, 1) * 10:
+    table._cache.clear()
+    [found], _ = table.read(np.arange(table.count), [column])
+    assert found.values.tolist() == [float(10 * column + row) for row in range(6)], found.values
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print("both read")
+"""
+
+
+def test_after_a_fork_each_side_has_a_decoder_of_its_own(tmp_path: Path) -> None:
+    """Both would read the answers of one process, each a part of them."""
+    columns = {"a": np.arange(6.0), "b": np.arange(10.0, 16.0)}
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=2)
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "t.parquet")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.stdout == "both read\n" * 2, ran.stderr
 
 
 def test_without_pyarrow_the_error_names_the_extra(

@@ -19,7 +19,7 @@ import pytest
 from tables.texts import TEXT, row_of
 
 from dslc.base.errors import DataError
-from dslc.runtime.data import tokenize, tokenize_client
+from dslc.runtime.data import library_process, tokenize, tokenize_client
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.texts import TextRefused
 from dslc.runtime.data.tokenize import Tokenizer
@@ -121,7 +121,7 @@ def test_a_file_that_never_ends(tokenizer: Path, monkeypatch: pytest.MonkeyPatch
     """Of a word of n letters without a known beginning, this model compares n beginnings, each as long as that."""
     model = {"type": "WordPiece", "vocab": {"x": 0}, "unk_token": "x", "continuing_subword_prefix": "#"}
     found = Tokenizer(write(tokenizer, model={**model, "max_input_chars_per_word": 1 << 40}))
-    monkeypatch.setattr(tokenize_client, "_PATIENCE", 0.2)
+    monkeypatch.setattr(library_process, "_PATIENCE", 0.2)
     with pytest.raises(DataError, match=r"gave no answer for 0\.2 s"):
         found.encode(["b" * 1_000_000], 3)
     assert found._client.process.returncode == -9
@@ -140,7 +140,7 @@ def test_a_process_that_dies(case: str, tokenizer: Path, tmp_path: Path, monkeyp
     (tmp_path / "stub").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "stub").chmod(0o755)
     monkeypatch.setattr(tokenize_client.sys, "executable", str(tmp_path / "stub"))
-    monkeypatch.setattr(tokenize_client, "_PATIENCE", 0.2 if "sleep" in script else 60.0)
+    monkeypatch.setattr(library_process, "_PATIENCE", 0.2 if "sleep" in script else 60.0)
     with pytest.raises(DataError, match=says) as caught:
         Tokenizer(tokenizer)
     assert caught.value.code == "R101" and caught.value.place == str(tokenizer)
@@ -197,16 +197,16 @@ def test_threads_share_a_process(tokenizer: Path) -> None:
 
 
 def test_an_interrupted_answer_is_not_taken_for_the_next(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, wait = Tokenizer(tokenizer), tokenize_client.answering
+    found, wait = Tokenizer(tokenizer), library_process.answering
 
     def interrupted(children: Any, seconds: float) -> Any:
         wait(children, seconds)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokenize_client, "answering", interrupted)
+    monkeypatch.setattr(library_process, "answering", interrupted)
     with pytest.raises(KeyboardInterrupt):
         found.encode(["The rain"], 9)
-    monkeypatch.setattr(tokenize_client, "answering", wait)
+    monkeypatch.setattr(library_process, "answering", wait)
     assert found.encode(["fell"], 9)[0].tolist() == [row_of(tokenizer, "fell", 9)]
 
 
