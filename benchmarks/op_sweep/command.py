@@ -12,8 +12,9 @@ time to move inputs and results once, or to do the arithmetic of products, at th
 largest result. ``work`` is planned memory besides inputs and results.
 
 On a GPU each side launches a CUDA graph of its calls on several sets of buffers, after other data has filled the
-second-level cache. On a CPU both use as many threads. With ``--out`` rows are appended to a file, and a later call goes
-on after them; ``--limit`` ends the timing in time for that.
+second-level cache. On a CPU both use as many threads; with ``--threads 1`` both are
+timed by the processor's time, so other work on the machine disturbs them less. With ``--out`` rows are appended to a
+file, and a later call goes on after them; ``--limit`` ends the timing in time for that.
 """
 
 from __future__ import annotations

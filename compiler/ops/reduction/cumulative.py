@@ -13,12 +13,9 @@ from dslc.compiler.ir.pull_back import Recorder, through
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple, ints_attr
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.constants.constant import constant
-from dslc.compiler.ops.constants.masks import tri
-from dslc.compiler.ops.elementwise.arithmetic import Gradients, div, mul, only
-from dslc.compiler.ops.elementwise.logic import eq, logical_and, logical_not, logical_or
-from dslc.compiler.ops.elementwise.selection import where
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, mul, only
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.reduction.recurrence import before, recurrence
 from dslc.compiler.ops.reduction.reduce import Reduction, all_axes, kept_shape, summed_dtype, summed_in, widened
 from dslc.compiler.ops.shape.slicing import pad, piece
 from dslc.compiler.ops.shape.views import reshape, transpose
@@ -65,10 +62,7 @@ class ProdGrad(Op):
         x, dy = node.inputs
         over = ints_attr(node.attrs, "over")
         parts = Recorder().at(node, b.phase)
-        count = math.prod(x.type.ints[a] for a in over)
-        lower, below = (parts(tri, shape=(count, count), diagonal=diagonal) for diagonal in (0, -1))
-        others = parts(logical_or, parts(logical_not, lower), below)
-        y = parts(mul, _products(parts, x, over, others), dy)
+        y = parts(mul, _others(parts, x, over), dy)
         return through(parts.made, [y], node.inputs, dys, b)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
@@ -92,15 +86,15 @@ class ProdGrad(Op):
         return (axes[0],) if axes[0] == axes[1] and axes[0] not in ints_attr(node.attrs, "over") else None
 
 
-def _products(b: Builder, x: Value, over: Sequence[int], chosen: Value) -> Value:
-    """For each element of ``x`` along the n elements of the axes ``over``, in row-major order: the product of those
-    that its row of ``chosen``, b1[n, n], selects. Shaped like ``x``; takes n times its bytes."""
+def _others(b: Builder, x: Value, over: Sequence[int]) -> Value:
+    """For each element of ``x``: the product of all others over the axes ``over``, composed of running products."""
     shape = x.type.ints
     order = (*(a for a in range(len(shape)) if a not in over), *over)
-    kept = tuple(shape[a] for a in order[: len(shape) - len(over)])
-    lines = b(reshape, b(transpose, x, perm=order), shape=(*kept, 1, chosen.type.ints[0]))
-    found = b(prod, b(where, chosen, lines, constant(b, 1.0, x)), over=(len(kept) + 1,), keep=False)
-    found = b(reshape, found, shape=tuple(shape[a] for a in order))
+    moved = b(transpose, x, perm=order)
+    axis = len(shape) - len(over)
+    lines = b(reshape, moved, shape=(*moved.type.ints[:axis], math.prod(shape[a] for a in over)))
+    sides = [before(b, b(cumprod, lines, axis=axis, reverse=reverse), axis, reverse, 1.0) for reverse in (False, True)]
+    found = b(reshape, b(mul, *sides), shape=moved.type.ints)
     return b(transpose, found, perm=tuple(order.index(a) for a in range(len(shape))))
 
 
@@ -160,26 +154,11 @@ class CumProd(Running):
     needs = (frozenset({"x0", "y0"}),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        """Up to the first zero of a line: the sum of ``dy * y`` from the element on, divided by it. At that zero: the
-        sum of ``dy`` times the products without it. After it 0."""
-        [x], dy, attrs = node.inputs, only(dys), node.attrs
-        back = {"axis": attrs["axis"], "reverse": not attrs["reverse"]}
-        zero, one = constant(b, 0.0, x), constant(b, 1.0, x)
-        empty = b(eq, x, zero)
-        zeros = b(cumsum, empty, **attrs)
-        none = b(eq, zeros, constant(b, 0, zeros))
-        first = b(logical_and, empty, b(eq, zeros, constant(b, 1, zeros)))
-        whole = b(div, b(cumsum, b(mul, dy, node.out), **back), b(where, none, x, one))
-        without = b(cumsum, b(mul, dy, b(cumprod, b(where, first, one, x), **attrs)), **back)
-        return (b(where, none, whole, b(where, first, without, zero)),)
-
-    def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
-        """``grad`` treats what follows a zero as constant, but the second derivative is not 0 there."""
-        axis = int_attr(node.attrs, "axis")
-        count = node.inputs[0].type.ints[axis]
-        before = b(tri, shape=(count, count), diagonal=-1 if node.attrs["reverse"] else 0)
-        chosen = b(logical_not, before) if node.attrs["reverse"] else before
-        return [_products(b, node.inputs[0], (axis,), chosen)]
+        """The product of the elements before each one, times the sum of ``dy`` from it on, each times the product of
+        the elements between. Nothing is divided, so zeros are as any number."""
+        [x], axis, reverse = node.inputs, int_attr(node.attrs, "axis"), bool_attr(node.attrs, "reverse")
+        sums = b(recurrence, x, only(dys), axis=axis, reverse=not reverse, late=True)
+        return (b(mul, before(b, node.out, axis, reverse, 1.0), sums),)
 
 
 prod = register(Prod())

@@ -21,6 +21,7 @@ SUMS: Final = frozenset({
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
     *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),
     *("scatter_add", "scatter_rows_add", "weighted_rows", "weighted_rows_dot"),
+    "recurrence",
 })  # fmt: skip
 
 #: Ops that multiply, divide or subtract such sums. The sign of a sum that is 0 decides that of a zero they give, so it
@@ -55,6 +56,7 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "gelu_grad": (Excuse(("",), "as gelu, times dy, which may be anything"),),
     "path_loss": (Excuse(_HUGE, "sums of scores of both signs cancel, or overflow, in the order of the times"),),
     "path_scan": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the times"),),
+    "recurrence": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the elements"),),
     "path_loss_grad": (Excuse(("far", "saturated", *_HUGE), "an exponential enlarges the rounding of what it is of"),),
     "contraction": (Excuse((*_HUGE, "denormal"), "what becomes of its sums overflows, or divides by 0"),),
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),

@@ -35,6 +35,18 @@ def multiplied(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
     return running(x, axis, reverse, np.prod)
 
 
+def recurring(a: np.ndarray, b: np.ndarray, axis: int, reverse: bool, late: bool) -> np.ndarray:
+    """The sum of the terms up to each element, each times the factors between."""
+    y = np.zeros(a.shape)
+    for at in np.ndindex(a.shape):
+        line = (*at[:axis], slice(None), *at[axis + 1 :])
+        factors, terms, i = a[line], b[line], at[axis]
+        for j in range(i, a.shape[axis]) if reverse else range(i + 1):
+            steps = range(i, j) if reverse else range(j + 1, i + 1)  # the elements that the term is carried into
+            y[at] += terms[j] * math.prod(factors[k - late if not reverse else k + late] for k in steps)
+    return y
+
+
 def length(x: np.ndarray, over: list[int], keep: bool, p: float) -> np.ndarray:
     return over_lines(lambda line: math.fsum(abs(v) ** p for v in line) ** (1 / p))(x, over, keep)
 
@@ -100,6 +112,21 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample([x], {"axis": axis, "reverse": reverse}, reference=multiplied)
         for x, axis in [*CUMSUM, (ZEROS, 0), (ZEROS, 1), (np.zeros((2, 3)), 1)]
         for reverse in (False, True)
+    ],
+    "recurrence": [
+        Sample([x, y], {"axis": axis, "reverse": reverse, "late": late}, reference=recurring)
+        for x, y, axis in (
+            (Spec((3, 4)), Spec((3, 4)), 1),
+            (Spec((5, 3)), Spec((5, 3)), 0),
+            (Spec((2, 3, 34)), Spec((2, 3, 34)), 1),
+            (Spec((35,)), Spec((35,)), 0),
+            (Spec((18, 2)), Spec((18, 2)), 1),
+            (Spec((3, 1)), Spec((3, 1)), 1),
+            (Spec((3, 0)), Spec((3, 0)), 1),
+            (ZEROS, Spec((3, 3)), 0),
+        )
+        for reverse in (False, True)
+        for late in (False, True)
     ],
     "norm": [
         *norms(2.0),
