@@ -18,7 +18,7 @@ from typing import Final
 
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.codegen.cpu.object.compile import text_of
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, text_of
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
 from dslc.compiler.codegen.cuda.region.schedule import Flat, schedule
@@ -85,7 +85,7 @@ def stages() -> Mapping[str, str]:
         "numba": flat_source("k", region, flat)[0].text,
         "launch": f"{gpu.symbol}\nscalar_args {gpu.scalar_args}",
         "instruction": _plan(_program(GATED, "sm_90")),
-        "cpu-ir": _matches(r"  .*(?:load|fdiv|store) <16 x float>.*", text_of(cpu.symbol, cpu.code, "x86_64_v3")),
+        "cpu-ir": _matches(r"  .*(?:load|fdiv|store) <16 x float>.*", _cpu_text(cpu)),
         "cpu-instruction": _plan(_program(GATED, "cpu")),
         "dense": DENSE,
         "epilogue": format_graph(_program(DENSE, "sm_90", "epilogue").graph),
@@ -93,6 +93,11 @@ def stages() -> Mapping[str, str]:
         "dense-instruction": _plan(_program(DENSE, "sm_90")),
         "library": _plan(_program(DENSE, "sm_90", provider="vendor")),
     }
+
+
+def _cpu_text(launch: Launch) -> str:
+    """The LLVM IR of a CPU kernel for x86-64-v3."""
+    return text_of(launch.symbol, launch.code, LEVELS["x86_64_v3"].registers)[0]
 
 
 def ptx() -> str:

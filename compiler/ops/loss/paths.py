@@ -125,7 +125,7 @@ class PathLossGrad(Op):
         return (types[0],)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("`gradient` composes that of `path_loss` of other ops")
+        raise NoGradient("a gradient that has a gradient is composed around path_scan")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, skips, times, states, loss, sums, dy = xs
