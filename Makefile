@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
+SCRIPTS = $(filter-out benchmarks/peers/%,$(wildcard benchmarks/*.py benchmarks/*/*.py benchmarks/*/*/*.py docs/*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs wheels site clean
@@ -35,6 +36,7 @@ check: $(VENV)/.installed ## lint, formatting, types, import floors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p dslc
+	$(BIN)/mypy --config-file .mypy-scripts.ini $(SCRIPTS)
 	$(BIN)/lint-imports
 
 soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its full size

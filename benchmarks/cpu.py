@@ -59,7 +59,7 @@ def steps(bench: str, path: str, seconds: float) -> dict[str, Any]:
     import dslc
 
     rng = np.random.default_rng(1)
-    batch = {
+    batch: dict[str, Any] = {
         name: rng.integers(0, below, shape).astype(np.int32) if below else rng.standard_normal(shape).astype(np.float32)
         for name, (shape, below) in MODELS[bench][1].items()
     }
@@ -112,7 +112,8 @@ def main() -> None:
     parser.add_argument("--job", nargs=2, metavar=("BENCH", "ARTIFACT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
-        print(json.dumps(steps(*asked.job, asked.seconds)))
+        bench, path = asked.job
+        print(json.dumps(steps(bench, path, asked.seconds)))
         return
     rows: list[dict[str, Any]] = []
     for bench in asked.bench or (*MODELS, POINTWISE):

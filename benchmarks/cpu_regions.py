@@ -35,7 +35,7 @@ from dslc.compiler.ops.constants.constant import constant
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cpu.levels import machine_level
-from dslc.runtime.cpu.native import CommandList, values_of
+from dslc.runtime.cpu.native import CommandList, Steps, values_of
 from dslc.runtime.cpu.objects import Objects
 
 PEER: Final = Path(__file__).parent / "peers/cpu_torch.py"
@@ -74,8 +74,8 @@ def layernorm_fwd_bwd(b: Builder) -> list[Value]:
 
 def softmax_fwd_bwd(b: Builder) -> list[Value]:
     x, dy = data("x", *ROWS), data("dy", *ROWS)
-    y = b(OPS["softmax"], x, axis=1)
-    return [y, *OPS["softmax"].grad(y.producer, [dy], b)]
+    node = b.node(OPS["softmax"], x, axis=1)
+    return [node.out, *(v for v in node.op.grad(node, [dy], b) if v is not None)]
 
 
 #: Not of the peer: what LeNet with avgpool has.
@@ -106,11 +106,12 @@ class Runner:
             object_of({x.symbol: x.code for _, x in launches}, machine_level(tuple(LEVELS))),
             [x.symbol for _, x in launches],
         )
-        self.commands = CommandList(self.objects)
+        commands = CommandList(self.objects)
         for node, launch in launches:
             arguments = [(v, False) for v in launch.reads] + [(v, True) for v in launch.writes]
             views = [(self._array(node, v, rng), written) for v, written in arguments]
-            self.commands.add(launch.symbol, views, tasks_of(launch.spec), values_of(launch.scalar_args))
+            commands.add(launch.symbol, views, tasks_of(launch.spec), values_of(launch.scalar_args))
+        self.steps = Steps([commands])
 
     def _array(self, node: Node, v: Value | Scratch, rng: np.random.Generator) -> np.ndarray:
         key = (node, v) if isinstance(v, Scratch) else _owner(v)
@@ -146,13 +147,14 @@ def ours(only: str, seconds: float) -> dict[str, tuple[float, float]]:
     for make in WORKS:
         if only not in make.__name__:
             continue
-        runner, times = Runner(make), []
+        runner = Runner(make)
+        times: list[float] = []
         for _ in range(3):
-            runner.commands.run()
+            runner.steps.run()
         end = time.perf_counter() + seconds
         while len(times) < 5 or time.perf_counter() < end:
             begin = time.perf_counter()
-            runner.commands.run()
+            runner.steps.run()
             times.append((time.perf_counter() - begin) * 1e3)
         found[make.__name__] = (statistics.median(times), min(times))
     return found

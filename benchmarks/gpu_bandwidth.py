@@ -168,8 +168,10 @@ def make(architecture: str, megabytes: int, only: str) -> None:
             for value in (*launch.reads, *launch.writes):
                 if value not in places:
                     places[value] = len(sizes)
-                    scratch = isinstance(value, Scratch)
-                    sizes.append((value.bytes, "f32") if scratch else (value.type.bytes, value.type.dtype.value))
+                    if isinstance(value, Scratch):
+                        sizes.append((value.bytes, "f32"))
+                    else:
+                        sizes.append((value.type.bytes, value.type.dtype.value))
         described = store.launches(launches, places)
         store.cases.append({"name": name, "dtype": dtype, "bytes": counted, "sizes": sizes, "launches": described})
         print(f"{name} {dtype}: {len(launches)} launches", flush=True)
@@ -217,6 +219,7 @@ def run(only: str) -> None:
 
 def _fill(gpu: Gpu, address: int, size: int, dtype: str) -> None:
     """Numbers between 0.5 and 1.5; ids below 50,257 as i32; or the integer 7."""
+    data: np.ndarray
     if dtype in ("f32", "bf16"):
         numbers = np.random.default_rng(0).uniform(0.5, 1.5, 1 << 18).astype(np.float32)
         data = numbers if dtype == "f32" else (numbers.view(np.uint32) >> 16).astype(np.uint16)

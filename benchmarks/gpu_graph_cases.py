@@ -26,13 +26,18 @@ def cases() -> Iterator[tuple[str, str, list[Launch], int]]:
         rows = (256 << 20) // (4096 * dtype.itemsize)
         yield "gelu_dropout_add_fwd", dtype.value, gelu_dropout_add(dtype, rows, 4096), 3 * 256 << 20
         yield "gelu_dropout_add_bwd", dtype.value, gelu_dropout_add_grad(dtype, rows, 4096), 3 * 256 << 20
-        image = (256, 112, 112, 64)
-        one = prod(image) * dtype.itemsize
-        small = one // 4 + prod(image) // 4  # values, and a byte for the place of each
-        yield "maxpool_fwd b256 64ch 112px", dtype.value, maxpool(dtype, image), one + small
-        yield "maxpool_bwd b256 64ch 112px", dtype.value, maxpool_grad(dtype, image), one + small
-        image = (256, 224, 224, 3)
-        yield "pad to 8 channels, b256 224px", dtype.value, padded(dtype, image), prod(image) // 3 * 11 * dtype.itemsize
+        pooled = (256, 112, 112, 64)
+        one = prod(pooled) * dtype.itemsize
+        small = one // 4 + prod(pooled) // 4  # values, and a byte for the place of each
+        yield "maxpool_fwd b256 64ch 112px", dtype.value, maxpool(dtype, pooled), one + small
+        yield "maxpool_bwd b256 64ch 112px", dtype.value, maxpool_grad(dtype, pooled), one + small
+        photos = (256, 224, 224, 3)
+        yield (
+            "pad to 8 channels, b256 224px",
+            dtype.value,
+            padded(dtype, photos),
+            prod(photos) // 3 * 11 * dtype.itemsize,
+        )
         table, ids = (50257, 768), 16384
         moved = (ids + table[0]) * table[1] * dtype.itemsize + 4 * ids
         yield "embedding_bwd 50257x768, 16384 ids", dtype.value, embedding_grad(dtype, table, ids), moved
@@ -93,6 +98,7 @@ class _Part:
     def launches(self, *results: Any, phase: str | None = None) -> list[Launch]:
         """Of all nodes, or of those of a phase."""
         from dslc.compiler.codegen.cuda.lower import lower
+        from dslc.compiler.codegen.launch import Scratch
         from dslc.compiler.ir.build import Build
         from dslc.compiler.ir.graph import Graph, order
         from dslc.compiler.ir.program import Program
@@ -115,7 +121,10 @@ class _Part:
             launches = [] if node.op.view else lower(node)
             assert launches is not None, node.op.name
             for launch in launches:
-                reads, writes = (tuple(content.get(v, v) for v in side) for side in (launch.reads, launch.writes))
+                reads, writes = (
+                    tuple(v if isinstance(v, Scratch) else content.get(v, v) for v in side)
+                    for side in (launch.reads, launch.writes)
+                )
                 found.append(replace(launch, reads=reads, writes=writes))
         return found
 

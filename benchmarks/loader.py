@@ -24,18 +24,22 @@ from typing import Any
 import numpy as np
 
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
-from dslc.runtime.data.augment.apply import KINDS
+from dslc.runtime.data.augment.steps.colour import Colour
+from dslc.runtime.data.augment.steps.flip import Flip
+from dslc.runtime.data.augment.steps.normalize import Normalize
+from dslc.runtime.data.augment.steps.randaugment import RandAugment
+from dslc.runtime.data.augment.steps.resized_crop import ResizedCrop
 from dslc.runtime.data.names import split
 from dslc.runtime.data.pictures import PictureOptions, decoder
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset, open_dataset
 
 SIDE = 224
-CROP = KINDS["resized_crop"]()
-FLIP = KINDS["flip"](p=0.5)
-NORMALIZE = KINDS["normalize"](mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=255.0)
-COLOUR = KINDS["colour"](brightness=0.4, contrast=0.4, saturation=0.4)
-RANDAUGMENT = KINDS["randaugment"]()
+CROP = ResizedCrop()
+FLIP = Flip(p=0.5)
+NORMALIZE = Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=255.0)
+COLOUR = Colour(brightness=0.4, contrast=0.4, saturation=0.4)
+RANDAUGMENT = RandAugment()
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,10 @@ def rate(data: Dataset, batch: int, workers: int, seconds: float) -> float:
             epoch += 1
 
     feed = data.feed(tasks(), workers)
-    pinned = None
     try:
-        for _ in range(max(1, workers)):
-            pinned = next(feed)["image"].copy()
+        pinned = next(feed)["image"].copy()
+        for _ in range(1, workers):
+            next(feed)
         count, start = 0, time.perf_counter()
         while (taken := time.perf_counter() - start) < seconds:
             np.copyto(pinned, next(feed)["image"])

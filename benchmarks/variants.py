@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dslc.compiler.ops.registry import meanings
 from dslc.runtime.session import measure
@@ -62,7 +63,7 @@ def compared(variants: Mapping[str, Variant], device: str, turns: int, steps: in
         for name, variant in variants.items()
     }
     first = next(iter(sessions.values()))
-    inputs = measure.random_inputs(first, measure.program_of(first, "train_step", {}))
+    inputs: dict[str, Any] = measure.random_inputs(first, measure.program_of(first, "train_step", {}))
     losses = {n: [float(s.train_step(**inputs).loss) for _ in range(5)] for n, s in sessions.items()}
     base, *others = sessions
     plain = {n: v.tobytes() for n, v in sessions[base].state_tensors().items()}

@@ -23,7 +23,7 @@ from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
 from dslc.compiler.codegen.cuda.region.schedule import Flat, schedule
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.region.ir import Let, Region
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scalar import Expr
@@ -126,7 +126,9 @@ def _region(region: Region) -> str:
     lines += [f"v{i} = load {each.dtype.value} strides {each.strides}" for i, each in enumerate(region.inputs)]
     [stage] = region.stages
     first = len(region.inputs) + 1 + len(region.indices)  # after the inputs, INNER and the indices
-    lines += [f"v{first + i} = {_expr(let.expr)}" for i, let in enumerate(stage.lets)]
+    lets = [let for let in stage.lets if isinstance(let, Let)]
+    assert len(lets) == len(stage.lets), "a scan or a fetch has no line"
+    lines += [f"v{first + i} = {_expr(let.expr)}" for i, let in enumerate(lets)]
     lines += [f"store v{each.value} strides {region.outputs[each.output].strides}" for each in stage.stores]
     return "\n".join(lines)
 

@@ -100,8 +100,8 @@ def main(words: list[str] | None = None) -> int:
     begun, rows = time.monotonic(), []
     target = "cpu" if asked.device == "cpu" else asked.target or "sm_90"
     with tempfile.TemporaryDirectory(prefix="op-sweep-") as folder:
-        words = (asked.sizes or asked.device, target, asked.provider, folder)
-        with Builds(todo, words, asked.jobs) as builds, Sides(asked, folder) as sides:
+        job = (asked.sizes or asked.device, target, asked.provider, folder)
+        with Builds(todo, job, asked.jobs) as builds, Sides(asked, folder) as sides:
             if asked.device == "cpu":
                 builds.wait(_left(asked, begun), _progress)  # a build would disturb the times
             for number, run in enumerate(todo):

@@ -71,8 +71,8 @@ class Sides:
             except Failed as error:
                 raise Failed(f"{who}: {error}") from error
         if run.case.compared:
-            error = difference(*(_read(file) for file in files.values()))
-            found |= {"error": error, "right": bool(error <= TOLERANCES[run.dtype])}
+            apart = difference(*(_read(file) for file in files.values()))
+            found |= {"error": apart, "right": bool(apart <= TOLERANCES[run.dtype])}
         times: dict[str, list[float]] = {who: [] for who in self._peers}
         for _ in range(self._asked.rounds):
             for who, peer in self._peers.items():

@@ -128,7 +128,8 @@ class OnDevice:
         return found
 
     def times(self, seconds: float) -> list[float]:
-        gpu, found = self._gpu, []
+        gpu = self._gpu
+        found: list[float] = []
         begin, end = gpu.events
         with gpu.device as device:
             until = time.monotonic() + seconds

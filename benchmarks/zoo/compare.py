@@ -70,10 +70,10 @@ class Pair:
         """Builds ours while the twin compiles; both are ready afterwards. Raises Failed."""
         asked = self.asked
         given = ["--device", asked.device, "--dtype", asked.dtype, *(["--only-time"] if asked.only_time else [])]
-        twin = [asked.torch, HERE / "twin.py", self.entry.name, self.folder, *given]
+        twin: list[str | Path] = [asked.torch, HERE / "twin.py", self.entry.name, self.folder, *given]
         self.theirs = self._peer([*twin, *(["--compile"] if asked.compile else [])], "twin.log")
         kept = ["--artifacts", asked.artifacts] if asked.artifacts else []
-        mine = [sys.executable, HERE / "ours.py"]
+        mine: list[str | Path] = [sys.executable, HERE / "ours.py"]
         job = [self.entry.name, self.folder, *given, "--providers", asked.providers]
         building = self._peer([*mine, "build", *job, *kept], "build.log")
         self.built = building.answer()
@@ -131,7 +131,7 @@ def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -
     """A row for each model, as they come; ``error`` says why a model has no numbers. Nothing runs after the limit."""
     end = time.monotonic() + (asked.limit or 1e9)
     for number, wave in enumerate(waves(entries, asked.together)):
-        pairs = []
+        pairs: list[Pair] = []
         for entry in wave:
             own = folder / f"{number}-{len(pairs)}"
             own.mkdir()

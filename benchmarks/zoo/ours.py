@@ -159,7 +159,7 @@ _GRADIENT: Final[dict[str, tuple[str, float]]] = {
 
 
 def agreement(
-    entry: Entry, session: Session, folder: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
+    entry: Entry, session: Session, folder: Path, inputs: dict[str, Any], labels: dict[str, Any]
 ) -> dict[str, Any]:
     """The errors of a prediction and of the gradients of one step, which the optimizer's first step stores; the
     session's state is as before."""

@@ -92,7 +92,8 @@ class Torch:
         with torch.inference_mode(), self.autocast(bf16):
             prediction = model.eval()(**inputs).double()
         model.train()
-        total, grads = 0.0, {}
+        total = 0.0
+        grads: Given = {}
         names = {id(x): name for name, x in model.named_parameters()}
         for parameters, loss_of_part in self.parts():
             with self.autocast(bf16):
@@ -132,11 +133,13 @@ class Torch:
         state = {n: x.clone() for n, x in model.state_dict().items()}
         save_file(named(model, state), self.folder / "weights.safetensors")
         self._rounding(False)
-        wide = [self.inputs, self.labels]
+        inputs, labels = self.inputs, self.labels
         if not self.gpu:
-            wide = [{n: a.double() if a.is_floating_point() else a for n, a in each.items()} for each in wide]
+            inputs, labels = (
+                {n: a.double() if a.is_floating_point() else a for n, a in each.items()} for each in (inputs, labels)
+            )
             model.double()
-        exact, _, gradients = self.step_of(*wide)
+        exact, _, gradients = self.step_of(inputs, labels)
         save_file(gradients, self.folder / "gradients.safetensors")
         np.save(self.folder / "prediction.npy", exact.astype(np.float32))
         model.float().load_state_dict(state)

@@ -163,8 +163,8 @@ def _others(flat: dict[str, tuple[int, int]]) -> Iterator[Case]:
         rows, columns = flat[shape]
         yield Case("cast", f"{shape} to float", {"x": ids((rows, columns), 1 << 16)}, 'cast(x, "float")',
                    lambda t, x: x.to(t.float32), out=("2",))  # fmt: skip
-        x = {"x": Tensor((rows, 2 * columns))}
-        yield Case("glu", shape, x, "glu(x)", lambda t, x: t.nn.functional.glu(x), ("x",))
+        pairs = {"x": Tensor((rows, 2 * columns))}
+        yield Case("glu", shape, pairs, "glu(x)", lambda t, x: t.nn.functional.glu(x), ("x",))
     rows, columns = flat["huge"]
-    x = {"x": Tensor((2 * rows, columns))}
-    yield Case("glu", "first axis", x, "glu(x, axis=0)", lambda t, x: t.nn.functional.glu(x, 0), ("x",))
+    pairs = {"x": Tensor((2 * rows, columns))}
+    yield Case("glu", "first axis", pairs, "glu(x, axis=0)", lambda t, x: t.nn.functional.glu(x, 0), ("x",))
