@@ -159,11 +159,37 @@ def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
     if checked.train is not None:
         if checked.train.accumulate > 1:
             found += [("accumulate_step", s) for s in _family(checked, options, "train")]
-        found += [("train_step", s) for s in _family(checked, options, "train")]
+        trained = [divided(checked, sizes) for sizes in _family(checked, options, "train")]
+        found += [("train_step", s) for s in trained]
+        if checked.train.shards > 1:
+            found += [("update_step", s) for s in trained]
         found += [("eval_step", s) for s in _family(checked, options, "eval")]
         found += [("eval_finish", defaults)]
     found += [("predict", s) for s in _family(checked, options, "predict")]
     return found
+
+
+def divided(checked: Checked, sizes: Sizes) -> Sizes:
+    """The sizes of a shard, from those of a step. BuildError E0303 for a batch that does not divide, E0304 for a shard
+    with fewer rows than the bounds of its dim allow."""
+    shards, dim = 1 if checked.train is None else checked.train.shards, checked.batch
+    if shards == 1:
+        return sizes
+    assert dim is not None, "the check refuses shards without a batch dim"
+    rows, rest = divmod(sizes[dim.name], shards)
+    if rest:
+        raise BuildError("E0303", f"{dim.name}={sizes[dim.name]} does not divide into {shards} shards", place="mesh",
+                         help=f"--size {dim.name}={(rows + 1) * shards}, or another number of shards")  # fmt: skip
+    if rows < dim.low:
+        raise BuildError("E0304", f"a shard has {dim.name}={rows}, which is not in {dim.low}..{dim.high}", place="mesh",
+                         help="use fewer shards, or a lower bound of this dim")  # fmt: skip
+    return {**sizes, dim.name: rows}
+
+
+def rounded_up(checked: Checked, sizes: Sizes) -> Sizes:
+    """The sizes of a step, with the batch rounded up to a multiple of the shards."""
+    shards, dim = 1 if checked.train is None else checked.train.shards, checked.batch
+    return sizes if shards == 1 or dim is None else {**sizes, dim.name: -(-sizes[dim.name] // shards) * shards}
 
 
 def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:

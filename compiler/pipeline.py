@@ -22,7 +22,7 @@ from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Origins, origins, provenance, require
-from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options
+from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options, rounded_up
 from dslc.compiler.passes.conditions import (
     batches_launches,
     fuses_into_contractions,
@@ -138,6 +138,7 @@ def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = No
         "init": entries.init,
         "accumulate_step": entries.accumulate_step,
         "train_step": entries.train_step,
+        "update_step": entries.update_step,
     }
     if entry in trained:
         return trained[entry](checked, sizes, scale)
@@ -335,9 +336,10 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
     """``_need`` for another size of the batch dim, with as much recomputation as possible."""
     assert checked.batch is not None
     family = "predict" if checked.train is None else "train"
+    batch = rounded_up(checked, {checked.batch.name: batch})[checked.batch.name]
     sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}
     smaller = replace(options, sizes=sizes)
-    largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step")
+    largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step", "update_step")
     wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
     mirror = "never" if options.mirror == "never" else 1  # byte
     return _need(layout, [p for e, s in wanted for p in foresee(checked, e, s, smaller, (mirror,))])

@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 SECTIONS: Final[dict[str, list[str]]] = {
     "Learn": ["docs/install.md", "docs/tutorial.md", "docs/pytorch.md", "docs/cookbook.md", "examples/README.md"],
     "Guides": ["docs/language.md", "docs/data.md", "docs/finetune.md", "docs/runs.md", "docs/sweep.md", "docs/gpu.md",
-               "docs/tuning.md"],
+               "docs/tuning.md", "docs/scale.md"],
     "Reference": [
         "docs/ops.md", "docs/own_ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md",
     ],

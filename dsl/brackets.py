@@ -15,7 +15,7 @@ _STATEMENT_WORDS: Final = frozenset({"return", "yield", "check"})
 # These begin a statement, a declaration or a section only if a word follows; elsewhere they are names.
 DECLARATION_WORDS: Final = frozenset({"layer", "param", "state", "scan"})
 ITEM_WORDS: Final = frozenset({"block", "model", "use", "const"})
-_SECTION_WORDS: Final = frozenset({"train", "precision", "budget", "dim"})
+_SECTION_WORDS: Final = frozenset({"train", "precision", "budget", "mesh", "dim"})
 _WORDS_BEHIND_A_NAME: Final = frozenset(["in", "for", "if", "else", "and", "or", "not", "as", "along", "carry", "into"])
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 

@@ -376,7 +376,7 @@ class Entry(Tree):
 
 @dataclass(frozen=True, slots=True)
 class Section(Item):
-    """``precision { ... }``, ``budget { ... }``, ``train Model(inputs) { ... }``."""
+    """``precision { ... }``, ``budget { ... }``, ``mesh { ... }``, ``train Model(inputs) { ... }``."""
 
     kind: str
     target: str | None

@@ -88,6 +88,7 @@ def emit_artifact(
             with _at_its_node(programs):
                 blobs += target_of(target, level=level).blobs(described, compiler)
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
+    features |= {"shards"} if any(p.entry == "update_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()

@@ -42,6 +42,8 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
         }
         if train.accumulate > 1:
             data["train"]["accumulate"] = train.accumulate
+        if train.shards > 1:
+            data["train"]["shards"] = train.shards
         if train.epoch_metrics:
             data["train"]["epoch_metrics"] = list(train.epoch_metrics)
     return data

@@ -65,6 +65,8 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
             name, _, combine = rest.rpartition(".")
             assert combine in ("sum", "max", "min"), f"{entry} has an output {output}"
             return f"partial.{name}", f"partial.{combine}"
+        case "shard":
+            return output, "shard"
         case "metric" | "count":
             return output, family
     kinds = {"loss": "loss", "nonfinite": "flags", "loss_scale": "scale", "skipped_steps": "skipped"}

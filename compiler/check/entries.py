@@ -1,5 +1,5 @@
-"""Creates the entries of an artifact from a checked model: init, accumulate_step, train_step, eval_step, eval_finish,
-predict.
+"""Creates the entries of an artifact from a checked model: init, accumulate_step, train_step, update_step, eval_step,
+eval_finish, predict.
 
 Each function returns a Program whose graph has int sizes but still the abstract float dtype.
 """
@@ -14,7 +14,7 @@ from dslc.compiler.check.model import Checked
 from dslc.compiler.check.training.averages import averaged
 from dslc.compiler.epoch_metrics import epoch_states, over_epochs
 from dslc.compiler.eval_partials import split_at_batch
-from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec, UpdateSpec
+from dslc.compiler.ir.build import GRAD_SUM, RAW, SHARD, LossScale, ParamSpec, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -22,7 +22,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.gradients import with_gradients
 
-ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
+ENTRIES = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
 
 
 def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | None:
@@ -32,6 +32,9 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         return None
     if scale is not None and len(train.updates) > 1:
         raise BuildError("E0602", "a train section with several steps cannot scale its loss, which f16 needs",
+                         place="precision", help="compute in bf16 or f32")  # fmt: skip
+    if scale is not None and train.shards > 1:
+        raise BuildError("E0602", "a step that is divided into shards cannot scale its loss, which f16 needs",
                          place="precision", help="compute in bf16 or f32")  # fmt: skip
     base = float(train.updates[0].optimizer_args["lr"])
     updates: list[UpdateSpec] = []
@@ -55,7 +58,7 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         for name, info in checked.params.items()
         if info.input.kind is Kind.PARAM
     )
-    return TrainSpec(tuple(updates), params, train.ema, train.accumulate, scale)
+    return TrainSpec(tuple(updates), params, train.ema, train.accumulate, scale, train.shards)
 
 
 def of_epoch(checked: Checked) -> Mapping[str, TensorType]:
@@ -78,9 +81,14 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
 
 
 def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
-    """Computes loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
+    """Computes loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates.
+
+    If the batch is divided into shards, this is the program of one shard, and ``update_step`` has the updates."""
     spec = train_spec(checked, scale)
     assert spec is not None
+    if spec.shards > 1:
+        raw = {slot: param for slot, param in optimizer_slots(spec).items() if slot == f"{param}.{RAW}"}
+        return _training(checked, "train_step", sizes, spec, raw, ())
     return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
 
 
@@ -91,6 +99,23 @@ def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale
     wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
     slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
     return _training(checked, "accumulate_step", sizes, spec, slots, ())
+
+
+def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+    """Reads the sums of all shards' gradients and buffers; the autodiff pass adds the updates."""
+    spec = train_spec(checked, scale)
+    assert spec is not None and spec.shards > 1
+    stored = {name: info.input for name, info in checked.params.items()}
+    slots = {
+        slot: Input(slot, Kind.OPTIMIZER, stored[param].value.type, stored[param].span)
+        for slot, param in optimizer_slots(spec).items()
+    }
+    summed = [stored[p.name] for p in spec.params if p.trained]
+    summed += [source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER]
+    sums = [Input(f"{SHARD}{i.name}", Kind.DATA, i.value.type, i.span) for i in summed]
+    scalars = [Input(n, Kind.SCALAR, TensorType(dtype, ())) for n, dtype in (("step", DType.I64), ("lr", DType.FLOAT))]
+    graph = Graph((*stored.values(), *slots.values(), *sums, *scalars), (), {})
+    return Program("update_step", dict(sizes), graph.bind(sizes))
 
 
 def _training(

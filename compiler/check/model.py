@@ -13,7 +13,7 @@ from dslc.compiler.check import callgraph
 from dslc.compiler.check.expand import Expander
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope
-from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_precision
+from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_mesh, read_precision
 from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
@@ -152,6 +152,7 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str], selectio
         section = run_train(chosen, scope, given, expander)
         precision = read_precision(scope, expander)
         budget = read_budget(scope, expander)
+        read_mesh(scope, section, expander)
     check_sections(scope, expander)
     check_unread(scope, chosen.ref if chosen else None, expander)
     for each in scopes.values():

@@ -1,4 +1,4 @@
-"""The small sections: `precision { ... }` and `budget { ... }`."""
+"""The small sections: `precision { ... }`, `budget { ... }` and `mesh { ... }`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.words import BYTE_UNITS
 from dslc.compiler.check.scope import ModuleScope, name_span
+from dslc.compiler.check.training.section import MOST_SHARDS, TrainSection, divide_into_shards
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Origin
@@ -102,9 +103,27 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
     return memory
 
 
+def read_mesh(scope: ModuleScope, train: TrainSection | None, expander: Expander) -> None:
+    """Sets ``train.shards`` from `mesh { shards = 8 }`; E0509 if the rows of a step cannot be divided into shards."""
+    section = _only(scope, "mesh")
+    seen = False
+    for entry in section.entries if section else ():
+        value = entry.value
+        if entry.targets != ("shards",):
+            raise Problem("E0113", f"`mesh` has no entry `{entry.targets[0]}`", entry.span, help="shards = 8")
+        if seen:
+            raise Problem("E0103", "`shards` occurs twice in `mesh`", entry.span, "again here")
+        seen = True
+        count = value.value if isinstance(value, syntax.Number) and value.unit is None else None
+        if type(count) is not int or not 1 <= count <= MOST_SHARDS or count & (count - 1):
+            raise Problem("E0209", f"`shards` is a power of two from 1 to {MOST_SHARDS}", entry.span, help="shards = 8")
+        if train is not None:
+            divide_into_shards(train, count, entry, expander)
+
+
 def check_sections(scope: ModuleScope, expander: Expander) -> None:
     """E0508 for a train section without a model, E0113 for an unknown kind of section."""
-    known = ("train", "precision", "budget")
+    known = ("train", "precision", "budget", "mesh")
     for item in scope.module.file.items:
         if not isinstance(item, syntax.Section):
             continue

@@ -18,6 +18,9 @@ from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
 #: gradients of the micro-batches so far, which is 0 between two steps.
 RAW: Final = "raw"
 GRAD_SUM: Final = "grad_sum"
+#: The beginning of the names of what a shard of a step's batch gives to all of them: the gradient of a parameter, the
+#: new value of a buffer. `train_step` returns the shard's own, `update_step` reads the sum over the shards.
+SHARD: Final = "shard."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Precision:
         """The dtype of float inputs, scalars and results of an entry: f64 if f64 is computed, else f32."""
         return DType.F64 if self.compute is DType.F64 else DType.F32
 
+    @property
+    def shared(self) -> DType:
+        """The dtype in which the gradients and buffers of shards are added: f64 if f64 is computed or kept."""
+        return DType.F64 if DType.F64 in (self.compute, self.params) else DType.F32
+
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
@@ -90,13 +98,14 @@ class TrainSpec:
     """The train section. ``updates``: what a step does, in order; each has parameters of its own. ``params`` are in
     forward order. ``ema``: the decay of the average that each trained parameter holds; None: the parameters themselves
     are trained. ``accumulate``: micro-batches per step, whose gradients are averaged. ``loss_scale``: None if gradients
-    need none."""
+    need none. ``shards``: the parts of a step's batch, whose gradients and buffers are averaged."""
 
     updates: tuple[UpdateSpec, ...]
     params: tuple[ParamSpec, ...]
     ema: float | None = None
     accumulate: int = 1
     loss_scale: LossScale | None = None
+    shards: int = 1
 
     def iterate(self, param: ParamSpec) -> str:
         """The tensor that training reads and updates for a parameter: the parameter, or the raw weight that it

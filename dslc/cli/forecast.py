@@ -83,7 +83,7 @@ def forecasts(
     training."""
     from dslc.compiler.artifact.state_layout import layout_state
     from dslc.compiler.cost import machine_of
-    from dslc.compiler.options import precision_of
+    from dslc.compiler.options import divided, precision_of, rounded_up
     from dslc.compiler.passes.plan.stream_timeline import finish
     from dslc.compiler.pipeline import foresee
 
@@ -92,7 +92,8 @@ def forecasts(
     state = layout_state(checked, precision.params, precision.loss_scale).bytes
     found = []
     others = _others(checked, options, sizes, mirrors)
-    planned = foresee(checked, entry, sizes, options, mirrors)
+    part = sizes if checked.train is None else divided(checked, rounded_up(checked, sizes))
+    planned = foresee(checked, entry, part, options, mirrors)
     for mirror, program, other in zip(mirrors, planned, others):
         plan = program.memory
         assert plan is not None and program.schedule is not None
@@ -109,16 +110,18 @@ def _others(
     checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
 ) -> Iterator[tuple[Program, ...]]:
     """For each mirror option, the programs that a session holds in addition to that of the step."""
-    from dslc.compiler.options import entry_sizes
+    from dslc.compiler.options import divided, entry_sizes, rounded_up
     from dslc.compiler.pipeline import foresee
     from dslc.runtime.session.open import CALLS, USES
 
     step, use = ("predict", "predict") if checked.train is None else ("train_step", "train")
     held = {"init", *(entry for call in USES[use] for entry in CALLS[call])} - {step}
     family = "predict" if checked.train is None else "train"
+    sizes = sizes if checked.train is None else rounded_up(checked, sizes)
+    part = dict(sizes if checked.train is None else divided(checked, sizes))
     at = replace(options, sizes={family: {name: (value,) for name, value in sizes.items()}})
     listed = [(entry, each) for entry, each in entry_sizes(checked, at) if entry in held]
-    listed += [(step, each) for entry, each in entry_sizes(checked, at) if entry == step and each != dict(sizes)]
+    listed += [(step, each) for entry, each in entry_sizes(checked, at) if entry == step and dict(each) != part]
     return iter([*zip(*(foresee(checked, entry, each, at, mirrors) for entry, each in listed))])
 
 

@@ -40,10 +40,10 @@ WITH_LOCK: Final = 2
 WITH_PACKAGES: Final = 3
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics"})  # fmt: skip
-ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
+                            "epoch_metrics", "shards"})  # fmt: skip
+ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
-WRITERS: Final = ("init", "accumulate_step", "train_step")
+WRITERS: Final = ("init", "accumulate_step", "train_step", "update_step")
 #: ``init`` of an optimizer slot that starts as a copy of its parameter and is set whenever the parameter is set.
 AS_PARAM: Final = "param"
 #: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
@@ -59,6 +59,9 @@ BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")
 STATE_ALIGNMENT: Final = 64
 MOST_STEPS_PER_LAUNCH: Final = 1024
+MOST_SHARDS: Final = 1024
+#: The beginning of the names of the outputs of a shard, and of the inputs of `update_step`.
+SHARD: Final = "shard."
 
 _NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
 #: Names that are valid in Python: not a keyword, no leading double underscore.
@@ -92,7 +95,12 @@ INTERFACE: Final = Record(
                     "lr": Float(),
                     "metrics": ListOf(_IDENTIFIER, 256),
                 },
-                {"ranges": _RANGES, "accumulate": Int(2), "epoch_metrics": ListOf(_IDENTIFIER, 256)},
+                {
+                    "ranges": _RANGES,
+                    "accumulate": Int(2),
+                    "shards": Int(2, MOST_SHARDS),
+                    "epoch_metrics": ListOf(_IDENTIFIER, 256),
+                },
             )
         ),
     },
@@ -325,10 +333,19 @@ def _check_programs(header: dict[str, Any]) -> None:
             _refuse(f"{path}.entry", "a model without a train section has only init and predict")
     if plans:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
-    several = (header["interface"]["train"] or {}).get("accumulate", 1) > 1
+    train = header["interface"]["train"] or {}
+    several, divided = train.get("accumulate", 1) > 1, train.get("shards", 1) > 1
+    if divided and (several or train["shards"] & (train["shards"] - 1)):
+        _refuse("interface.train.shards", "a power of two, not together with micro-batches")
+    if divided and not any(d.get("batch") for d in dims.values()):
+        _refuse("interface.train.shards", "shards need a batch dim")
     if several and not any(d.get("batch") for d in dims.values()):
         _refuse("interface.train.accumulate", "micro-batches need a batch dim")
-    steps, parts = ({key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step"))
+    steps, parts, updates = (
+        {key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step", "update_step")
+    )
+    if updates != (steps if divided else set()):
+        _refuse("programs", "each `train_step` of a shard needs an `update_step`")
     if parts != (steps if several else set()):
         _refuse("programs", "each `train_step` with micro-batches needs an `accumulate_step`")
 

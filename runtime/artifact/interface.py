@@ -49,7 +49,7 @@ class Train:
 
     ``accumulate``: micro-batches per step; the batch of a step has so many times the built rows. ``epoch_metrics``:
     those of the metrics that training combines over the steps of an epoch, of which its scalar ``epoch_steps`` says how
-    many there are."""
+    many there are. ``shards``: the parts of a step's batch, of the built rows each."""
 
     inputs: tuple[Tensor, ...]
     scalars: Mapping[str, float]
@@ -57,6 +57,12 @@ class Train:
     metrics: tuple[str, ...]
     accumulate: int = 1
     epoch_metrics: tuple[str, ...] = ()
+    shards: int = 1
+
+    @property
+    def parts(self) -> int:
+        """How many times the built rows a step's batch has."""
+        return self.accumulate * self.shards
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class Interface:
                 metrics=tuple(train["metrics"]),
                 accumulate=train.get("accumulate", 1),
                 epoch_metrics=tuple(train.get("epoch_metrics", ())),
+                shards=train.get("shards", 1),
             ),
         )
 

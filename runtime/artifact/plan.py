@@ -49,7 +49,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A buffer that the caller fills (kind data) or reads (result, loss, metric, flags, partial.sum|max|min, count)."""
+    """A buffer that the caller fills (kind data) or reads (result, loss, metric, flags, partial.sum|max|min, count,
+    shard)."""
 
     name: str
     kind: str

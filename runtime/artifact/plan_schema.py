@@ -38,6 +38,9 @@ BLOCK: Final = (1024, 1024, 64)
 THREADS: Final = 1024
 SHARED_BYTES: Final = 232448  # 227 KiB, the most that any supported device gives a block
 
+#: Inputs or outputs: a shard of a large model returns a gradient for each of its parameters.
+PORTS: Final = 1 << 16
+
 REGIONS: Final = ("state", "context", "io", "work")
 INPUT_KINDS: Final = ("data",)
 OUTPUT_KINDS: Final = (
@@ -51,6 +54,7 @@ OUTPUT_KINDS: Final = (
     "partial.max",
     "partial.min",
     "count",
+    "shard",
 )
 PROVIDERS: Final = ("own", "blas", "cublaslt", "cudnn")
 EPILOGUES: Final = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
@@ -180,8 +184,8 @@ PLAN: Final = Record(
             ),
             MAX_ITEMS,
         ),
-        "inputs": ListOf(Row({"name": _NAME, "kind": Enum(INPUT_KINDS), "buffer": _INDEX}), 1024),
-        "outputs": ListOf(Row({"name": _NAME, "kind": Enum(OUTPUT_KINDS), "buffer": _INDEX}), 1024),
+        "inputs": ListOf(Row({"name": _NAME, "kind": Enum(INPUT_KINDS), "buffer": _INDEX}), PORTS),
+        "outputs": ListOf(Row({"name": _NAME, "kind": Enum(OUTPUT_KINDS), "buffer": _INDEX}), PORTS),
         "scalars": ListOf(Row({"name": _NAME, "offset": Int(0, STEP_BLOCK - 1), "dtype": _DTYPE}), 64),
         "constants": ListOf(Row({"buffer": _INDEX, "blob": _BLOB, "offset": _OFFSET}), 65536),
         "instructions": ListOf(INSTRUCTION, MAX_ITEMS),

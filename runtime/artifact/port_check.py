@@ -4,9 +4,11 @@ sizes."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact.header import SHARD
 from dslc.runtime.artifact.interface import size_value
 from dslc.runtime.artifact.plan import Plan, Port
 
@@ -17,6 +19,7 @@ _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (),
     "accumulate_step": ("loss", "metric"),
     "train_step": ("loss", "metric", "flags", "scale", "skipped"),
+    "update_step": ("flags",),
     "eval_step": (*_PARTIALS, "count"),
     "eval_finish": ("loss", "metric"),
     "predict": ("result",),
@@ -32,13 +35,20 @@ class _Ports:
     def __init__(self, plan: Plan, entry: str, sizes: Mapping[str, int], header: Mapping[str, Any], place: str) -> None:
         self.plan, self.entry, self.sizes, self.header, self.place = plan, entry, sizes, header, place
         self.interface: Mapping[str, Any] = header["interface"]
+        self.of_shard = entry == "train_step" and (self.interface["train"] or {}).get("shards", 1) > 1
         self.train: Mapping[str, Any] = self.interface["train"] or {"inputs": [], "scalars": [], "metrics": []}
+
+    @cached_property
+    def _sums(self) -> dict[str, Mapping[str, Any]]:
+        """The trained parameters and the buffers, by the names of their ports."""
+        tensors = self.header["state"]["tensors"]
+        return {f"{SHARD}{t['name']}": t for t in tensors if t["trained"] or t["kind"] == "buffer"}
 
     def run(self) -> None:
         self._scalars()
         self._inputs()
         for index, port in enumerate(self.plan.outputs):
-            if port.kind not in _OUTPUT_KINDS[self.entry]:
+            if port.kind not in (("loss", "metric", "shard") if self.of_shard else _OUTPUT_KINDS[self.entry]):
                 self._refuse("outputs", index, f"{self.entry} has no output of kind {port.kind}")
             self._output(index, port)
         if self.entry == "predict":
@@ -61,6 +71,12 @@ class _Ports:
         if self.entry == "eval_finish":
             for index, port in enumerate(self.plan.inputs):
                 self._combined("inputs", index, port)
+            return
+        if self.entry == "update_step":
+            for index, port in enumerate(self.plan.inputs):
+                if port.name not in self._sums:
+                    self._refuse("inputs", index, f"{port.name!r} is not an input of {self.entry}")
+                self._summed("inputs", index, port)
             return
         tensors: dict[str, Mapping[str, Any]] = {}
         if self.entry != "init":
@@ -94,6 +110,8 @@ class _Ports:
                 self._one("outputs", index, port, ("f64", "f32"))
             case "scale":
                 self._one("outputs", index, port, ("f64", "f32"))
+            case "shard":
+                self._summed("outputs", index, port)
             case "skipped":
                 self._one("outputs", index, port, ("i64",))
             case "count":
@@ -116,6 +134,17 @@ class _Ports:
         buffer = self.plan.buffers[port.buffer]
         if buffer.dtype != "f64":
             self._refuse(table, index, f"{port.name!r} is f64, the plan has {buffer}")
+
+    def _summed(self, table: str, index: int, port: Port) -> None:
+        """Checks what shards add up: the gradient of a trained parameter, or the new value of a buffer."""
+        state = self._sums
+        buffer = self.plan.buffers[port.buffer]
+        if port.name not in state:
+            self._refuse(table, index, f"{port.name!r} names no trained parameter and no buffer")
+        shape = tuple(state[port.name]["shape"])
+        if buffer.shape != shape or buffer.dtype not in ("f64", "f32"):
+            expected = f"f32 or f64[{', '.join(map(str, shape))}]"
+            self._refuse(table, index, f"{port.name!r} is {expected}, the plan has {buffer}")
 
     def _one(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:
         buffer = self.plan.buffers[port.buffer]

@@ -46,10 +46,10 @@ class Regions:
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:
-    """How many of the requested ``steps`` one launch of these entries holds: 1 with micro-batches, which are separate
-    runs."""
+    """How many of the requested ``steps`` one launch of these entries holds: 1 with micro-batches or shards, which are
+    separate runs."""
     listed = list(entries)
-    return steps if any(map(has_frames, listed)) and "accumulate_step" not in listed else 1
+    return steps if any(map(has_frames, listed)) and not {"accumulate_step", "update_step"} & {*listed} else 1
 
 
 def device_blocks(programs: Sequence[Regions]) -> tuple[int, int, int]:

@@ -62,7 +62,7 @@ def random_inputs(session: Session, program: Loaded, seed: int = 0) -> dict[str,
     read = {port.name for port in program.plan.inputs}
     sizes = dict(program.sizes)
     if training and interface.train is not None and interface.batch in sizes:
-        sizes[interface.batch] *= interface.train.accumulate
+        sizes[interface.batch] *= interface.train.parts
     rng = np.random.default_rng(seed)
     return {t.name: _random(t, sizes, rng) for t in tensors if not training or t.name in read}
 

@@ -27,7 +27,7 @@ _VERIFY: Final = ("all", "code")
 ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk; exceeds the instructions of any plan
 #: The entries that each call of a session runs; every session also has ``init``.
 CALLS: Final[Mapping[str, tuple[str, ...]]] = {
-    "train_step": ("train_step", "accumulate_step"),
+    "train_step": ("train_step", "accumulate_step", "update_step"),
     "evaluate": ("eval_step", "eval_finish"),
     "predict": ("predict",),
 }

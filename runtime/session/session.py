@@ -12,7 +12,6 @@ from dslc.base.errors import InputError
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.interface import Interface, Tensor
 from dslc.runtime.cpu.executor import Meanings
-from dslc.runtime.session import find_nonfinite as probe
 from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.calls.evaluate import Evaluate
@@ -85,9 +84,9 @@ class Session:
 
     @property
     def steps_per_launch(self) -> int:
-        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if gradients accumulate."""
+        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if a step has several runs."""
         call = self._train_step
-        return 1 if call.train.accumulate > 1 else min(map(self._pool.any.steps, call.programs))
+        return 1 if call.train.parts > 1 else min(map(self._pool.any.steps, call.programs))
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -136,8 +135,8 @@ class Session:
     ) -> StepResult:
         """One step of the optimizer on one batch of the built size.
 
-        If the train section accumulates gradients over N micro-batches, the batch has N times the built rows; loss and
-        metrics are the means over the micro-batches.
+        If the train section accumulates gradients over N micro-batches, or the batch is divided into N shards, it has N
+        times the built rows; loss and metrics are the means over these parts.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
         learning rate, by default the train section's. ``row``: the global number of the batch's first row, by default
@@ -196,15 +195,8 @@ class Session:
         rate = call.rate(lr)
         with self._pool.exclusive() as scope, scope as context:
             self._ready_to_train(context, "find_nonfinite")
-            number = self._state.step
-            scalars = self._step_scalars(number, call.rows(program), row) | {"lr": rate} | arguments
-            for bound in call.feed(context, program, arrays, scalars):
-                self._state.tear()
-                found = probe.first_nonfinite(bound, {name: self._state.read(name) for name in self._state.tensors})
-                if found is not None:
-                    return found
-            self._state.settle(number + 1)
-            return None
+            scalars = self._step_scalars(self._state.step, call.rows(program), row) | {"lr": rate} | arguments
+            return call.first_nonfinite(context, program, arrays, scalars, self._state)
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all given rows: split into built sizes, combined as the train section requires.
@@ -346,7 +338,8 @@ class Session:
 
     @cached_property
     def _train_step(self) -> TrainStep:
-        return TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+        entries = ("train_step", "accumulate_step", "update_step")
+        return TrainStep(self.interface, *map(self._entry, entries))
 
     @cached_property
     def _evaluate(self) -> Evaluate:

@@ -138,7 +138,7 @@ def plan_run(config: Config, session: Declared, notice: Callable[[str], None], f
     _check_metric(config.save.best, "save.best", section)
     _check_metric(config.train.stop.metric if config.train.stop else None, "train.stop.metric", section)
     sizes = _sizes(session, "train_step")
-    batch = section.accumulate * (sizes[interface.batch] if interface.batch is not None else 1)
+    batch = section.parts * (sizes[interface.batch] if interface.batch is not None else 1)
     train, evaluation = _datasets(config, session, sizes, notice, fitted)
     batches = train.batches(batch)
     if batches == 0:
@@ -181,9 +181,11 @@ def planned(
 
 
 def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> DataError:
-    parts, smaller = section.accumulate, rows // section.accumulate
+    parts, smaller = section.accumulate, rows // section.parts * section.shards
     of = f", {parts} micro-batches of {batch // parts}" if parts > 1 else ""
     help = f"build for a smaller batch: --size {dim}={smaller}" if smaller else "use a smaller `accumulate`"
+    if section.shards > 1:
+        of, help = f", {section.shards} shards", help if smaller else "use fewer shards"
     return DataError("R106", f"{rows} rows do not fill one batch of {batch}{of}", place="data.train", help=help)
 
 

@@ -32,7 +32,8 @@ ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {
     name for optimizer in OPTIMIZERS.values() for name in (*COMMON, *optimizer.defaults)
 }
 FIELDS = {"train", "precision", "budget", "loss", "metrics", "optimizer", "ema", "accumulate", "compute", "params",
-          "memory", "output", "weight", "int", "float", "bool", "str", "none", "self", "step"}  # fmt: skip
+          "memory", "mesh", "shards", "output", "weight", "int", "float", "bool", "str", "none", "self",
+          "step"}  # fmt: skip
 #: names that stand for the user's own
 EXAMPLES = {"name", "f", "x", "y", "a", "b", "i", "n", "fc", "tok", "embed", "mu", "value", "condition", "nn"}
 #: calls of a session; ops that messages name as what they are

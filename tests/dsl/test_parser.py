@@ -307,7 +307,7 @@ def test_what_is_as_long_as_its_limit_is_read(most: int, text: Callable[[int], s
         expr(text(most + 1))
 
 
-@pytest.mark.parametrize("word", ["train", "precision", "budget", "dim"])
+@pytest.mark.parametrize("word", ["train", "precision", "budget", "mesh", "dim"])
 def test_an_entry_of_a_section_after_a_model_may_have_any_name(word: str) -> None:
     """A word that begins a section stands for an unclosed bracket in a body alone."""
     model = "nn 1\nmodel M(x: [4]) -> [4] {\n  return x\n}\n"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
 _MOST_MICRO_BATCHES: Final = 1 << 16
+MOST_SHARDS: Final = 1 << 10
 
 
 @dataclass
@@ -30,7 +31,8 @@ class TrainSection:
     """The contents of the section. ``args``: its arguments; ``scalars``: the floats among them, in order; ``updates``:
     what a step does, in order; ``loss``: the sum of their losses; ``epoch_metrics``: the metrics that are combined over
     the steps of an epoch; ``ema``: the decay of the averaged weights, None
-    without them; ``accumulate``: micro-batches per step."""
+    without them; ``accumulate``: micro-batches per step; ``shards``: the parts of equal size into which `mesh` divides
+    the batch of each step."""
 
     loss: Value | None = None
     metrics: dict[str, Value] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class TrainSection:
     epoch_metrics: list[str] = field(default_factory=list)
     ema: float | None = None
     accumulate: int = 1
+    shards: int = 1
     span: Span | None = None
 
 
@@ -237,25 +240,41 @@ def _accumulate(entry: syntax.Entry, frame: Frame, found: TrainSection, expander
         raise Problem("E0209", f"`accumulate`, the micro-batches of a step, is 1 to {_MOST_MICRO_BATCHES}",
                       entry.value.span, f"is {count}")  # fmt: skip
     if count > 1:
-        _check_cuttable(entry, expander)
+        _check_cuttable(entry, expander, "accumulate", "micro-batches")
     found.accumulate = count
 
 
-def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
-    """E0509 unless the rows of a step can be split into micro-batches."""
+def divide_into_shards(found: TrainSection, count: int, entry: syntax.Entry, expander: Expander) -> None:
+    """Sets ``shards``; E0509 for a section whose steps cannot be divided. ``entry``: that of `mesh`."""
+    found.shards = count
+    if count == 1:
+        return
+    _check_cuttable(entry, expander, "mesh", "shards")
+    for there, what, help in (
+        (found.accumulate > 1, "a step of several micro-batches", "remove `accumulate`, and use more shards"),
+        (len(found.updates) > 1, "a step with several updates", "remove `mesh`"),
+        (bool(found.epoch_metrics), "a step with metrics over the epoch", "write `metrics { ... }`, or remove `mesh`"),
+    ):
+        if there:
+            raise Problem("E0509", f"{what} cannot be divided into shards", entry.span, help=help)
+
+
+def _check_cuttable(entry: syntax.Entry, expander: Expander, by: str, parts: str) -> None:
+    """E0509 unless the rows of a step can be split into these parts, which ``by`` asks for."""
     batch = expander.batch
     if not isinstance(batch, Poly):
-        raise Problem("E0509", "a step without a batch dim cannot be divided into micro-batches", entry.span,
-                      "accumulates over rows", help="let the first axis of the model's first input be a dim: "
-                      "`dim B in 1..512 = 64`")  # fmt: skip
+        why = "accumulates over rows" if by == "accumulate" else "divides the rows"
+        help = "let the first axis of the model's first input be a dim: `dim B in 1..512 = 64`"
+        title = f"a step without a batch dim cannot be divided into {parts}"
+        raise Problem("E0509", title, entry.span, why, help=help)
     for given in expander.tensors.data.values():
         shape = given.value.type.shape
         inner = shape[1:] if shape and shape[0] == batch else shape
         if any(isinstance(size, Poly) and size.dims & batch.dims for size in inner):
-            raise Problem("E0509", f"`{given.name}` {given.value.type} cannot be divided into micro-batches",
+            raise Problem("E0509", f"`{given.name}` {given.value.type} cannot be divided into {parts}",
                           entry.span, f"needs {batch} as the first axis of each input, or not at all",
                           also=(Label(given.span, "this input"),) if given.span else (),
-                          help="remove `accumulate`, or change the input")  # fmt: skip
+                          help=f"remove `{by}`, or change the input")  # fmt: skip
 
 
 #: what an update consists of: the only one of `train`, or a step

@@ -30,7 +30,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec, UpdateSpec
+from dslc.compiler.ir.build import GRAD_SUM, SHARD, Build, ParamSpec, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op
 from dslc.compiler.ir.program import Program
@@ -51,13 +51,20 @@ def autodiff(program: Program, build: Build) -> Program:
     count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's ExponentialMovingAverage, so the
     average soon forgets its initial value.
 
+    If the batch is divided into shards, ``train_step`` returns the gradients and the new buffers of one of them, as
+    outputs ``shard.NAME``, and changes nothing. ``update_step`` reads their sums and applies the means: of the
+    gradients as an update does, of the buffers as their new values.
+
     ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 if its gradient
     has a non-finite element. With a loss scale, the outputs also include ``loss_scale``, the scale of this step, and
     ``skipped_steps``, i64[], the number of steps skipped so far. ``build.train`` trains the parameters that the loss
     reaches: the check has already found the others and refused a loss without a gradient.
     """
-    if program.entry not in ("train_step", "accumulate_step") or build.train is None:
+    if program.entry not in ("train_step", "accumulate_step", "update_step") or build.train is None:
         return program
+    if build.train.shards > 1:
+        of_entry = _shard_graph if program.entry == "train_step" else _update_graph
+        return dataclasses.replace(program, graph=of_entry(program.graph, build.train))
     whole = program.entry == "train_step"
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
@@ -126,6 +133,36 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         if verdict is not None:
             updates += verdict.updates()
             outputs |= verdict.outputs()
+    nodes = order([*outputs.values(), *(v for _, v in updates)])
+    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+
+
+def _shard_graph(graph: Graph, train: TrainSpec) -> Graph:
+    """The graph of one shard: loss, metrics, gradients and new buffers as outputs, no update."""
+    [update] = train.updates
+    inputs = {i.name: i for i in graph.inputs}
+    trained = _trained(train, update)
+    gradients = _gradients(graph, graph.outputs["loss"], [inputs[train.iterate(spec)] for spec in trained], None)
+    outputs = dict(graph.outputs)
+    outputs |= {f"{SHARD}{spec.name}": gradient for spec, gradient in zip(trained, gradients)}
+    outputs |= {f"{SHARD}{buffer.name}": value for buffer, value in graph.updates}
+    return Graph(graph.inputs, order(outputs.values()), outputs)
+
+
+def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
+    """The graph that updates the state from the sums over all shards, which are its inputs ``shard.NAME``."""
+    [update] = train.updates
+    inputs = {i.name: i for i in graph.inputs}
+    added: list[Input] = []
+    sums = {name.removeprefix(SHARD): i for name, i in inputs.items() if name.startswith(SHARD)}
+    b = Builder(name="shards", phase=Phase.UPDATE)
+    count = b(OPS["full"], value=float(train.shards), dtype=DType.FLOAT, shape=())
+    means = {name: b(OPS["div"], i.value, count) for name, i in sums.items()}
+    gradients = [means[spec.name] for spec in _trained(train, update)]
+    found, flags = _step(train, update, inputs, added, gradients, None)
+    updates = [(inputs[name], mean) for name, mean in means.items() if inputs[name].kind is Kind.BUFFER]
+    updates += [*found, *averages(train, inputs, found, None)]
+    outputs = {"nonfinite": _flags(flags)}
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
 

@@ -15,7 +15,8 @@ After, with ``compute=f32, params=f64``::
     %4, %5 = sgd_update %0, %3, ... : f64[4], b1[]  # w update
 
 Forward and backward nodes compute in ``compute``, the update phase and initial values in the dtype of the state. Float
-inputs, stored constants, scalars and results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
+inputs, stored constants, scalars and results have the dtype of the boundary, and what shards add up has ``shared``.
+Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
@@ -31,7 +32,7 @@ from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.ir.build import Build, Precision
+from dslc.compiler.ir.build import SHARD, Build, Precision
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -96,7 +97,8 @@ class _Typing:
             self._node(node)
         outputs = {}
         for name, value in graph.outputs.items():
-            outputs[name] = self._as(value, self.asked.boundary, Builder(name=name, span=value.producer.span))
+            dtype = self.asked.shared if name.startswith(SHARD) else self.asked.boundary
+            outputs[name] = self._as(value, dtype, Builder(name=name, span=value.producer.span))
         updates = []
         for source, value in graph.updates:
             b = Builder(name=source.name, span=source.span, phase=Phase.UPDATE)
@@ -109,6 +111,8 @@ class _Typing:
         if type_.dtype is DType.FLOAT:
             outside = source.kind in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT)
             dtype = self.asked.boundary if outside else self.asked.params
+            if source.kind is Kind.DATA and source.name.startswith(SHARD):
+                dtype = self.asked.shared
             fresh = source.of_type(TensorType(dtype, type_.shape))
         else:
             fresh = source

@@ -187,7 +187,7 @@ def _step(session: Session, program: Loaded, steps: Steps) -> dict[str, Any]:
     train, batch = session.interface.train, session.interface.batch
     rows = program.sizes.get(batch or "", 0)
     if program.entry == "train_step" and train is not None:
-        rows *= train.accumulate
+        rows *= train.parts
     return {
         "median": median,
         "min": ordered[0],

@@ -15,7 +15,9 @@ from dslc.runtime.artifact.interface import Dim, Interface
 from dslc.runtime.session.backend import LateOutputs, OnDevice
 from dslc.runtime.session.batches import Cut
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
+from dslc.runtime.session.calls.shards import Shards
 from dslc.runtime.session.calls.stack import Stack
+from dslc.runtime.session.find_nonfinite import Nonfinite, first_nonfinite
 from dslc.runtime.session.inputs import as_array, check_names, in_range
 from dslc.runtime.session.results import LateStepResult, StepResult
 
@@ -28,31 +30,42 @@ if TYPE_CHECKING:
 
 
 class TrainStep(Call):
-    """``train_step``: one batch of exactly the built size, or as many micro-batches of it as the train section
+    """``train_step``: one batch of exactly the built size, or as many micro-batches or shards of it as the artifact
     requires."""
 
     entry = call = "train_step"
 
-    def __init__(self, interface: Interface, programs: Sequence[Loaded], accumulating: Sequence[Loaded]) -> None:
+    def __init__(
+        self,
+        interface: Interface,
+        programs: Sequence[Loaded],
+        accumulating: Sequence[Loaded],
+        updating: Sequence[Loaded] = (),
+    ) -> None:
         super().__init__(interface, programs)
         assert interface.train is not None, "an artifact with train_step has a train section"
         self.train = interface.train
         self.accumulating = accumulating
+        self.shards = Shards(interface, updating) if self.train.shards > 1 else None
         self._found: tuple[Mapping[str, int], Loaded] | None = None  # the last call's dims and the program for them
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
-        """The dims; the batch dim's bounds apply to a micro-batch, so they do not limit a step of several ones."""
-        several = self.train.accumulate > 1
+        """The dims; the batch dim's bounds apply to a micro-batch or shard, so they do not limit a step of several
+        ones."""
+        several = self.train.parts > 1
         return tuple(unbounded(d) if d.batch and several else d for d in self.interface.dims)
 
     def sizes(self, program: Loaded) -> Mapping[str, int]:
-        batch = self.interface.batch
-        return {n: v * self.train.accumulate if n == batch else v for n, v in program.sizes.items()}
+        batch, parts = self.interface.batch, self.train.accumulate if self.shards is None else self.shards.owned
+        return {n: v * parts if n == batch else v for n, v in program.sizes.items()}
 
     def shown(self, program: Loaded) -> str:
-        parts, batch = self.train.accumulate, program.sizes.get(self.interface.batch or "")
-        return super().shown(program) + (f" ({parts} micro-batches of {batch})" if parts > 1 else "")
+        batch = program.sizes.get(self.interface.batch or "")
+        parts, called = self.train.accumulate, "micro-batches"
+        if self.shards is not None:
+            parts, called = self.shards.owned, "shards"
+        return super().shown(program) + (f" ({parts} {called} of {batch})" if parts > 1 else "")
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
         arrays, arguments, dims = self.checked(given)
@@ -73,8 +86,8 @@ class TrainStep(Call):
         return given.get("lr"), given.get("row"), {n: v for n, v in given.items() if n not in ("lr", "row")}
 
     def rows(self, program: Loaded) -> int:
-        """Rows of a step; 0 for a model without a batch dim."""
-        return self.sizes(program).get(self.interface.batch or "", 0)
+        """Rows of a step, of all processes together; 0 for a model without a batch dim."""
+        return program.sizes.get(self.interface.batch or "", 0) * self.train.parts
 
     def feed(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
@@ -97,6 +110,9 @@ class TrainStep(Call):
     ) -> StepResult:
         """Run the step; loss and metrics are means over its micro-batches. An exception midway leaves ``state``
         torn."""
+        if self.shards is not None:
+            parts = self.shards.run(context, program, self.by_row, arrays, scalars, state)
+            return _step_result(parts, int(scalars["step"]), state.forward_order)
         runs: list[Outputs] = []
         number, count = state.step, self.train.accumulate
         for bound in self.feed(context, program, arrays, scalars):
@@ -105,6 +121,25 @@ class TrainStep(Call):
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
         step = int(scalars["step"])
         return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
+
+    def first_nonfinite(
+        self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
+    ) -> Nonfinite | None:
+        """Run the step and stop at the first value that is not finite; the state is torn if there is one."""
+
+        def search(bound: Bound) -> Nonfinite | None:
+            state.tear()
+            return first_nonfinite(bound, {name: state.read(name) for name in state.tensors})
+
+        number = state.step
+        if self.shards is not None:
+            found = self.shards.search(context, program, self.by_row, arrays, scalars, search)
+        else:
+            runs = map(search, self.feed(context, program, arrays, scalars))
+            found = next((each for each in runs if each is not None), None)
+        if found is None:
+            state.settle(number + 1)
+        return found
 
     def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
         """The result of a step whose runs may still be executing."""

@@ -81,6 +81,17 @@ def test_a_compiled_model(tmp_path: Path, machine: Callable[..., FakeDriver], mo
     assert devices.memory_info().used == 0
 
 
+def test_shards_of_a_batch(tmp_path: Path, machine: Callable[..., FakeDriver]) -> None:
+    """One after the other; their sums pass through the host."""
+    gpu, cpu = both(tmp_path, machine, "}\nmesh { shards = 2")
+    launches = gpu.counters["graph_launches"]
+    assert [gpu.train_step(**batch(i, 4)) for i in range(3)] == [cpu.train_step(**batch(i, 4)) for i in range(3)]
+    assert gpu.counters["graph_launches"] - launches == 3 * 3
+    assert equal(gpu, cpu, lambda s: s.state_tensors())
+    assert equal(gpu, cpu, lambda s: s.find_nonfinite(**batch(10, 4)))
+    gpu.close()
+
+
 @pytest.mark.parametrize(("more", "rows"), [("", 4), ("accumulate = 3; ema = 0.9", 12)])
 def test_a_loss_scale_comes_back_with_each_step(
     tmp_path: Path, machine: Callable[..., FakeDriver], monkeypatch: pytest.MonkeyPatch, more: str, rows: int

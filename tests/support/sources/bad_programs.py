@@ -242,6 +242,22 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0509"],
     ),
+    "shards_without_rows": (
+        net(
+            "  return x |> linear(4)",
+            "x: [8, 16]",
+            " -> [8, 4]",
+            after="train Net() {\n  loss = mean(output)\n  optimizer = sgd(lr=0.1)\n}\nmesh { shards = 2 }\n",
+        ),
+        ["E0509"],
+    ),
+    "shards_of_micro_batches": (
+        net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 4\n}\nmesh { shards = 2 }")),
+        ["E0509"],
+    ),
+    "three_shards": (net("  return x |> linear(4)", after=TRAIN + "mesh { shards = 3 }\n"), ["E0209"]),
+    "mesh_of_parts": (net("  return x |> linear(4)", after=TRAIN + "mesh { parts = 2 }\n"), ["E0113"]),
+    "shards_twice": (net("  return x |> linear(4)", after=TRAIN + "mesh { shards = 2; shards = 2 }\n"), ["E0103"]),
     "train_of_nothing": (net("  return x |> linear(4)", after=TRAIN.replace("train Net", "train Nett")), ["E0508"]),
     "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
     "scan": (

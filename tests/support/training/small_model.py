@@ -35,11 +35,13 @@ def build(
     optimizer: str = "adam(lr=0.01)",
     precision: str = "f64",
     provider: str = "reference",
+    shards: int = 1,
 ) -> Path:
-    """``small.dslc`` in a folder that is made."""
+    """``small.dslc`` in a folder that is made. ``shards``: those of the batch."""
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "small.nn"
-    source.write_text(SOURCE.format(batch=batch, more=more, middle=middle, optimizer=optimizer))
+    mesh = f"mesh {{ shards = {shards} }}\n" if shards > 1 else ""
+    source.write_text(SOURCE.format(batch=batch, more=more, middle=middle, optimizer=optimizer) + mesh)
     options = Options(precision=precision, provider=provider)
     (folder / "small.dslc").write_bytes(pipeline.build(check_file(source), options).artifact)
     return folder / "small.dslc"

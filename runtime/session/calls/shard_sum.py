@@ -1,0 +1,122 @@
+"""Adds what the shards of a step give: gradients of parameters and new values of buffers.
+
+The sum over S shards, a power of two, is a binary tree: shards 2i and 2i + 1 are added first, then these sums in the
+same way, in f32 (f64 for a model in f64), always left + right. A process that owns 2^k neighbouring shards computes one
+subtree, whatever the number of processes. So the bits of the sum depend on S alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact.dtypes import numpy_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.artifact.plan import Plan
+
+
+class Exchange(Protocol):
+    """The processes that train together; each owns as many neighbouring shards. ``rank`` counts from 0."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def total(self, vector: NDArray[Any], numbers: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The sum of all processes' vectors, as ``added`` computes it, and the rows of their numbers, in the order of
+        the shards; f64[shards of this process, numbers] -> f64[shards, numbers]."""
+        ...
+
+
+class Parts:
+    """The tensors that shards add, one after the other in one vector, in the order of the plan's outputs.
+
+    ``dtype``: f32 or f64. ArtifactError R301 if the two plans do not fit each other."""
+
+    def __init__(self, shard: Plan, update: Plan) -> None:
+        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
+        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
+        facts = [{n: (b.dtype, b.shape) for n, b in each.items()} for each in (given, wanted)]
+        dtypes = {b.dtype for b in given.values()}
+        if facts[0] != facts[1] or len(dtypes) != 1:
+            raise ArtifactError("R301", "`update_step` does not read what `train_step` gives, or it has several dtypes",
+                                place="programs", help="build the artifact again")  # fmt: skip
+        self.dtype = numpy_dtype(dtypes.pop())
+        self.spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
+        at = 0
+        for name, buffer in given.items():
+            count = int(np.prod(buffer.shape, dtype=np.int64))
+            self.spans[name] = (slice(at, at + count), tuple(buffer.shape))
+            at += count
+        self.count = at
+
+    def arrays(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Views of a vector, by name and in their shapes."""
+        return {name: vector[span].reshape(shape) for name, (span, shape) in self.spans.items()}
+
+
+class Tree:
+    """The sum of ``count`` neighbouring shards, a power of two, which are added one after the other."""
+
+    def __init__(self, parts: Parts, count: int) -> None:
+        self.parts, self.count = parts, count
+        self._levels = [np.zeros(parts.count, parts.dtype) for _ in range(count.bit_length())]
+        self.added = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(level.nbytes for level in self._levels)
+
+    def begin(self) -> None:
+        """Forget a sum that an error left incomplete."""
+        self.added = 0
+
+    def add(self, outputs: Iterable[tuple[str, str, NDArray[Any]]]) -> None:
+        """Add the next shard's outputs of kind shard."""
+        before = self.added
+        assert before < self.count, "the tree is complete"
+        views = self.parts.arrays(self._levels[0])
+        with _quiet():
+            for name, kind, view in outputs:
+                if kind == "shard" and before % 2:
+                    np.add(views[name], view, out=views[name])
+                elif kind == "shard":
+                    np.copyto(views[name], view, casting="no")
+            level, rest = 0, before
+            while rest % 2:  # a subtree is complete: it moves up, to the right of the one that waits there, or alone
+                rest //= 2
+                below, above = self._levels[level], self._levels[level + 1]
+                if rest % 2:
+                    np.add(above, below, out=above)
+                else:
+                    self._levels[level], self._levels[level + 1] = above, below
+                level += 1
+        self.added += 1
+
+    @property
+    def total(self) -> NDArray[Any]:
+        """The sum of ``count`` shards; valid until the next ``add``."""
+        assert self.added == self.count, "the tree is not complete"
+        return self._levels[-1]
+
+
+def added(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The upper part of the tree: the sum of the subtrees of a power of two of processes, in their order."""
+    level = list(vectors)
+    with _quiet():
+        while len(level) > 1:
+            level = [left + right for left, right in zip(level[::2], level[1::2], strict=True)]
+    return level[0]
+
+
+def _quiet() -> AbstractContextManager[Any]:
+    """Inside, numpy does not warn of non-finite values, which the update reports."""
+    return np.errstate(all="ignore")
