@@ -15,6 +15,7 @@ from typing import Final
 from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
 from dslc.compiler.codegen.cpu.region.numbers import GIVEN
 from dslc.compiler.codegen.cpu.region.schedule import Schedule, cut
+from dslc.compiler.codegen.cpu.region.tiles import TiledKernel, Tiles, tiles_of
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.target import Geometry
@@ -37,8 +38,14 @@ class RegionLaunch(SizeGeneric):
     def _shared(self) -> tuple[Region, tuple[int, ...]]:
         return _shared(self.region, self._schedule)
 
+    @cached_property
+    def _tiles(self) -> Tiles | None:
+        return tiles_of(self.region, self._schedule)
+
     @property
-    def code(self) -> RegionKernel:
+    def code(self) -> RegionKernel | TiledKernel:
+        if self._tiles is not None:
+            return TiledKernel(self._shared[0], self._tiles)
         return RegionKernel(self._shared[0], self._schedule)
 
     @property
@@ -47,7 +54,7 @@ class RegionLaunch(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self._schedule.tasks(self.region), 1, 1))
+        return Geometry(((self._tiles or self._schedule).tasks(self.region), 1, 1))
 
 
 def _shared(region: Region, schedule: Schedule) -> tuple[Region, tuple[int, ...]]:

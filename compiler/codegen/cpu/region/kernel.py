@@ -36,16 +36,21 @@ class RegionKernel(KernelCode):
     schedule: Schedule
 
     def emit(self, code: Code) -> None:
-        region = self.region
-        accesses = (*region.inputs, *region.outputs)
-        numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(given(region))]
-        pointers = [code.argument(i) for i in range(len(accesses))]
-        with code.at_start():
-            for place, access in enumerate(accesses):
-                if access.offset >= GIVEN:
-                    offset = numbers[access.offset - GIVEN]
-                    pointers[place] = code.at(pointers[place], offset, memory_type(access.dtype))
-        Emitter(code, region, self.schedule, pointers, numbers).run()
+        Emitter(code, self.region, self.schedule, *arguments_of(code, self.region)).run()
+
+
+def arguments_of(code: Code, region: Region) -> tuple[list[Any], list[Any]]:
+    """The pointers of a region's inputs and outputs, moved by offsets that are arguments, and the arguments by
+    value."""
+    accesses = (*region.inputs, *region.outputs)
+    numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(given(region))]
+    pointers = [code.argument(i) for i in range(len(accesses))]
+    with code.at_start():
+        for place, access in enumerate(accesses):
+            if access.offset >= GIVEN:
+                offset = numbers[access.offset - GIVEN]
+                pointers[place] = code.at(pointers[place], offset, memory_type(access.dtype))
+    return pointers, numbers
 
 
 class Emitter:
