@@ -27,6 +27,10 @@ EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
 _CLASSES: Final = (
     "number the classes from 0 (for a column: `data.columns: {NAME: {categories: index}}`), or give the model more"
 )
+_PIXELS: Final = (
+    "the value of a mask's pixel is its class; for 0 and 255 declare the mask as u8 and compare: "
+    '`cast(mask > 127, "i32")`; or give the model more classes'
+)
 
 
 class Fit:
@@ -104,7 +108,7 @@ class Fit:
         if tensor.range is not None and chunk.dtype.kind != "b":
             low, end = tensor.range
             rule = f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}"
-            self._range(chunk, low, end - 1, rule, records, _CLASSES)
+            self._range(chunk, low, end - 1, rule, records, _PIXELS if self._source.key == "image" else _CLASSES)
 
     def _floats(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
         if not (self.narrows or self._check_finite):

@@ -16,10 +16,27 @@ FORMATS: Final = registered()
 HELP: Final = "write " + ", ".join(f"{each.usage}" for each in FORMATS[:-1]) + f" or {FORMATS[-1].usage}"
 
 
+#: Suffixes of files that are not read -> what to do with them.
+_CONVERT: Final = {
+    (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tgz"): "unpack it: only idx files are read compressed",
+    (".xlsx", ".xls", ".ods", ".db", ".sqlite", ".sav", ".dta"): "write its table as a .csv or .parquet file",
+    (".json",): "write one object per line into a .jsonl file: json.dumps(row) for each row",
+    (".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".joblib", ".pt", ".pth"): "write its arrays into an .npz file, "
+    "by numpy.savez",
+    (".pq", ".parq"): "call it .parquet",
+    (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"): "name the folder of the images: "
+    "`folder/:image`",
+}
+
+
 def help_for(text: str) -> str:
     """What to write instead of a text that ``split`` refuses: in its file's format, else in any."""
-    found = _matching(text) or _matching(text.rpartition(":")[0])
-    return HELP if found is None else f"write {found.usage}"
+    path = text.rpartition(":")[0]
+    found = _matching(text) or _matching(path)
+    if found is not None:
+        return f"write {found.usage}"
+    ends = (text.lower(), path.lower())
+    return next((help for suffixes, help in _CONVERT.items() if any(end.endswith(suffixes) for end in ends)), HELP)
 
 
 def split(text: str) -> tuple[str, str | None]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
 _MOST_PIXELS: Final = 64_000_000
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+_WIDE: Final = ("I", "F", "I;32", "I;32B")  # pillow's modes of 32 bits
 _JPEG_MODES: Final = {"RGB": "RGB", "L": "GRAY"}  # pillow's names and simplejpeg's
 _ORIENTATION: Final = 0x0112  # the EXIF tag
 #: A JPEG is decoded at a part of its size only if it is still so many times as large as wanted: pillow's own margin
@@ -127,6 +128,26 @@ def _why(error: Exception) -> str:
     return reason(error)
 
 
+def _upper_bits(pixels: NDArray[np.uint16], *, exact: bool) -> NDArray[np.uint8]:
+    """The upper 8 of 16 bits, as pillow takes them of colours. ``exact``: the values themselves, else ValueError."""
+    if not exact:
+        return (pixels >> 8).astype(np.uint8)
+    if pixels.size and int(pixels.max()) > 255:
+        raise ValueError(f"the value {int(pixels.max())} of a mask is above 255, of which its pixels have 16 bits")
+    return pixels.astype(np.uint8)
+
+
+def _require_values(image: Image.Image) -> None:
+    """ValueError for a mask with colours: which class is a colour?"""
+    if image.mode in ("L", "LA"):
+        return
+    red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
+    if not (np.array_equal(red, green) and np.array_equal(red, blue)):
+        at = int(np.argmax((red != green) | (red != blue)))
+        colour = ", ".join(str(int(plane.flat[at])) for plane in (red, green, blue))
+        raise ValueError(f"its pixels are colours, such as ({colour}), not the numbers of classes")
+
+
 class Pictures:
     """Decodes pictures into rows u8 of one shape: [C, H, W], [H, W, C] or [H, W] with C = 1, 3 or 4."""
 
@@ -152,9 +173,7 @@ class Pictures:
     def of_image(self, image: Image.Image) -> NDArray[np.uint8]:
         """An image of pillow as ``read`` gives it. ValueError if it cannot be decoded."""
         try:
-            keep = self._options.mask and image.mode == "P" and self._channels == 1
-            plain = image if keep else image.convert(_MODES[self._channels])
-            return self._laid_out(np.asarray(self._placed(plain, None, 1), np.uint8))
+            return self._laid_out(np.asarray(self._placed(self._converted(image), None, 1), np.uint8))
         except _FAULTS as error:
             raise ValueError(_why(error)) from error
 
@@ -199,14 +218,34 @@ class Pictures:
         from PIL import Image
 
         mode = _MODES[self._channels]
-        plain = self._jpeg(data, image.mode, image.size, part) if image.format == "JPEG" else None
+        plain = self._jpeg(data, image.mode, image.size, part) if self._fast_for(image) else None
         if plain is not None:
             return plain if image.mode == mode else np.asarray(Image.fromarray(plain).convert(mode), np.uint8)
         if part > 1:
             image.draft(image.mode, (image.size[0] // part, image.size[1] // part))
-        if self._options.mask and image.mode == "P" and self._channels == 1:
-            return np.asarray(image, np.uint8)
-        return np.asarray(image.convert(mode), np.uint8)
+        return np.asarray(self._converted(image), np.uint8)
+
+    def _converted(self, image: Image.Image) -> Image.Image:
+        """An image of pillow in the wanted mode. ValueError for pixels that 8 bits cannot hold, and for colours where
+        the values of a mask are wanted."""
+        from PIL import Image
+
+        if image.mode.startswith("I;16"):
+            # Pillow would make each value above 255 white.
+            image = Image.fromarray(_upper_bits(np.asarray(image), exact=self._options.mask))
+        elif image.mode in _WIDE:
+            raise ValueError(f"its pixels have 32 bits (mode {image.mode}); save them as 8 or 16 bits")
+        if self._options.mask and self._channels == 1:
+            if image.mode == "P":
+                return image
+            if image.mode == "1":
+                return Image.fromarray(np.asarray(image).astype(np.uint8))
+            _require_values(image)
+        return image.convert(_MODES[self._channels])
+
+    def _fast_for(self, image: Image.Image) -> bool:
+        """Whether simplejpeg may decode it: a mask with colours is refused, which needs them."""
+        return image.format == "JPEG" and (image.mode == "L" or not self._options.mask)
 
     def _jpeg(self, data: bytes, mode: str, size: tuple[int, int], part: int) -> NDArray[np.uint8] | None:
         """The pixels of simplejpeg; None if pillow must decode."""

@@ -22,7 +22,7 @@ from dslc.base.errors import DataError
 from dslc.base.turns import Always
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
-from dslc.runtime.data.augment.inputs import check_mix, steps_of
+from dslc.runtime.data.augment.inputs import check_mix, nearest_of, steps_of
 from dslc.runtime.data.augment.mix import Mix
 from dslc.runtime.data.augment.step import Step
 from dslc.runtime.data.column import Column, open_column, read_whole
@@ -298,6 +298,8 @@ def open_dataset(
             )
         if not training:
             steps = tuple(step for step in steps if step.always)
+        if tensor.range is not None and all(tensor.name != each.name for each in interface.inputs):
+            steps, mask = nearest_of(steps), True  # the classes of a target have no values between them
         pictures = replace(images, mask=mask)
         found = tuple(files(sources[name], notice, field))
         row = shape[1:] if rows else shape

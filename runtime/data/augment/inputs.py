@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from dslc.base.errors import DataError
@@ -47,3 +48,9 @@ def steps_of(augment: Mapping[str, Sequence[Step] | str], name: str) -> tuple[tu
         place, help = f"data.augment.{name}", f"give `{found}` a list, or write one for `{name}`"
         raise DataError("R102", cause, place=place, help=help)
     return tuple(step.of_mask() for step in steps), True
+
+
+def nearest_of(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with the option `nearest`, where they have it."""
+    # Each step is a dataclass, which its base class cannot say.
+    return tuple(replace(s, nearest=True) if "nearest" in s.options() else s for s in steps)  # type: ignore[type-var]

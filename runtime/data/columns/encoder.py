@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import Record, Schema
-from dslc.runtime.data.columns.raw import Raw, Typed
+from dslc.runtime.data.columns.raw import NUMBER_FORM, Raw, Typed
 
 
 class Fitter(Protocol):
@@ -131,6 +131,8 @@ def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
 
 
 def undescribed_why(name: str, why: str, categories: str) -> str:
+    if why.endswith(NUMBER_FORM):
+        return why
     dates = why.startswith("a date ")
     options, found = ("date: [year]", "dates") if dates else (f"categories: {categories}", "categories")
     return f"{why}; `data.columns: {{{name[:60]}: {{{options}}}}}` would read {found}"

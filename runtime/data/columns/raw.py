@@ -19,10 +19,13 @@ from dslc.base.errors import InputError
 
 #: Texts that stand for a missing number or date, in lower case. A missing category is only an empty text.
 GAPS: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?"})
+#: Ends the cause if a text would be a number in another form.
+NUMBER_FORM: Final = "; write numbers as 1234.5"
 LONGEST_TEXT: Final = 256  # characters of a category
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?\Z|(?i:[-+]?(?:nan|inf)\Z)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}\Z")
 _WHOLE = re.compile(r"-?[0-9]+\.0+\Z")
+_NUMBER_LIKE = re.compile(r"(?:[^\w\s]{1,3} ?)?[0-9](?:[0-9.,'_ \u00a0\u202f]{0,40}[0-9])?(?: ?[^\w\s]{1,3})?\Z")
 _EXACT: Final = 2**53
 _MICROSECONDS: Final = np.dtype("M8[us]")
 
@@ -214,6 +217,12 @@ def _moment(value: object, format: str | None) -> np.datetime64:
     return np.datetime64(found, "us")
 
 
+def not_a_number(value: object) -> str:
+    """Why a value is not a number, and the form of numbers if it seems to be meant as one."""
+    why = f"{str(value)[:40]!a} is not a number"
+    return why + NUMBER_FORM if isinstance(value, str) and _NUMBER_LIKE.match(value.strip()) else why
+
+
 def _number(value: object, gaps: bool) -> float | str | None:
     """The number; None for a gap; else why it is not a number."""
     if isinstance(value, str):
@@ -229,7 +238,7 @@ def _number(value: object, gaps: bool) -> float | str | None:
         if isinstance(value, int | np.integer) and abs(int(value)) > _EXACT:
             return f"{str(value)[:40]} is not exact in 64 bits of float"
         return float(value)
-    return f"{str(value)[:40]!a} is not a number"
+    return not_a_number(value)
 
 
 def _inexact(raw: Raw) -> dict[int, str]:

@@ -26,6 +26,7 @@ from dslc.runtime.data.rows import ArrayRows, BadSample, ChooseOf, Rows
 from dslc.runtime.data.source import Source
 
 if TYPE_CHECKING:
+    from dslc.runtime.data.tools import Tools
     from dslc.runtime.data.wanted import Wanted
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -36,24 +37,49 @@ def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[s
     """Files, labels and class names of a folder. DataError R101 if it cannot be read, R106 if it is empty.
 
     The files are sorted, or have the order of ``source.like``, without labels then. R101 if they are no pairs."""
-    folder = source.path
-    try:
-        names = sorted(os.listdir(folder))
-        classes = [name for name in names if (folder / name).is_dir() and not name.startswith(".")]
-        groups = [(folder / name, sorted(os.listdir(folder / name))) for name in classes] or [(folder, names)]
-    except (OSError, ValueError) as error:
-        raise DataError(
-            "R101", f"the folder cannot be read: {error}", place=str(folder), help="check the path and its permissions"
-        ) from error
+    classes, groups = _groups(source.path)
     files = [[path / name for name in inner if name.lower().endswith(SUFFIXES)] for path, inner in groups]
     found = [path for group in files for path in group]
     if source.like is not None:
         return _as_in(source, source.like, found), None, classes
     if not found:
         cause = f"it holds no image ({', '.join(SUFFIXES)})"
-        raise DataError("R106", cause, place=str(folder), help="put the images of a class into `folder/CLASS/`")
+        raise DataError("R106", cause, place=str(source.path), help="put the images of a class into `folder/CLASS/`")
     labels = np.repeat(np.arange(len(files), dtype=np.int64), [len(group) for group in files]) if classes else None
     return found, labels, classes
+
+
+def _groups(folder: Path) -> tuple[list[str], list[tuple[Path, list[str]]]]:
+    """The class folders, and each folder of files with the sorted names in it. DataError R101."""
+    try:
+        names = sorted(os.listdir(folder))
+        classes = [name for name in names if (folder / name).is_dir() and not name.startswith(".")]
+        return classes, [(folder / name, sorted(os.listdir(folder / name))) for name in classes] or [(folder, names)]
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "R101", f"the folder cannot be read: {error}", place=str(folder), help="check the path and its permissions"
+        ) from error
+
+
+def overlooked(source: Source) -> list[str]:
+    """A line each about what a user may miss: files that are not read, and class folders without an image."""
+    classes, groups = _groups(source.path)
+    left = [str(path.relative_to(source.path) / name) for path, inner in groups for name in inner if _unread(name)]
+    if classes:  # then images next to the class folders belong to no class
+        left += sorted({*os.listdir(source.path)} - {*classes})
+    left = [name for name in left if not Path(name).name.startswith(".")]
+    lines = []
+    if left:
+        count = "1 file is" if len(left) == 1 else f"{len(left)} files are"
+        within = " in a class folder" if classes else ""
+        lines.append(f"{count} not read, such as {left[0][:200]}; read are {', '.join(SUFFIXES)}{within}")
+    empty = [path.name for path, inner in groups if classes and all(_unread(name) for name in inner)]
+    lines += [f"the class folder `{name[:60]}` has no image" for name in empty]
+    return lines
+
+
+def _unread(name: str) -> bool:
+    return not name.lower().endswith(SUFFIXES)
 
 
 def stems(source: Source) -> list[str]:
@@ -169,6 +195,12 @@ class Folder(Format):
         if wanted.shape:
             raise misshaped(source, wanted, labels.shape, f"any number of rows of {list(wanted.shape)}")
         return ArrayRows(labels)
+
+    def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
+        if self.decodes(source):
+            for line in overlooked(source):
+                tools.notice(f"{wanted.field}: {source.name}: {line}")
+        return source
 
     def class_names(self, source: Source) -> Sequence[str] | None:
         return listed(source)[2] if source.key == "label" else None

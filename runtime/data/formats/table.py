@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
+from dslc.runtime.data.columns.raw import not_a_number
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields, said
+from dslc.runtime.data.tables.advice import said, wrong_width
+from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
 from dslc.runtime.data.tables.table import Table, chosen, refuse_table, wrong_count
 from dslc.runtime.data.tables.table_format import TableFormat
@@ -107,15 +109,15 @@ class TableRows:
         except (UnicodeDecodeError, csv.Error) as error:
             self._bad(row, said(error))
         if len(found) != self._width:
-            self._bad(row, f"it has {len(found)} fields, not {self._width}")
+            self._bad(row, wrong_width(len(found), self._width))
         texts = [found[column] for column in self._columns]
         floats_wanted = self.dtype.kind == "f"
-        kind, pattern = ("a number", FLOAT) if floats_wanted else ("an integer", _INTEGER)
+        pattern = FLOAT if floats_wanted else _INTEGER
         for name, field in zip(self._names, texts):
             if not pattern.match(field):
                 if not field.strip():
                     self._bad(row, missing_why(name, "median"))
-                why = f"{field[:40]!a} is not {kind}"
+                why = not_a_number(field) if floats_wanted else f"{field[:40]!a} is not an integer"
                 self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
         if self.dtype.kind != "f":
             integers = [int(field) for field in texts]

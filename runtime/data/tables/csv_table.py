@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.advice import help_for_head, said, wrong_width
 from dslc.runtime.data.tables.lines import Lines, delimiter_of
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 
@@ -21,7 +22,6 @@ from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 FLOAT: Final = re.compile(
     r" *[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})? *\Z|(?i: *[-+]?(?:nan|inf) *\Z)"
 )
-_OPEN_QUOTE: Final = "unexpected end of data"  # of the csv module
 
 
 class CsvHead:
@@ -29,12 +29,17 @@ class CsvHead:
 
     def __init__(self, source: Source, lines: Lines) -> None:
         refuse = partial(refuse_table, source)
+        if not lines.data:
+            refuse("the file is empty")
+        line = lines.line(0)
         try:
-            text = lines.line(0).decode("utf-8-sig")
+            text = line.decode("utf-8-sig")
             self.delimiter = delimiter_of(source.path, text)
             first = fields(text, self.delimiter)
         except (UnicodeDecodeError, csv.Error) as error:
-            refuse(f"line 1: {said(error)}")
+            refuse(f"line 1: {said(error)}", help_for_head(error, source.path, line))
+        if not first:
+            refuse("line 1: it is empty", "the first line names the columns")
         if len(first) > MOST_COLUMNS:
             refuse(f"it has {len(first)} columns, more than {MOST_COLUMNS}")
         self.named = not all(FLOAT.match(field) for field in first)
@@ -44,13 +49,6 @@ class CsvHead:
 def fields(text: str, delimiter: str) -> list[str]:
     """The fields of a line. csv.Error for a malformed line."""
     return next(iter(csv.reader([text], strict=True, delimiter=delimiter)), [])
-
-
-def said(error: Exception) -> str:
-    """The reason why a line is no record, for messages."""
-    if str(error) == _OPEN_QUOTE:
-        return "a quoted field does not end on its line; line ends inside quotes are not read"
-    return str(error)
 
 
 class CsvTable:
@@ -99,7 +97,7 @@ class CsvTable:
             record = fields(line.decode("utf-8"), self._delimiter)
             if len(record) == width:
                 return record
-            errors[at] = f"it has {len(record)} fields, not {width}"
+            errors[at] = wrong_width(len(record), width)
         except (UnicodeDecodeError, csv.Error) as error:
             errors[at] = said(error)
         return [None] * width

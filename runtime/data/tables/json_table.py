@@ -14,6 +14,7 @@ from dslc.base.json_size import too_large
 from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables.advice import said
 from dslc.runtime.data.tables.lines import Lines
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 
@@ -21,6 +22,7 @@ _SAMPLED: Final = 100  # lines that name the columns: a line may lack one
 _MOST_VALUES: Final = 2 * MOST_COLUMNS  # of a line, counted as in json_size
 _DEPTH: Final = 8
 _SHORT: Final = 4096  # bytes
+_HELP: Final = "write one JSON object per line: json.dumps(row) for each row"
 
 
 class JsonTable:
@@ -30,7 +32,7 @@ class JsonTable:
 
     def __init__(self, source: Source) -> None:
         """Raises DataError R101 for a file that is not a table."""
-        self._lines = Lines(source.path, partial(refuse_table, source))
+        self._lines = Lines(source.path, partial(refuse_table, source, help=_HELP))
         self._lines.index(2, header=False)
         self.count = self._lines.count
         self.large = self._lines.size > AT_ONCE
@@ -40,7 +42,7 @@ class JsonTable:
                 names.update(dict.fromkeys(record_of(self._lines.line(row), first=row == 0)))
             except ValueError as error:
                 if row == 0:
-                    refuse_table(source, f"line 1: {error}")
+                    refuse_table(source, f"line 1: {said(error)}", _HELP)
         self.names: Sequence[str] = list(names)
 
     def close(self) -> None:
@@ -57,7 +59,7 @@ class JsonTable:
             try:
                 record = record_of(self._lines.line(row), first=row == 0)
             except ValueError as error:
-                errors[at] = str(error)
+                errors[at] = said(error)
             for found, name in zip(values, names):
                 value = record.get(name)
                 if isinstance(value, list | dict):

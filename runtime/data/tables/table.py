@@ -55,10 +55,8 @@ def place_of(source: Source) -> str:
     return f"{source.path} ({source.name[:100]})"
 
 
-def refuse_table(source: Source, why: str) -> NoReturn:
-    raise DataError(
-        "R101", f"it is not a table: {why}", place=place_of(source), help="write it as CSV with one row per line"
-    )
+def refuse_table(source: Source, why: str, help: str = "write it as CSV with one row per line") -> NoReturn:
+    raise DataError("R101", f"it is not a table: {why}", place=place_of(source), help=help)
 
 
 def row_of(shape: Sequence[int]) -> str:
@@ -84,7 +82,7 @@ def chosen(source: Source, names: Sequence[str]) -> list[int]:
     assert key is not None
     if len(set(names)) < len(names):
         double = Counter(names).most_common(1)[0][0]
-        refuse_table(source, f"two columns are called `{double[:60]}`")
+        refuse_table(source, f"two columns are called `{double[:60]}`", "rename one of them in the file")
     at = {name: number for number, name in enumerate(names)}
     found: list[int] = []
     if (text := text_key(key)) is not None:
@@ -105,6 +103,8 @@ def _require(name: str, names: Mapping[str, int], source: Source) -> None:
     if name not in names:
         close, call = nearest(name, names), _CALL.match(name)
         help = f"did you mean `{close}`?" if close else f"it has {', '.join([*names][:8])[:200] or 'none'}"
+        if name.isdecimal() and not close:
+            help += "; columns have numbers only if the first line of a CSV holds numbers alone"
         if call is not None:
             mask = ".mask" if "mask" in call[1] else ""
             help = f"texts are read by tokens{mask}({call[2]}), or bytes{mask}({call[2]}) without a tokenizer"

@@ -32,7 +32,7 @@ def described(text: str) -> dict[str, tuple[str, Any]]:
 @pytest.fixture
 def opened() -> Callable[..., Dataset]:
     """``opened(x=("file.csv:a", "f32", ("B",)), ...)``; a fourth item is the range of an integer input. ``columns`` is
-    the text of ``data.columns``."""
+    the text of ``data.columns``; ``targets`` names the inputs of ``train``."""
 
     def open_(
         *,
@@ -46,10 +46,13 @@ def opened() -> Callable[..., Dataset]:
         fitted: Fitted | None = None,
         split: float | None = None,
         tokenizer: Path | None = None,
+        targets: Sequence[str] = (),
         **inputs: tuple[Any, ...],
     ) -> Dataset:
-        tensors = tuple(Tensor(name, dtype, shape, *limits) for name, (_, dtype, shape, *limits) in inputs.items())
-        face = Interface("m", "M", (Dim("B", 1, 64, 4, True),), tensors, (), Train((), {}, 0.1, ()))
+        tensors = [Tensor(name, dtype, shape, *limits) for name, (_, dtype, shape, *limits) in inputs.items()]
+        own = tuple(tensor for tensor in tensors if tensor.name not in targets)
+        train = Train(tuple(tensor for tensor in tensors if tensor.name in targets), {}, 0.1, ())
+        face = Interface("m", "M", (Dim("B", 1, 64, 4, True),), own, (), train)
         notes = [] if notes is None else notes
         return open_dataset(
             {name: source(text) for name, (text, *_) in inputs.items() if text is not None},

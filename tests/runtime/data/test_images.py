@@ -180,7 +180,7 @@ def test_bad_images_are_an_error_or_skipped_up_to_a_number(folder: Path, workers
     for batch, rows in zip(found, ([0, 0, 2], [3, 4, 3], [0, 0, 0])):
         assert np.array_equal(batch["image"], np.stack([pixels[row] for row in rows]))
         assert batch["label"].tolist() == [row // 3 for row in rows]
-    assert len(notes) == 2, "each bad image is told once"
+    assert sum("is skipped" in note for note in notes) == 2, "each bad image is told once"
 
 
 def pixels_of_good(folder: Path) -> dict[int, np.ndarray]:
@@ -231,3 +231,21 @@ def test_evaluation_numbers_its_classes_as_the_training_did(tmp_path: Path, open
     both = opened(label=(f"{tmp_path}/[em]*/:label", "i32", ("B",), (0, 3)))
     assert both.fitted.class_names("label") == ("dog", "eel", "emu")
     assert both.take(np.arange(3))["label"].tolist() == [0, 1, 2]
+
+
+def test_a_line_about_files_that_are_not_read(folder: Path, opened: Any) -> None:
+    (folder / "ape").mkdir()
+    (folder / "dog" / ".DS_Store").write_text("hidden")
+    notes: list[str] = []
+    opened(**both(folder, classes=3), notes=notes)
+    assert [note.partition(": ")[2] for note in notes] == [
+        f"{folder}/:image: 2 files are not read, such as dog/notes.txt; "
+        "read are .png, .jpg, .jpeg, .bmp, .webp in a class folder",
+        f"{folder}/:image: the class folder `ape` has no image",
+    ]
+    for name in ("dog/notes.txt", "README"):
+        (folder / name).unlink()
+    (folder / "ape").rmdir()
+    notes.clear()
+    opened(**both(folder), notes=notes)
+    assert notes == []

@@ -16,6 +16,7 @@ from dslc.runtime.data.augment.draws import Draws
 from dslc.runtime.data.augment.steps.colour import Colour
 from dslc.runtime.data.augment.steps.flip import Flip
 from dslc.runtime.data.augment.steps.resized_crop import ResizedCrop
+from dslc.runtime.data.augment.steps.rotate import Rotate
 from dslc.runtime.data.pictures import PictureOptions, Pictures
 from dslc.runtime.data.rows import BadSample
 
@@ -185,6 +186,50 @@ def test_a_mask_keeps_the_indices_of_its_palette() -> None:
     assert set(np.unique(half)) <= set(range(9)) and np.array_equal(half, classes[1::2, 1::2])
 
 
+def png(image: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+WIDE = np.array([[0, 255, 256, 511], [512, 32768, 65280, 65535]], "u2")
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 2, 4)])
+def test_of_16_bits_the_upper_ones_stay(shape: tuple[int, ...]) -> None:
+    found = Pictures(shape, PictureOptions()).read(png(Image.fromarray(WIDE)), 0, "")
+    assert np.array_equal(found, np.broadcast_to(WIDE >> 8, shape))
+    assert np.array_equal(Pictures(shape, PictureOptions()).of_image(Image.fromarray(WIDE)), found)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_of_32_bits_are_refused(mode: str) -> None:
+    with pytest.raises(ValueError, match=f"mode {mode}"):
+        Pictures((2, 4), PictureOptions()).of_image(Image.fromarray(WIDE.astype({"I": "i4", "F": "f4"}[mode])))
+
+
+MASK = PictureOptions(mask=True)
+
+
+def test_a_mask_keeps_its_values_whatever_its_mode() -> None:
+    classes = np.arange(8).reshape(2, 4).astype("u1")
+    for image in (classes, classes.astype("u2"), np.dstack([classes] * 3), np.dstack([classes] * 3 + [255 - classes])):
+        assert np.array_equal(Pictures((2, 4), MASK).read(png(Image.fromarray(image)), 0, ""), classes)
+    truths = Pictures((2, 4), MASK).read(png(Image.fromarray(classes > 3)), 0, "")
+    assert np.array_equal(truths, classes > 3)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_a_mask_of_colours_is_a_bad_sample(kind: str) -> None:
+    image = Image.new("RGB", (4, 2), (128, 0, 0))
+    with pytest.raises(BadSample) as caught:
+        Pictures((2, 4), MASK).read(png(image) if kind == "png" else jpeg(image), 3, "masks/3")
+    assert "its pixels are colours, such as (12" in caught.value.why
+    with pytest.raises(BadSample) as caught:
+        Pictures((2, 4), MASK).read(png(Image.fromarray(WIDE)), 3, "masks/3")
+    assert "65535 of a mask is above 255" in caught.value.why
+
+
 # Folders
 
 
@@ -249,6 +294,20 @@ def test_the_mask_shows_the_window_of_the_image(folder: Path, opened: Any) -> No
         batch = data.take(np.arange(8), epoch)
         sure = np.abs(batch["image"] - 127) > 60
         assert sure.mean() > 0.1 and ((batch["image"] > 127) == (batch["mask"] > 127))[sure].mean() > 0.95
+
+
+def test_classes_of_a_target_are_never_mixed(folder: Path, opened: Any) -> None:
+    """Also without `mask: image`: a picture of classes for an input of `train` has no values between them."""
+    for path in (folder / "masks" / "all").iterdir():
+        Image.open(path).convert("L").point(lambda value: 8 * (value > 127)).save(path)
+    for steps in ((), (Rotate(10),)):
+        data = opened(
+            image=(f"{folder}/photos/:image", "f32", ("B", 24, 24)),
+            mask=(f"{folder}/masks/:image", "i32", ("B", 24, 24), (0, 9)),
+            augment={"mask": steps},
+            targets=["mask"],
+        )
+        assert set(np.unique(data.take(np.arange(8), 0)["mask"])) == {0, 8}
 
 
 # Hostile files

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dslc.runtime.data.formats.tokens import Tokens, tokens
-from dslc.runtime.data.names import FORMATS, HELP, format_of, split
+from dslc.runtime.data.names import FORMATS, HELP, format_of, help_for, split
 from dslc.runtime.data.source import Source
 
 
@@ -114,3 +114,23 @@ def test_a_split_depends_on_the_seed_alone_and_covers_all(tmp_path: Path, opened
     assert sorted(order.tolist()) == train.index.tolist() != order.tolist()
     for fraction in (0.001, 0.999):
         assert refused(lambda fraction=fraction: parts(1, fraction)).code == "R106"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("table.xlsx:a,b", "as a .csv or .parquet file"),
+        ("table.csv.gz:a", "unpack it"),
+        ("Rows.JSON:text", "one object per line"),
+        ("data.h5:x", "numpy.savez"),
+        ("model.pkl", "numpy.savez"),
+        ("t.pq:x", "call it .parquet"),
+        ("photo.jpg", "name the folder"),
+        ("table.csv", "write `file.csv:columns`"),
+        ("notes.doc", "file.npy"),
+    ],
+)
+def test_the_help_for_a_file_that_is_not_read(text: str, says: str) -> None:
+    with pytest.raises(ValueError):
+        split(text)
+    assert says in help_for(text)

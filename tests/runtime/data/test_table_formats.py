@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_the_same_table_gives_the_same_bits_in_every_format(
     for path, (fitted, batch) in zip(paths, found):
         assert fitted.notes() == found[0][0].notes(), path.name
         assert batch == found[0][1], path.name
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_decimal_numbers_are_those_of_a_csv(tmp_path: Path, opened: Any, name: str) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    texts = ["0.1", "-316.27", "12345678901234567890.123456789", "0.000000000000000000000000000001", None]
+    column = pa.array([text and Decimal(text) for text in texts], pa.decimal256(60, 30))
+    table = pa.table({"x": column, "row": range(5)})
+    if name == "t.parquet":
+        pa.parquet.write_table(table, tmp_path / name)
+    else:
+        with pa.ipc.new_file(tmp_path / name, table.schema) as file:
+            file.write_table(table)
+    (tmp_path / "t.csv").write_text("x,row\n" + "".join(f"{text or ''},{at}\n" for at, text in enumerate(texts)))
+    for each in (name, "t.csv"):
+        data = opened(x=(f"{tmp_path}/{each}:x", "f64", ("B",)), columns="x: {missing: -1}")
+        assert data.take(np.arange(5))["x"].tolist() == [float(text) if text else -1.0 for text in texts], each
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.arrow"])
