@@ -62,13 +62,14 @@ def split_at_batch(graph: Graph, batch: Dim | None) -> tuple[Graph, Graph]:
         if value.type.dtype is not DType.FLOAT:  # its consumers expect integers
             combined = b(OPS["cast"], combined, dtype=value.type.dtype)
         new[value] = combined
-    step = Graph(graph.inputs, order(step_outputs.values()), step_outputs)
+    roots = [*step_outputs.values(), *(v for _, v in graph.updates)]
+    step = Graph(graph.inputs, order(roots), step_outputs, graph.updates)
     return step, _finish(graph, new, tuple(inputs))
 
 
 def _data_values(graph: Graph) -> set[Value]:
-    """Every value that depends on a data input."""
-    found = {i.value for i in graph.inputs if i.kind is Kind.DATA}
+    """Every value that depends on a data input, or on a state, which a batch changes."""
+    found = {i.value for i in graph.inputs if i.kind in (Kind.DATA, Kind.STATE)}
     for node in graph.nodes:
         if any(v in found for v in node.inputs):
             found.update(node.outputs)
@@ -128,7 +129,7 @@ def _finish(graph: Graph, new: dict[Value, Value], inputs: tuple[Input, ...]) ->
         fresh = node.reading(mapped)
         mapped.update(zip(node.outputs, fresh.outputs))
     outputs = {name: mapped.get(v, v) for name, v in graph.outputs.items()}
-    rest = tuple(i for i in graph.inputs if i.kind is not Kind.DATA)
+    rest = tuple(i for i in graph.inputs if i.kind not in (Kind.DATA, Kind.STATE))
     return Graph((*inputs, *rest), order(outputs.values()), outputs)
 
 

@@ -192,6 +192,15 @@ def rounded_up(checked: Checked, sizes: Sizes) -> Sizes:
     return sizes if shards == 1 or dim is None else {**sizes, dim.name: -(-sizes[dim.name] // shards) * shards}
 
 
+def train_sizes(checked: Checked, options: Options) -> Sizes:
+    """The size of each dim in training; the dims' defaults without a train section."""
+    return (
+        _family(checked, options, "train")[0]
+        if checked.train is not None
+        else {d.name: d.default for d in checked.dims}
+    )
+
+
 def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
     wanted = options.sizes.get(family, {})
     trained = options.sizes.get("train", {})

@@ -19,10 +19,20 @@ from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
-from dslc.compiler.ir.program import Mirrored, Program
+from dslc.compiler.ir.program import TRAINING, Mirrored, Program
+from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Origins, origins, provenance, require
-from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options, rounded_up
+from dslc.compiler.options import (
+    Options,
+    Sizes,
+    budget_of,
+    entry_sizes,
+    precision_of,
+    recorded_options,
+    rounded_up,
+    train_sizes,
+)
 from dslc.compiler.passes.conditions import (
     batches_launches,
     fuses_into_contractions,
@@ -187,7 +197,7 @@ def compile_entry(
     options.check()
     target = target or options.targets[0]
     asked = precision_of(checked, options)
-    layout = layout_state(checked, asked.params, asked.loss_scale)
+    layout = layout_state(checked, asked.params, asked.loss_scale, _trained_sizes(checked, options, entry, sizes))
     build = build_options(checked, options, layout, target)
     if choices is not None:
         build = replace(build, choices=choices)
@@ -198,6 +208,11 @@ def compile_entry(
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
     program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
     return run_passes(program, jointly(program, build), PIPELINE, until=after, keep=keep)
+
+
+def _trained_sizes(checked: Checked, options: Options, entry: str, sizes: Sizes) -> Sizes:
+    """The sizes of the training step whose states lie in the state region."""
+    return sizes if entry in TRAINING else train_sizes(checked, options)
 
 
 def jointly(program: Program, build: Build) -> Build:
@@ -223,7 +238,7 @@ def foresee(
     target. The programs are not verified, and shared parts are computed once, so this is much faster."""
     options.check()
     target, asked = options.targets[0], precision_of(checked, options)
-    layout = layout_state(checked, asked.params, asked.loss_scale)
+    layout = layout_state(checked, asked.params, asked.loss_scale, _trained_sizes(checked, options, entry, sizes))
     builds = [build_options(checked, replace(options, mirror=each), layout, target) for each in mirrors]
     program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
     with no_collection():
@@ -248,7 +263,7 @@ def build(
     started = time.monotonic()
     options.check()
     dtypes = precision_of(checked, options)
-    layout = layout_state(checked, dtypes.params, dtypes.loss_scale)
+    layout = layout_state(checked, dtypes.params, dtypes.loss_scale, train_sizes(checked, options))
     wanted = [(target, *each) for target in options.targets for each in entry_sizes(checked, options)]
     name = artifact_name(checked, options.name)
     programs: list[Program] = []
@@ -323,13 +338,21 @@ def _rows_independent(checked: Checked) -> bool:
     batched = {
         i.name for i in checked.model_inputs if i.value.type.shape and str(i.value.type.shape[0]) == checked.batch.name
     }
-    return entries.rows_independent(program.graph, batched)
+    states: dict[str, int] = {}
+    for name, state in checked.states.items():
+        shape = state.input.value.type.shape
+        axes = [axis for axis, size in enumerate(shape) if isinstance(size, Poly) and checked.batch in size.dims]
+        if len(axes) > 1 or any(str(shape[axis]) != checked.batch.name for axis in axes):
+            return False
+        if axes:
+            states[name] = axes[0]
+    return entries.rows_independent(program.graph, batched, states)
 
 
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
-    """The bytes that are compared with a budget: the state, plus io and work of the largest entry."""
+    """The bytes that are compared with a budget: the state, plus io, work and context of the largest entry."""
     plans = [p.memory for p in programs if p.memory is not None]
-    return layout.bytes + max(plan.io_bytes + plan.work_bytes for plan in plans)
+    return layout.bytes + max(plan.io_bytes + plan.work_bytes + plan.context_bytes for plan in plans)
 
 
 def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:

@@ -44,9 +44,11 @@ def python_page() -> str:
     for name in classes:
         lines += _class(f"dslc.{name}", found[name])
         if name == "Session":
+            from dslc.runtime.session.stream import Stream
             from dslc.runtime.weights.mapping import Weights
 
             lines += _class("session.weights", Weights)
+            lines += _class("session.stream()", Stream)
     lines += ["## Errors", "", "All are subclasses of `dslc.DslcError`, except the warning.", "", "| | |", "|---|---|"]
     lines += [f"| `dslc.{name}` | {_text(found[name]).split('. ')[0].rstrip('.')} |" for name in errors]
     return "\n".join(lines) + "\n"

@@ -73,11 +73,12 @@ def emit_artifact(
                 "sizes": dict(program.sizes),
                 "io_bytes": memory.io_bytes,
                 "work_bytes": memory.work_bytes,
-                "context_bytes": 0,
+                "context_bytes": memory.context_bytes,
                 "plan": plan,
                 "lower_bound": memory.lower_bound,
                 "planned": memory.work_bytes,
             }
+            | ({"context": {name: offset for name, _, offset in memory.carried}} if memory.carried else {})
         )
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
@@ -92,6 +93,7 @@ def emit_artifact(
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()
+    features |= {"state"} if interface.get("states") else set()
     header: dict[str, Any] = {
         "format": list(FORMAT),
         "required_features": sorted(features),

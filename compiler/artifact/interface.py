@@ -29,6 +29,11 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
         "results": [_tensor(n, t, boundary) for n, t in results.items()],
         "train": None,
     }
+    if checked.states:
+        data["states"] = [
+            _tensor(name, state.input.value.type, precision.params) | {"start": state.start}
+            for name, state in sorted(checked.states.items())
+        ]
     mine = {i.name for i in checked.model_inputs}
     data["ranges"] = {n: r for n, r in ranges.items() if n in mine}
     train = checked.train

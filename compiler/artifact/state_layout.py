@@ -1,4 +1,5 @@
-"""The state region: params, buffers and optimizer tensors in the order of names, equal for all entries of a target."""
+"""The state region: params, buffers, optimizer tensors and the states of training, each kind in the order of names.
+Equal for all entries of a target."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from dslc.compiler.check.entries import optimizer_slots, train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import RAW, LossScale
 from dslc.compiler.ir.graph import Kind
-from dslc.compiler.ir.program import ALIGNMENT
+from dslc.compiler.ir.program import aligned
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.artifact.header import AS_PARAM
+from dslc.runtime.artifact.header import AS_PARAM, OF_STATE
 
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale or
-    to metrics over an epoch."""
+    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale, to
+    metrics over an epoch, or is a state of the model."""
 
     name: str
     kind: Kind
@@ -41,8 +42,11 @@ class StateLayout:
         return {t.name: t.offset for t in self.tensors}
 
 
-def layout_state(checked: Checked, params: DType, scale: LossScale | None = None) -> StateLayout:
-    """Assigns each tensor an offset that is a multiple of 64 bytes. ``params``: the dtype of floats."""
+def layout_state(
+    checked: Checked, params: DType, scale: LossScale | None = None, sizes: Mapping[str, int] | None = None
+) -> StateLayout:
+    """Assigns each tensor an offset that is a multiple of 64 bytes. ``params``: the dtype of floats; ``sizes``: those
+    of training, by default the dims' defaults."""
     spec = train_spec(checked, scale)
     trained = [p.name for p in spec.params if p.trained] if spec else []
     slots = optimizer_slots(spec) if spec else {}
@@ -64,11 +68,16 @@ def layout_state(checked: Checked, params: DType, scale: LossScale | None = None
             type = TensorType(params, checked.params[slots[slot]].input.value.type.ints)
             init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
             wanted.append((slot, Kind.OPTIMIZER, type, init, slots[slot]))
+    at = {d.name: d.default for d in checked.dims} if sizes is None else sizes
+    for name, state in sorted(checked.states.items()) if spec else ():
+        type = state.input.value.type.bind(at)
+        type = TensorType(params, type.shape) if type.dtype is DType.FLOAT else type
+        wanted.append((OF_STATE + name, Kind.STATE, type, f"constant({state.start:g})", None))
     trained_names = set(trained)
     tensors: list[StateTensor] = []
     offset = 0
     for name, kind, type, init, of in wanted:
         is_trained = kind is Kind.PARAM and name in trained_names
         tensors.append(StateTensor(name, kind, type, offset, init, is_trained, of))
-        offset += -(-type.bytes // ALIGNMENT) * ALIGNMENT
+        offset += aligned(type.bytes)
     return StateLayout(tuple(tensors), offset, tuple(trained))

@@ -7,6 +7,7 @@ Each function returns a Program whose graph has int sizes but still the abstract
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from dslc.base.errors import BuildError
@@ -74,8 +75,7 @@ def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
 
 def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Computes the model's results from its inputs, as in evaluation."""
-    outputs = {f"result.{name}": checked.graph.outputs[f"result.{name}"] for name in checked.results}
-    graph = Graph(checked.graph.inputs, order(outputs.values()), outputs)
+    graph = _with_states(checked, {f"result.{n}": checked.graph.outputs[f"result.{n}"] for n in checked.results})
     wanted = {i.name for i in checked.model_inputs}
     return Program("predict", dict(sizes), _used(_sized(_evaluated(graph), sizes), keep=wanted))
 
@@ -164,7 +164,13 @@ def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
 
 def _evaluation(checked: Checked) -> Graph:
     outputs = {n: v for n, v in checked.graph.outputs.items() if not n.startswith("result.")}
-    return _evaluated(Graph(checked.graph.inputs, order(outputs.values()), outputs))
+    return _evaluated(_with_states(checked, outputs))
+
+
+def _with_states(checked: Checked, outputs: Mapping[str, Value]) -> Graph:
+    """The graph of these outputs, with the updates of states but not those of buffers."""
+    updates = tuple((i, v) for i, v in checked.graph.updates if i.kind is Kind.STATE)
+    return Graph(checked.graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
 #: the attributes of ops that draw initial values
@@ -250,12 +256,14 @@ def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
     return Graph(kept, graph.nodes, graph.outputs, graph.updates)
 
 
-def rows_independent(graph: Graph, batch_inputs: set[str]) -> bool:
+def rows_independent(graph: Graph, batch_inputs: set[str], states: Mapping[str, int] = MappingProxyType({})) -> bool:
     """True if each row of the results depends only on the same row of the inputs (for int sizes, see Op.rows).
 
-    ``batch_inputs``: names of the inputs whose axis 0 is the batch.
+    ``batch_inputs``: names of the inputs whose axis 0 is the batch; ``states``: that axis of each state which
+    has it. States have their initial values.
     """
-    where: dict[Value, int | None] = {i.value: 0 if i.name in batch_inputs else None for i in graph.inputs}
+    axes_of = {**states, **dict.fromkeys(batch_inputs, 0)}
+    where: dict[Value, int | None] = {i.value: axes_of.get(i.name) for i in graph.inputs}
     counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
     if len(counts) != 1:
         return False

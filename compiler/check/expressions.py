@@ -12,7 +12,7 @@ from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.index.take import subscripted
 from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl import syntax
@@ -204,10 +204,14 @@ class Evaluator:
             return self._slice_tensor(expr, value, frame)
         raise Problem("E0202", f"{kind_of(value)} cannot be indexed", expr.span, "not a tensor or list")
 
-    def _slice_tensor(self, expr: syntax.Index, x: Value, frame: Frame) -> Value:
-        shape = x.type.shape
+    def region(
+        self, expr: syntax.Index, type: TensorType, frame: Frame
+    ) -> tuple[list[Size], list[Size], list[int], frozenset[int], dict[int, Value]]:
+        """Start, stop and step of each axis, the axes that a position takes away, and the tensors that index what
+        remains, by axis. E0306 for too many indices."""
+        shape = type.shape
         if len(expr.items) > len(shape):
-            raise Problem("E0306", f"{len(expr.items)} indices for {x.type}", expr.span, f"has {len(shape)} axes")
+            raise Problem("E0306", f"{len(expr.items)} indices for {type}", expr.span, f"has {len(shape)} axes")
         starts: list[Size] = [0] * len(shape)
         stops: list[Size] = list(shape)
         steps = [1] * len(shape)
@@ -224,6 +228,10 @@ class Evaluator:
                 starts[axis] = self._within(at, item, shape[axis], inclusive=False)
                 stops[axis] = starts[axis] + 1
                 picked.add(axis)
+        return starts, stops, steps, frozenset(picked), tensors
+
+    def _slice_tensor(self, expr: syntax.Index, x: Value, frame: Frame) -> Value:
+        starts, stops, steps, picked, tensors = self.region(expr, x.type, frame)
         emit, y = self.expander.emit, x
         if len(tensors) < len(expr.items):
             y = emit(frame, expr.span, OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))

@@ -16,7 +16,7 @@ from dslc.compiler.check.scope import ModuleScope, build_scope
 from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_mesh, read_precision
 from dslc.compiler.check.selection import Selection
 from dslc.compiler.check.static_rules import check_names, check_placement
-from dslc.compiler.check.tensors import ParamInfo
+from dslc.compiler.check.tensors import ParamInfo, StateInfo
 from dslc.compiler.check.training.averages import check_averages
 from dslc.compiler.check.training.gradients import check_gradients, unreached
 from dslc.compiler.check.training.metrics import check_epoch_metrics
@@ -42,7 +42,8 @@ class Checked:
     ``args``: compile-time arguments of the model and of its train section, with defaults for those not given.
     ``unreached``: parameters that are not frozen, but that the loss does not reach; they are not trained.
     ``packages``: those whose ops its files use, by entry point.
-    ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers.
+    ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers
+    and states.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Checked:
     model_inputs: tuple[Input, ...]
     results: tuple[str, ...]
     params: Mapping[str, ParamInfo]
+    states: Mapping[str, StateInfo]
     unreached: frozenset[str]
     train: TrainSection | None
     args: Mapping[str, Static]
@@ -229,6 +231,7 @@ def _finish(
         model_inputs=tuple(i for n, i in tensors.data.items() if n in names and i.kind is Kind.DATA),
         results=tuple(model.results),
         params=dict(tensors.stored),
+        states=dict(tensors.states),
         unreached=missed,
         train=train,
         args=args | ({} if train is None else train.args),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dslc.compiler.check import states
 from dslc.compiler.check.arguments import as_init, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
@@ -30,10 +31,6 @@ _NOT_YET: Final = {
     "yield": (
         "what a pass of `scan` adds to its result",
         "add each value to the result of a `for` by `concat`",
-    ),
-    "state": (
-        "a tensor that is carried from step to step",
-        "make it an input and a result of the model: the caller keeps it",
     ),
 }
 
@@ -94,8 +91,10 @@ class Statements:
             case syntax.Check():
                 if not self.expander.evaluate.truth(stmt.condition, frame):
                     raise Problem("E0206", stmt.message or "a check failed", stmt.condition.span, "is false")
-            case syntax.Scan() | syntax.Yield() | syntax.StateStmt():
-                word = type(stmt).__name__.removesuffix("Stmt").lower()
+            case syntax.StateStmt():
+                states.declare(stmt, self._init(stmt.init, frame), frame, self.expander)
+            case syntax.Scan() | syntax.Yield():
+                word = type(stmt).__name__.lower()
                 what, help = _NOT_YET[word]
                 raise Problem("E0009", f"`{word}`, {what}, does not compile yet", stmt.span, "not built yet", help=help)
         return None
@@ -109,6 +108,8 @@ class Statements:
         if name in frame.dims or in_file:
             what = "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
+        if name in frame.states:
+            states.assign(name, value, span, frame, self.expander)
         frame.locals[name] = value
         frame.params.pop(name, None)
 
@@ -135,6 +136,10 @@ class Statements:
 
     def _assign_item(self, target: syntax.Expr, item: Static, frame: Frame) -> None:
         assert isinstance(target, syntax.Index)
+        if isinstance(target.value, syntax.Name) and target.value.name in frame.states:
+            name = target.value.name
+            self.bind(name, states.put(target, name, item, frame, self.expander), target.span, frame)
+            return
         holder = self.expander.evaluate(target.value, frame)
         at = self.expander.evaluate(target.items[0], frame) if len(target.items) == 1 else None
         if not isinstance(holder, list) or type(at) is not int or not isinstance(target.value, syntax.Name):
@@ -223,7 +228,8 @@ class Statements:
     def comprehension(self, expr: syntax.Comprehension, frame: Frame) -> Static:
         """``[item for names in values if condition]``; the names exist only in it."""
         values = self._looped(expr.values, frame)
-        own = replace(frame, locals=dict(frame.locals), origins=dict(frame.origins), params=dict(frame.params))
+        own = replace(frame, locals=dict(frame.locals), origins=dict(frame.origins), params=dict(frame.params),
+                      states={})  # fmt: skip
         found: list[Static] = []
         for i, value in enumerate(values):
             inner = own.inner(suffix=f"{frame.suffix}.{i}")

@@ -37,11 +37,21 @@ class ParamInfo:
     span: Span
 
 
+@dataclass(frozen=True)
+class StateInfo:
+    """A tensor whose value lasts from step to step; all its elements start as ``start``."""
+
+    input: Input
+    start: float
+    span: Span
+
+
 class Tensors:
     """All named tensors, in the order of their creation (forward order)."""
 
     def __init__(self) -> None:
         self.stored: dict[str, ParamInfo] = {}
+        self.states: dict[str, StateInfo] = {}
         self.data: dict[str, Input] = {}
         self.scalars: dict[str, Input] = {}
         self.constants: dict[str, Input] = {}
@@ -51,11 +61,12 @@ class Tensors:
     @property
     def inputs(self) -> tuple[Input, ...]:
         stored = (p.input for p in self.stored.values())
-        return (*self.data.values(), *stored, *self.scalars.values(), *self.constants.values())
+        states = (s.input for s in self.states.values())
+        return (*self.data.values(), *stored, *states, *self.scalars.values(), *self.constants.values())
 
     @property
     def updates(self) -> tuple[tuple[Input, Value], ...]:
-        """Each updated buffer and its value after the step, in the order of the first update."""
+        """Each updated buffer or state and its value after the step, in the order of the first update."""
         return tuple(self._updates.items())
 
     def has_below(self, path: str) -> bool:
@@ -71,9 +82,25 @@ class Tensors:
         return self.current(name)
 
     def current(self, name: str) -> Value:
-        """A stored tensor's value at this point of the step: the updated value, if any, else the old one."""
-        source = self.stored[name].input
+        """The value of a buffer or state at this point of the step: the updated value, if any, else the old one."""
+        source = self._kept(name).input
         return self._updates.get(source, source.value)
+
+    def _kept(self, name: str) -> ParamInfo | StateInfo:
+        return self.states[name] if name in self.states else self.stored[name]
+
+    def state(self, name: str, type: TensorType, start: float, span: Span) -> Value:
+        """The value of the state at this point of the step. E0305; E0302 if a call of the same layer gave it another
+        shape."""
+        known = self.states.get(name)
+        if known is None:
+            check_bytes(type, span)
+            self.states[name] = StateInfo(Input(name, Kind.STATE, type, span), start, span)
+        elif known.input.value.type != type:
+            title = f"the state `{name}` is {known.input.value.type}, here it would be {type}"
+            also = (Label(known.span, "its first call"),)
+            raise Problem("E0302", title, span, "a second call with other shapes", also=also)
+        return self.current(name)
 
     def _stored(
         self, name: str, shape: tuple[object, ...], init: Init, groups: Groups, span: Span, kind: Kind
@@ -145,5 +172,5 @@ class Tensors:
         return self.data[name].value
 
     def update(self, name: str, new: Value) -> None:
-        """Sets the buffer's value from here on: for later calls of the same layer, and after the step."""
-        self._updates[self.stored[name].input] = new
+        """Sets a buffer's or state's value from here on: for what follows in the step, and after it."""
+        self._updates[self._kept(name).input] = new

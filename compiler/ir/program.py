@@ -14,12 +14,20 @@ from dslc.compiler.ir.types import TensorType
 ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
 STEP_BLOCK: Final = 256  # bytes at the start of the io region, which hold the scalars
 
-Region: TypeAlias = Literal["state", "io", "work"]
+Region: TypeAlias = Literal["state", "context", "io", "work"]
+#: The entries whose tensors that last from step to step (``state``) lie in the state region; those of other entries lie
+#: in a context.
+TRAINING: Final = ("accumulate_step", "train_step")
+
+
+def aligned(size: int) -> int:
+    """A size in bytes, rounded up to the alignment of buffers."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The address of a value: a region (``state``, ``io``, ``work``) and an offset in it."""
+    """The address of a value: a region (``state``, ``context``, ``io``, ``work``) and an offset in it."""
 
     region: Region
     offset: int
@@ -41,7 +49,8 @@ class MemoryPlan:
 
     ``results``: the addresses of the graph's outputs at the end. ``moves`` run in order after the last node, for values
     that could not be computed at their final address. ``lower_bound``: peak of live ``work`` bytes under the schedule;
-    ``work_bytes``: the planned bytes. ``scratch``: the addresses of the scratch blocks of a node's kernels.
+    ``work_bytes``: the planned bytes. ``carried``: the tensors of the context region, which last from call to call:
+    name, type and offset. ``scratch``: the addresses of the scratch blocks of a node's kernels.
     """
 
     places: Mapping[Value, Place]
@@ -51,6 +60,12 @@ class MemoryPlan:
     work_bytes: int
     lower_bound: int
     scratch: Mapping[Node, tuple[Place, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    carried: tuple[tuple[str, TensorType, int], ...] = ()
+
+    @property
+    def context_bytes(self) -> int:
+        """The size of the context region."""
+        return max((offset + aligned(type.bytes) for _, type, offset in self.carried), default=0)
 
 
 @dataclass(frozen=True, slots=True)

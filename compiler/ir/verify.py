@@ -20,6 +20,7 @@ from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, P
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify_streams import verify_streams
+from dslc.runtime.artifact.header import OF_STATE
 
 _NEIGHBOURS = 5
 
@@ -176,9 +177,12 @@ class _Replay:
         self.schedule = schedule
         self.plan = plan
         self.build = build
-        self.sizes: Mapping[str, int] = {"state": build.state_bytes, "io": plan.io_bytes, "work": plan.work_bytes}
+        self.sizes: Mapping[str, int] = {
+            "state": build.state_bytes, "context": plan.context_bytes, "io": plan.io_bytes, "work": plan.work_bytes,
+        }  # fmt: skip
+        self.context = {name: offset for name, _, offset in plan.carried}
         self.owners = {region: Ownership() for region in self.sizes}
-        self.updated = {(build.state.get(i.name, -1), i.value.type.bytes) for i, _ in graph.updates}
+        self.updated = {(self._home(i), i.value.type.bytes) for i, _ in graph.updates}
         self.content: dict[Value, Value] = {}  # a view has the content of its source
 
     def run(self) -> None:
@@ -187,6 +191,13 @@ class _Replay:
             self._node(node)
         self._moves()
         self._results()
+
+    def _home(self, source: Input) -> Place:
+        """Where a tensor that lasts longer than a run must lie."""
+        if source.kind is Kind.STATE and self.context:
+            return Place("context", self.context.get(source.name, -1))
+        name = OF_STATE + source.name if source.kind is Kind.STATE else source.name
+        return Place("state", self.build.state.get(name, -1))
 
     def place(self, value: Value, what: str, node: Node | None = None) -> Place:
         place = self.plan.places.get(value)
@@ -210,7 +221,7 @@ class _Replay:
     def _may_be_written(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
         if place.region == "io" and place.offset < STEP_BLOCK:
             raise _fault(self.graph, node, f"{what} is written onto the step block")
-        if place.region == "state" and (place.offset, type.bytes) not in self.updated:
+        if place.region in ("state", "context") and (place, type.bytes) not in self.updated:
             raise _fault(self.graph, node, f"{what} is written onto a state that is not updated: {place.offset}")
 
     def _own(self, place: Place, value: Value) -> None:
@@ -232,7 +243,7 @@ class _Replay:
             elif source.kind is Kind.CONSTANT:
                 right = place.region == "work"
             else:
-                right = place == Place("state", self.build.state.get(source.name, -1))
+                right = place == self._home(source)
             if not right:
                 raise VerifyError(f"{source.kind.value} {source.name} may not lie at {place.region} + {place.offset}")
             if self.owners[place.region].touches(place.offset, end):

@@ -70,7 +70,10 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     header = result.header
     state, context = header["state"]["bytes"], max(map(_context, facts))
     steps = int(header["options"].get("steps_per_launch", 1))
-    regions = ((f.program.target, Regions(f.program.entry, f.memory.io_bytes, f.memory.work_bytes)) for f in facts)
+    regions = (
+        (f.program.target, Regions(f.program.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried))
+        for f, m in ((f, f.memory) for f in facts)
+    )
     driver = driver_needs_of(_on_gpus(facts), lambda _, held: Code.foreseen(held), steps)
     sessions = [
         (f"{what} to {use}" if use != "load" else f"{what} for all calls", f"{size_text(uses[use])} ({target})")
@@ -114,7 +117,8 @@ def _on_gpus(facts: Sequence[Facts]) -> dict[str, list[Loaded]]:
     found: dict[str, list[Loaded]] = {}
     for program, memory in ((f.program, f.memory) for f in facts):
         if traits_of(program.target).has_device_memory:
-            each = Loaded(program.entry, program.sizes, memory.io_bytes, memory.work_bytes, plan_of(program))
+            amounts = memory.io_bytes, memory.work_bytes
+            each = Loaded(program.entry, program.sizes, *amounts, plan_of(program), memory.context_bytes)
             found.setdefault(program.target, []).append(each)
     return found
 

@@ -89,7 +89,7 @@ def forecasts(
 
     entry = "predict" if checked.train is None else "train_step"
     precision = precision_of(checked, options)
-    state = layout_state(checked, precision.params, precision.loss_scale).bytes
+    state = layout_state(checked, precision.params, precision.loss_scale, sizes).bytes
     found = []
     others = _others(checked, options, sizes, mirrors)
     part = sizes if checked.train is None else divided(checked, rounded_up(checked, sizes))
@@ -134,12 +134,12 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, 
     from dslc.runtime.session.context import Loaded
 
     plans = [(p, p.memory) for p in programs if p.memory is not None]
-    regions = [Regions(p.entry, plan.io_bytes, plan.work_bytes) for p, plan in plans]
+    regions = [Regions(p.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried) for p, m in plans]
     on_gpu = traits_of(programs[0].target).has_device_memory
     total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
     if not on_gpu:
         return total, 0
-    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p)) for p, m in plans]
+    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes) for p, m in plans]
     return total, driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
 
 

@@ -5,14 +5,15 @@ bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, with which onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 _NUMPY: Final = MappingProxyType(
     {
@@ -68,6 +69,16 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     import numpy as np
 
     return np.dtype(_NUMPY[name])
+
+
+def filled(name: str, shape: Sequence[int], number: float) -> NDArray[Any]:
+    """An array of this dtype with one number, rounded to the nearest, in each element."""
+    import numpy as np
+
+    if name == "bf16":
+        bits = int(np.float32(number).view(np.uint32))
+        number = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.full(shape, number, numpy_dtype(name))
 
 
 @lru_cache(maxsize=64)  # numpy computes a dtype's name on each access

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -39,7 +39,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One entry for one target and one set of sizes. Region sizes are in bytes."""
+    """One entry for one target and one set of sizes. Region sizes are in bytes; ``context``: the offsets of states."""
 
     entry: str
     target: str
@@ -51,6 +51,7 @@ class Program:
     plan: str
     lower_bound: int
     planned: int
+    context: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))

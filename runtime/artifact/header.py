@@ -28,6 +28,7 @@ from dslc.base.schema import (
 )
 from dslc.base.version import VERSION
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
+from dslc.runtime.artifact.interface import size_value
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
 from dslc.runtime.extents import key_of
 
@@ -40,7 +41,7 @@ WITH_LOCK: Final = 2
 WITH_PACKAGES: Final = 3
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics", "shards"})  # fmt: skip
+                            "epoch_metrics", "shards", "state"})  # fmt: skip
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step", "update_step")
@@ -53,10 +54,16 @@ LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.go
 #: step that is the number of steps of an epoch.
 OF_EPOCH: Final = "train.epoch."
 EPOCH_STEPS: Final = "epoch_steps"
+#: The beginning of the names of the states that training carries from step to step; the model's name of each follows.
+OF_STATE: Final = "train.state."
 #: The smallest loss scale: if a step is not finite even there, the scale is not the cause.
 LEAST_SCALE: Final = 1.0
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
-KINDS: Final = ("param", "buffer", "optimizer")
+KINDS: Final = ("param", "buffer", "optimizer", "state")
+#: The kinds of tensors that a file of weights has.
+WEIGHTS: Final = ("param", "buffer")
+#: The entries whose tensors that last from call to call lie in the region ``context``.
+CARRYING: Final = ("eval_step", "predict")
 STATE_ALIGNMENT: Final = 64
 MOST_STEPS_PER_LAUNCH: Final = 1024
 MOST_SHARDS: Final = 1024
@@ -104,7 +111,12 @@ INTERFACE: Final = Record(
             )
         ),
     },
-    {"ranges": _RANGES},
+    {
+        "ranges": _RANGES,
+        "states": ListOf(
+            Record({"name": _TENSOR, "dtype": _DTYPE, "shape": ListOf(_SIZE, MAX_RANK), "start": Float()}), 200_000
+        ),
+    },
 )
 
 HEADER: Final = Record(
@@ -153,7 +165,8 @@ HEADER: Final = Record(
                     "plan": _BLOB,
                     "lower_bound": _BYTES,
                     "planned": _BYTES,
-                }
+                },
+                {"context": MapOf(_TENSOR, _BYTES, 200_000)},
             ),
             1024,
         ),
@@ -193,6 +206,7 @@ def check_header(header: dict[str, Any], place: str = "artifact") -> None:
         _check_names(header["interface"])
         _check_state(header["state"])
         _check_programs(header)
+        _check_states(header)
         _check_kernels(header)
         _check_lock(header)
         _check_packages(header)
@@ -290,7 +304,7 @@ def _check_state(state: dict[str, Any]) -> None:
             _refuse(path, f"the product of its axes is more than {MOST_ELEMENTS} elements")
         key = (KINDS.index(tensor["kind"]), tensor["name"])
         if key < order:
-            _refuse(path, "params, then buffers, then optimizer, each sorted by name")
+            _refuse(path, "params, then buffers, then optimizer, then state, each sorted by name")
         if tensor["offset"] % STATE_ALIGNMENT or tensor["offset"] < end:
             _refuse(path, f"offset {tensor['offset']} must be a multiple of 64 and at least {end}")
         order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
@@ -309,6 +323,33 @@ def _check_state(state: dict[str, Any]) -> None:
     trained = sorted(t["name"] for t in tensors if t["trained"])
     if sorted(state["forward_order"]) != trained:
         _refuse("state.forward_order", "each trained parameter once")
+
+
+def _check_states(header: dict[str, Any]) -> None:
+    """The tensors that last from call to call: those of training in the state, those of other entries in contexts."""
+    interface, state = header["interface"], header["state"]["tensors"]
+    states = {s["name"]: s for s in interface.get("states", ())}
+    _unique("interface.states", [s["name"] for s in interface.get("states", ())])
+    of_training = {t["name"]: t["dtype"] for t in state if t["kind"] == "state"}
+    wanted = {OF_STATE + name: s["dtype"] for name, s in states.items()} if interface["train"] is not None else {}
+    if of_training != wanted:
+        _refuse("state.tensors", "those of kind state are the states of the interface, if there is a train section")
+    for index, program in enumerate(header["programs"]):
+        path, end = f"programs[{index}].context", 0
+        offsets = program.get("context", {})
+        if offsets and program["entry"] not in CARRYING:
+            _refuse(path, f"only {' and '.join(CARRYING)} have a context")
+        for name, offset in sorted(offsets.items(), key=lambda each: each[1]):
+            if name not in states:
+                _refuse(path, f"{name!r} is not a state of the interface")
+            if offset % STATE_ALIGNMENT or offset < end:
+                _refuse(path, f"offset {offset} must be a multiple of 64 and at least {end}")
+            shape = [size_value(size, program["sizes"]) for size in states[name]["shape"]]
+            if min(shape, default=0) < 0 or elements_of_axes(shape) > MOST_ELEMENTS:
+                _refuse(path, f"{name!r} has more than {MOST_ELEMENTS} elements, or a size below 0")
+            end = offset + ITEMSIZE[states[name]["dtype"]] * prod(shape)
+        if end > program["context_bytes"]:
+            _refuse(path, f"ends at {end}, the context has {program['context_bytes']} bytes")
 
 
 def _check_programs(header: dict[str, Any]) -> None:

@@ -44,6 +44,27 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that lasts from call to call. All its elements are ``start`` at first."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+    start: float
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A state of a program, at ``offset`` in its context."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    start: float
+
+
+@dataclass(frozen=True, slots=True)
 class Train:
     """The train section: inputs in addition to the model's, float arguments with defaults, the base learning rate.
 
@@ -75,6 +96,7 @@ class Interface:
     inputs: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
     train: Train | None
+    states: tuple[State, ...] = ()
 
     @classmethod
     def of_header(cls, data: Mapping[str, Any]) -> Interface:
@@ -100,6 +122,17 @@ class Interface:
                 epoch_metrics=tuple(train.get("epoch_metrics", ())),
                 shards=train.get("shards", 1),
             ),
+            states=tuple(
+                State(s["name"], s["dtype"], tuple(s["shape"]), float(s["start"])) for s in data.get("states", ())
+            ),
+        )
+
+    def carried(self, offsets: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[Carried, ...]:
+        """The states of a program that has them at these offsets, for its sizes."""
+        return tuple(
+            Carried(s.name, s.dtype, tuple(size_value(n, sizes) for n in s.shape), offsets[s.name], s.start)
+            for s in self.states
+            if s.name in offsets
         )
 
     @cached_property

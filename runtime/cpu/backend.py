@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import EnvironmentFault
+from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.header import WRITERS
 from dslc.runtime.artifact.instructions import Kernel, Reference
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.artifact.interface import Carried
     from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.session.session import MeaningsSource
 
 
 class HostState:
-    """The state region in host memory."""
+    """The state region, or a context, in host memory."""
 
     def __init__(self, size: int) -> None:
         self.block = block(size)
@@ -36,6 +38,9 @@ class HostState:
 
     def write(self, offset: int, values: NDArray[Any]) -> None:
         np.copyto(self._view(offset, values), values, casting="no")
+
+    def fill(self, state: Carried) -> None:
+        self.write(state.offset, filled(state.dtype, state.shape, state.start))
 
     def _view(self, offset: int, like: NDArray[Any]) -> NDArray[Any]:
         return self.block[offset : offset + like.nbytes].view(like.dtype).reshape(like.shape)
@@ -54,17 +59,21 @@ class HostBackend:
         meanings, objects = _meanings_of(programs, source), _objects_of(artifact, programs)
         table = artifact.header["state"]
         io, work = (max(p.io_bytes for p in programs), max(p.work_bytes for p in programs))
-        with _reserved(table["bytes"] + contexts * (io + work), table, programs):
+        carried = {p.carried: p.context_bytes for p in programs if p.context_bytes}
+        with _reserved(table["bytes"] + contexts * (io + work + sum(carried.values())), table, programs):
             self.state = HostState(table["bytes"])
             self.contexts: list[dict[Loaded, BoundPlan]] = []
+            self.blocks: list[dict[tuple[Carried, ...], HostState]] = []
             for _ in range(contexts):
                 # Programs share memory: one runs at a time.
                 regions = {"state": self.state.block, "io": block(io), "work": block(work)}
+                kept = {layout: HostState(size) for layout, size in carried.items()}
+                self.blocks.append(kept)
                 self.contexts.append(
                     {
                         program: BoundPlan(
                             program.plan,
-                            regions,
+                            {**regions, "context": kept[program.carried].block} if program.carried else regions,
                             meanings,
                             artifact.blob,
                             name=str(program),
@@ -93,6 +102,7 @@ class HostBackend:
     def close(self) -> None:
         self.state.block = block(0)
         self.contexts.clear()
+        self.blocks.clear()
 
 
 def _meanings_of(programs: Sequence[Loaded], source: MeaningsSource) -> Meanings | None:

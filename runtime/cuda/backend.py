@@ -15,6 +15,7 @@ from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
@@ -126,6 +127,10 @@ class CudaBackend:
             owned.on_close(self._modules.close)
             self._libraries = Libraries(device, owned, artifact.id)
             self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
+            self.blocks = [
+                {layout: LaneContext(lane, address) for layout, address in lane.contexts.items()}
+                for lane in self._lanes
+            ]
             for lane in self._lanes:
                 self.contexts.append(
                     {
@@ -140,6 +145,7 @@ class CudaBackend:
                             name=str(program),
                             frames=sizes.steps if has_frames(program.entry) else 0,
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
+                            context=lane.contexts.get(program.carried),
                             once=program.entry in RUN_ONCE,
                         )
                         for program in programs
@@ -213,6 +219,7 @@ class CudaBackend:
                         lane.settle(slot)
             self._owned.close()
         self.contexts.clear()
+        self.blocks.clear()
 
 
 def _state(device: Device, size: int, owned: Owned) -> DeviceState:

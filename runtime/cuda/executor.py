@@ -57,6 +57,7 @@ class DevicePlan:
     """A plan bound to a lane's memory. Implements ``DeviceBound``.
 
     ``frames``: how many steps of a training entry a run is to hold; 0 for another entry, which works in the lane's io.
+    ``context``: the address of the states that it carries from run to run, if any.
     ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
     ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
     before anything runs. The device's context is current.
@@ -75,6 +76,7 @@ class DevicePlan:
         name: str,
         frames: int,
         bulk: int | None,
+        context: int | None = None,
         once: bool = False,
     ) -> None:
         self.name = name
@@ -84,8 +86,10 @@ class DevicePlan:
         self._results = Results(plan)
         self._step_block = StepBlock(plan.scalars, name)
 
+        bases = {"state": state.address, "work": lane.work} | ({} if context is None else {"context": context})
+
         def binder(io: int) -> Binder:
-            return Binder(plan, {"state": state.address, "io": io, "work": lane.work}, modules, libraries, name)
+            return Binder(plan, {**bases, "io": io}, modules, libraries, name)
 
         def bound(io: int) -> _Bound:
             groups = binder(io).groups(lane, bulk, owned, once=once)
@@ -98,12 +102,12 @@ class DevicePlan:
                 many = Bulk(lane.device, placed, lane.stream, owned)
             return _Bound(io, binder(io), groups, many)
 
-        bases = [slot.io if self._in_frames else lane.io for slot in lane.slots]
-        found = {io: bound(io) for io in dict.fromkeys(bases)}
-        self._of_slot = {id(slot): found[io] for slot, io in zip(lane.slots, bases)}
+        ios = [slot.io if self._in_frames else lane.io for slot in lane.slots]
+        found = {io: bound(io) for io in dict.fromkeys(ios)}
+        self._of_slot = {id(slot): found[io] for slot, io in zip(lane.slots, ios)}
         self.steps = frames if all(b.many is not None for b in found.values()) else 1
         self._views = {id(slot): [self._input_views(slot, frame) for frame in range(self.steps)] for slot in lane.slots}
-        first = found[bases[0]]
+        first = found[ios[0]]
         self._constants = [
             (first.binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
             for c in plan.constants

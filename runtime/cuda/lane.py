@@ -102,6 +102,7 @@ class Lane:
         # Memory is let go of last: when the streams are idle.
         self.io = _block(device, sizes.io, owned)
         self.work = _block(device, sizes.work, owned)
+        self.contexts = {layout: _block(device, size, owned) for layout, size in sizes.contexts.items()}
         parts = [
             (
                 *_pinned(device, sizes.inputs, owned),

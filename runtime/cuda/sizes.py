@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dslc.runtime.cuda.memory_pool import size_class
@@ -21,7 +21,8 @@ _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool d
 @dataclass(frozen=True, slots=True)
 class LaneSizes:
     """Sizes in bytes. ``io``: for entries other than training steps; ``frame``: for one training step, with ``steps``
-    frames in each slot, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
+    frames in each slot, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host;
+    ``contexts``: those that programs carry from run to run, by layout."""
 
     io: int
     work: int
@@ -29,20 +30,24 @@ class LaneSizes:
     steps: int
     inputs: int
     outputs: int
+    contexts: Mapping[Hashable, int] = field(default_factory=dict)
 
     @property
     def device(self) -> tuple[int, ...]:
         """The sizes of the blocks that a lane takes from the device."""
-        return tuple(size for size in (self.io, self.work, *(self.frame * self.steps,) * SLOTS) if size)
+        blocks = self.io, self.work, *(self.frame * self.steps,) * SLOTS, *self.contexts.values()
+        return tuple(size for size in blocks if size)
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Sizes in bytes of a program's ``io`` and ``work``."""
+    """Sizes in bytes of a program's ``io``, ``work`` and ``context``. Programs of one ``layout`` share a context."""
 
     entry: str
     io: int
     work: int
+    context: int = 0
+    layout: Hashable = ()
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:
@@ -62,19 +67,27 @@ def device_blocks(programs: Sequence[Regions]) -> tuple[int, int, int]:
 def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
     """The sizes of a lane for these programs, of which one runs at a time."""
     steps = steps_held((p.entry for p in programs), steps)
-    io, work, frame = device_blocks([Regions(p.entry, p.io_bytes, p.work_bytes) for p in programs])
+    regions = [Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, p.carried) for p in programs]
+    io, work, frame = device_blocks(regions)
     copied = max(input_bytes(p.plan) for p in programs)
     results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
-    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), max(size * count for size, count in results))
+    outputs = max(size * count for size, count in results)
+    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), outputs, context_sizes(regions))
+
+
+def context_sizes(programs: Sequence[Regions]) -> dict[Hashable, int]:
+    """The bytes of each context that these programs carry, by layout."""
+    return {p.layout: p.context for p in programs if p.context}
 
 
 def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts: int = 1, *, on_gpu: bool) -> int:
     """Bytes of a session of these programs: host memory on a CPU, pool memory on a GPU."""
     if not on_gpu:
-        return state + contexts * (max(p.io for p in programs) + max(p.work for p in programs))
+        carried = sum(context_sizes(programs).values())
+        return state + contexts * (max(p.io for p in programs) + max(p.work for p in programs) + carried)
     steps = steps_held((p.entry for p in programs), steps)
     io, work, frame = device_blocks(programs)
-    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0), contexts)
+    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0, context_sizes(programs)), contexts)
 
 
 def session_bytes(state: int, sizes: LaneSizes, contexts: int) -> int:

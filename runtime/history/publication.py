@@ -18,6 +18,7 @@ from dslc.base.filelock import FileLock
 from dslc.base.publish import publish_bytes
 from dslc.base.within import require_within
 from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.artifact.header import WEIGHTS
 from dslc.runtime.history.folders import StoredRun
 from dslc.runtime.history.score import Score, score_of
 from dslc.runtime.train.checkpoint import FOLDER as CHECKPOINTS
@@ -102,7 +103,7 @@ def publish_run(
     artifact = target.with_suffix(".dslc")
     if artifact.exists():
         state = read_artifact(artifact).header["state"]["tensors"]
-        expected = {t["name"]: (t["dtype"], tuple(t["shape"])) for t in state if t["kind"] != "optimizer"}
+        expected = {t["name"]: (t["dtype"], tuple(t["shape"])) for t in state if t["kind"] in WEIGHTS}
         have = {name: (entry.dtype, entry.shape) for name, entry in head.entries.items()}
         if have != expected:
             names = sorted(name for name in {*have, *expected} if have.get(name) != expected.get(name))

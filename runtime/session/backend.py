@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.artifact.interface import Carried
     from dslc.runtime.session.context import Loaded
 
 #: The outputs of a run: (port, kind, array) of each. Reading them waits for the run; the arrays are valid until the
@@ -56,6 +57,14 @@ class StateBlock(Protocol):
 
     def write(self, offset: int, values: NDArray[Any]) -> None:
         """Copy ``values`` into the block after all earlier runs have completed."""
+        ...
+
+
+class ContextBlock(StateBlock, Protocol):
+    """The bytes of a context region, for one caller at a time."""
+
+    def fill(self, state: Carried) -> None:
+        """Set a state to the number that it starts with, before any later run of the context."""
         ...
 
 
@@ -150,6 +159,11 @@ class Backend(Protocol):
     @property
     def contexts(self) -> Sequence[Mapping[Loaded, Bound]]:
         """The bound plans of each context; plans of one context share memory."""
+        ...
+
+    @property
+    def blocks(self) -> Sequence[Mapping[Any, ContextBlock]]:
+        """The states that the plans of each context carry from run to run, by their layout."""
         ...
 
     def check(self) -> None:

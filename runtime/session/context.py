@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from dslc.base.errors import InputError
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.batches import Cut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.artifact.interface import Carried
     from dslc.runtime.artifact.plan import Plan
-    from dslc.runtime.session.backend import Bound, DeviceBound
+    from dslc.runtime.session.backend import Bound, ContextBlock, DeviceBound
+
+
+States: TypeAlias = Mapping[str, "NDArray[Any]"]
+
+
+class Holder(Protocol):
+    """A caller whose states last from call to call. It keeps them while another caller uses the context."""
+
+    def save(self, states: States, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A program of the artifact for one entry and one size, with its plan."""
+    """A program of the artifact for one entry and one size, with its plan. ``carried``: its states; programs with the
+    same ones share them."""
 
     entry: str
     sizes: Mapping[str, int]
     io_bytes: int
     work_bytes: int
     plan: Plan
+    context_bytes: int = 0
+    carried: tuple[Carried, ...] = ()
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
@@ -37,13 +53,56 @@ class Loaded:
 class Context:
     """Bound plans that share memory, so one runs at a time. One caller at a time."""
 
-    def __init__(self, bound: Mapping[Loaded, Bound]) -> None:
+    def __init__(
+        self, bound: Mapping[Loaded, Bound], blocks: Mapping[tuple[Carried, ...], ContextBlock] = MappingProxyType({})
+    ) -> None:
         self._bound = bound
+        self._blocks = blocks
         self._last: Loaded | None = None
+        self._holders: dict[tuple[Carried, ...], weakref.ref[Holder]] = {}
 
     def steps(self, program: Loaded) -> int:
         """The largest number of steps in one run of the program."""
         return self._bound[program].steps
+
+    def start(self, program: Loaded, holder: Holder | None = None, values: States | None = None) -> None:
+        """Make the states of a program ready for a call: those that ``holder``'s last call left here, else ``values``,
+        or the initial ones for None. What another holder left is saved before."""
+        if not program.carried:
+            return
+        found = self._holders.get(program.carried)
+        before = None if found is None else found()
+        if before is not None and before is holder:
+            return
+        if before is not None:
+            before.save(self.states(program))
+        self._holders.pop(program.carried, None)
+        block = self._blocks[program.carried]
+        for state in program.carried:
+            if values is None:
+                block.fill(state)
+            else:
+                block.write(state.offset, values[state.name])
+        if holder is not None:
+            self._holders[program.carried] = weakref.ref(holder)
+
+    def holds(self, layout: tuple[Carried, ...], holder: Holder) -> bool:
+        """True if the states of this layout are what ``holder`` left here."""
+        found = self._holders.get(layout)
+        return found is not None and found() is holder
+
+    def forget(self, layout: tuple[Carried, ...], holder: Holder) -> None:
+        """Do not keep the states of ``holder`` any more."""
+        if self.holds(layout, holder):
+            del self._holders[layout]
+
+    def states(self, program: Loaded) -> dict[str, NDArray[Any]]:
+        """Copies of the program's states, by name."""
+        found = {}
+        for state in program.carried:
+            found[state.name] = np.empty(state.shape, numpy_dtype(state.dtype))
+            self._blocks[program.carried].read(state.offset, found[state.name])
+        return found
 
     def feed(
         self,

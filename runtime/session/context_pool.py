@@ -5,6 +5,7 @@ An interrupt never leaves a context taken; ``dslc.base.turns`` explains how, and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from dslc.base.errors import ArtifactError, InputError
@@ -45,6 +46,11 @@ class Pool(Generic[T]):
         """Takes one context; other callers may run concurrently."""
         return Scope(Hold(self._turns, self._take_one))
 
+    def one(self, number: int) -> Scope[T]:
+        """Takes the context with this number, modulo their number."""
+        number %= len(self._all)
+        return Scope(Hold(self._turns, partial(self._take_this, number), (number,)))
+
     def exclusive(self) -> Scope[T]:
         """Takes all contexts and yields the first, so that nobody else runs."""
         return Scope(Hold(self._turns, self._take_all, range(_ALONE, len(self._all))))
@@ -60,6 +66,14 @@ class Pool(Generic[T]):
         if self._closed:
             raise closed_error()
         return self._all[hold.keys[0]]
+
+    def _take_this(self, number: int, hold: Hold[T]) -> T:
+        self._refuse_own(_ALONE, hold)
+        if not self._this(number, hold):
+            self._turns.until(lambda: self._closed or self._this(number, hold))
+        if self._closed:
+            raise closed_error()
+        return self._all[number]
 
     def _one(self, hold: Hold[T]) -> bool:
         numbers = range(len(self._all))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
+from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 from dslc.runtime.session.context import Loaded
@@ -119,16 +120,12 @@ def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target:
 def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
     """The programs of a target, by entry. R202 for a target without programs."""
     found: dict[str, list[Loaded]] = {}
+    interface = Interface.of_header(artifact.header["interface"])
     for program in (p for p in artifact.all_programs() if p.target == target):
-        if program.context_bytes:
-            raise EnvironmentFault(
-                "R202",
-                f"`{program.entry}` keeps state between calls, which this runtime does not support",
-                place=artifact.header["name"],
-                help="load it with a newer dslc",
-            )
+        amounts = program.io_bytes, program.work_bytes
+        carried = interface.carried(program.context, program.sizes)
         found.setdefault(program.entry, []).append(
-            Loaded(program.entry, program.sizes, program.io_bytes, program.work_bytes, artifact.plan(program))
+            Loaded(program.entry, program.sizes, *amounts, artifact.plan(program), program.context_bytes, carried)
         )
     if not found:
         raise _not_built(artifact, sorted({p.target for p in artifact.all_programs()}), "a CPU", "cpu")
@@ -171,7 +168,11 @@ def open_backend(
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
     """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
     many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
-    programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
+    interface = Interface.of_header(artifact.header["interface"])
+    programs = [
+        (p.target, Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, interface.carried(p.context, p.sizes)))
+        for p in artifact.all_programs()
+    ]
     return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
 
 

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from dslc.base.errors import InputError
+from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.header import OF_STATE
 from dslc.runtime.artifact.interface import Interface, Tensor
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.session import fork, snapshot
@@ -25,6 +27,7 @@ from dslc.runtime.session.open import CALLS, check_options, choose_place, loaded
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.state import State
 from dslc.runtime.session.step_queue import StepQueue
+from dslc.runtime.session.stream import Stream
 from dslc.runtime.weights.mapping import Weights
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ class Session:
         calls: Iterable[str] | None = None,
     ) -> None:
         self._born = fork.generation()
+        self._streams = 0
         place = choose_place(artifact, device)
         every = loaded_programs(artifact, place.choice.target)
         self._calls = None if calls is None else frozenset(calls)
@@ -68,7 +72,7 @@ class Session:
         self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state)
-        self._pool = Pool([Context(bound) for bound in self._backend.contexts])
+        self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
 
     @property
@@ -129,6 +133,30 @@ class Session:
             if given and all(isinstance(value, OnDevice) for value in given.values()):
                 return call.run_on_device(context, self._backend, arrays, dims, pieces, scalars)
             return call.run(context, arrays, dims, pieces, scalars)
+
+    def stream(self) -> Stream:
+        """A sequence of ``predict`` calls of which each begins with the states that the last one left.
+
+        InputError R105 for a model without a ``state``."""
+        self._alive("stream")
+        if not self.interface.states:
+            help = "call predict; `state h: [B, 8] = 0` in a model declares one"
+            raise InputError("R105", f"`{self.interface.model}` has no state", place="stream", help=help)
+        self._streams += 1
+        parts = self._predict, self._pool, self._backend, self._state
+        return Stream(*parts, number=self._streams - 1, alive=self._alive, scalars=self._scalars)
+
+    def reset_state(self) -> None:
+        """Set the states that training carries from step to step to their initial values. `dslc train` does this at the
+        start of each epoch."""
+        self._alive("reset_state")
+        with self._pool.exclusive() as scope, scope:
+            self._state.ensure_ready("reset_state")
+            if self._state.optimizer_ready:
+                step = self._state.step
+                self._state.tear()
+                self._start_states()
+                self._state.settle(step)
 
     def train_step(
         self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
@@ -380,9 +408,16 @@ class Session:
     def _run_init(self, context: Context) -> None:
         [program] = self._entry("init")
         context.feed(program, {}, self._scalars(step=0, row=0)).run()
+        self._start_states()
+
+    def _start_states(self) -> None:
+        starts = {OF_STATE + state.name: state.start for state in self.interface.states}
+        for name in self._state.carried:
+            tensor = self._state.tensors[name]
+            self._state.write(name, filled(tensor.dtype, tensor.shape, starts[name]))
 
     def _fill_optimizer(self, context: Context) -> None:
-        """Initial values for the optimizer's slots only: loaded weights stay."""
+        """Initial values for the optimizer's slots and training's states only: loaded weights stay."""
         kept = {name: self._state.read(name) for name in self._state.weights}
         step = self._state.step
         self._state.tear()

@@ -11,7 +11,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.header import AS_PARAM
+from dslc.runtime.artifact.header import AS_PARAM, WEIGHTS
 from dslc.runtime.session.backend import Change
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class StateTensor:
     """One row of the header's table of state tensors."""
 
     name: str
-    kind: str  # param, buffer or optimizer
+    kind: str  # param, buffer, optimizer or state
     dtype: str
     shape: tuple[int, ...]
     offset: int
@@ -44,7 +44,8 @@ class StateTensor:
 class State:
     """The block's tensors.
 
-    ``missing``: the parameters and buffers without a value; ``optimizer_ready``: the optimizer's slots have values;
+    ``missing``: the parameters and buffers without a value; ``optimizer_ready``: the optimizer's slots, and the states
+    that training carries from step to step, have values;
     ``torn``: a change stopped midway, so that old and new values are mixed.
 
     A writer tears the state first, and settles it after all writes: an interrupt in between leaves it torn.
@@ -60,7 +61,7 @@ class State:
         #: parameter -> the slot that starts as a copy of it, for averaged weights
         self.raw: dict[str, str] = {t["of"]: t["name"] for t in table["tensors"] if t["init"] == AS_PARAM}
         self.missing = set(self.weights)
-        self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
+        self.without_optimizer = all(t.kind in WEIGHTS for t in self.tensors.values())
         self.optimizer_ready = self.without_optimizer
         #: The number of steps in the values; complemented (``~``) while they are torn. One number, so that no interrupt
         #: can separate the two facts.
@@ -78,7 +79,12 @@ class State:
     @property
     def weights(self) -> list[str]:
         """The names of parameters and buffers, in the order of the state."""
-        return [t.name for t in self.tensors.values() if t.kind != "optimizer"]
+        return [t.name for t in self.tensors.values() if t.kind in WEIGHTS]
+
+    @property
+    def carried(self) -> list[str]:
+        """The names of the states that training carries from step to step."""
+        return [t.name for t in self.tensors.values() if t.kind == "state"]
 
     def read(self, name: str) -> NDArray[Any]:
         """A copy of a tensor's value."""

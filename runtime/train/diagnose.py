@@ -73,6 +73,7 @@ def overfit_one_batch(
         batch = {name: array.copy() for name, array in next(feed).items()}
     losses: list[float] = []
     for step in range(steps):
+        plan.begin_step(session, 0)
         result = session.train_step(lr=plan.base_lr, **batch, **plan.eval_scalars)
         losses.append(result.loss)
         if not (result.skipped or math.isfinite(result.loss)):
@@ -112,6 +113,7 @@ def find_nan(
     with Always(feed.close), Always(feed.close):
         for done in range(start, plan.total):
             batch: dict[str, Any] = {**next(feed), **plan.scalars_at(done)}
+            plan.begin_step(session, done)
             before = session.state_tensors()
             result = session.train_step(lr=plan.lr_at(done), **batch)
             if result.skipped or (result.nonfinite is None and math.isfinite(result.loss)):

@@ -164,7 +164,9 @@ class Run:
         return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
 
     def _take(self, feed: Iterator[Mapping[str, Any]], count: int) -> list[StepResult]:
-        """Start the next ``count`` steps, as many as a GPU takes with one launch."""
+        """Start the next ``count`` steps, as many as a GPU takes with one launch. They belong to one epoch, at whose
+        start the states that the model carries begin again."""
+        self.plan.begin_step(self.session, self.done)
         given = (self._given(next(feed), self.done + ahead) for ahead in range(count))
         return self.session.train_steps(given) if count > 1 else [self.session.train_step(**next(given))]
 

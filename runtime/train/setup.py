@@ -84,6 +84,7 @@ class Trainable(Declared, Protocol):
     ) -> EvalResult: ...
     def state_tensors(self) -> dict[str, NDArray[Any]]: ...
     def restore(self, tensors: Mapping[str, NDArray[Any]], step: int) -> None: ...
+    def reset_state(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,15 @@ class Plan:
         for step in range(done, self.total):
             epoch, batch = divmod(step, self.batches)
             if epoch != of_epoch:
-                order, of_epoch = self.train.order(config.train.seed, epoch, shuffle=config.data.shuffle), epoch
+                shuffle = config.data.shuffle and not self.interface.states
+                order, of_epoch = self.train.order(config.train.seed, epoch, shuffle=shuffle), epoch
+                order = in_streams(order, self.batch) if self.interface.states else order
             yield order[batch * self.batch : (batch + 1) * self.batch], epoch
+
+    def begin_step(self, session: Trainable, step: int) -> None:
+        """At the start of an epoch, set the states that the model carries from step to step to their first values."""
+        if self.interface.states and step % self.batches == 0:
+            session.reset_state()
 
     def lr_at(self, step: int) -> float:
         return self.base_lr * self.lr.factor(step)
@@ -124,6 +132,13 @@ class Plan:
         found: dict[str, Any] = {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
         section = self.interface.train
         return found | ({EPOCH_STEPS: self.batches} if section is not None and section.epoch_metrics else {})
+
+
+def in_streams(order: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
+    """The rows as a model reads them that carries states from batch to batch: the rows are ``batch`` streams of
+    consecutive rows, and batch i has row i of each. Rows at the end that do not fill another batch are left out."""
+    steps = len(order) // batch
+    return order[: steps * batch].reshape(batch, steps).T.reshape(-1)
 
 
 def plan_run(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
@@ -143,6 +158,9 @@ def plan_run(config: Config, session: Declared, notice: Callable[[str], None], f
     batches = train.batches(batch)
     if batches == 0:
         raise _too_few_rows(train.rows, batch, section, interface.batch)
+    if interface.states and interface.batch is not None:
+        names = ", ".join(f"`{state.name}`" for state in interface.states)
+        notice(f"{names}: carried from batch to batch, so row i of a batch continues row i of the one before")
     total = config.train.epochs * batches
     if total > _LONGEST_RUN:
         raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
@@ -204,6 +222,10 @@ def _datasets(
         cause = "`data.split` and `data.eval` exclude each other"
         raise DataError("R104", cause, place="data.split", help="remove one of them")
     _sizes(session, "eval_step")
+    if session.interface.states:
+        name = session.interface.states[0].name
+        cause = f"`data.split` takes rows at random, but the state `{name}` is carried from one row to the next"
+        raise DataError("R104", cause, place="data.split", help="name a file of its own in data.eval")
     return whole.parted(config.data.split)
 
 
@@ -267,8 +289,10 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
 
     feeds: list[Generator[Mapping[str, object], None, None]] = []
 
+    order = _evaluated(session, data) if session.interface.states else data.index
+
     def read(spans: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
-        feeds.append(data.feed(((data.index[start:stop], 0) for start, stop in spans), workers))
+        feeds.append(data.feed(((order[start:stop], 0) for start, stop in spans), workers))
         return feeds[-1]
 
     def close() -> None:
@@ -276,7 +300,20 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
             feed.close()
 
     with Always(close), Always(close):
-        return session.evaluate_rows(data.rows, read, **scalars)
+        return session.evaluate_rows(len(order), read, **scalars)
+
+
+def _evaluated(session: Trainable, data: Dataset) -> NDArray[np.int64]:
+    """The rows for a model that carries states, in batches of the largest built size that they fill."""
+    batch = session.interface.batch
+    if batch is None:
+        return data.index
+    sizes = [program.sizes[batch] for program in session.artifact.programs("eval_step")]
+    fitting = [size for size in sizes if size <= data.rows]
+    if not fitting:
+        cause = f"{data.rows} rows do not fill a batch of {min(sizes)}"
+        raise DataError("R106", cause, place=data.section, help=f"build for a smaller one: --size eval:{batch}=1")
+    return in_streams(data.index, max(fitting))
 
 
 def eval_scalars(config: Config, session: Declared) -> dict[str, Any]:

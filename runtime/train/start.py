@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dslc.runtime.artifact.header import WEIGHTS
 from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.run_weights import weights_file
@@ -28,7 +29,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
     expected = {
         t["name"]: StateTensor(t["name"], t["kind"], t["dtype"], tuple(t["shape"]), 0)
         for t in session.artifact.header["state"]["tensors"]
-        if t["kind"] != "optimizer"
+        if t["kind"] in WEIGHTS
     }
     terms = Terms(start.map, start.replace, start.partial, start.least)
     file, matching, arrays = read_matched(path, expected, terms)

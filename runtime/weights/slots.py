@@ -1,8 +1,8 @@
 """Checkpoints as weights: their tensors without those of the optimizer.
 
 A checkpoint holds each parameter under its own name, with ``ema`` its running average, and the optimizer's tensors as
-``PARAMETER.SLOT``, and the sums of metrics over the epoch. ``PARAMETER.raw`` are the values that training updates, if
-the parameter is an average.
+``PARAMETER.SLOT``. It also holds the sums of metrics over the epoch, and the states that the model carries.
+``PARAMETER.raw`` are the values that training updates, if the parameter is an average.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, OF_EPOCH, SKIPPED_STEPS
+from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, OF_EPOCH, OF_STATE, SKIPPED_STEPS
 
 _POSITIONS: Final = ("dslc.position", "dslc.session")  # metadata of a checkpoint of `dslc train`, and of a session
 _SCALARS: Final = (GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS)
@@ -29,7 +29,7 @@ def slots_in(tensors: Mapping[str, _Shaped], metadata: Mapping[str, str]) -> fro
 
 def slots(tensors: Mapping[str, _Shaped]) -> frozenset[str]:
     """The names of the optimizer's tensors in a checkpoint. No parameter's name continues that of another one."""
-    found = {name for name in tensors if name in _SCALARS or name.startswith(OF_EPOCH)}
+    found = {name for name in tensors if name in _SCALARS or name.startswith((OF_EPOCH, OF_STATE))}
     for name, tensor in tensors.items():
         of = tensors.get(name.rpartition(".")[0])
         if of is not None and of.shape == tensor.shape:

@@ -267,6 +267,10 @@ def _check_cuttable(entry: syntax.Entry, expander: Expander, by: str, parts: str
         help = "let the first axis of the model's first input be a dim: `dim B in 1..512 = 64`"
         title = f"a step without a batch dim cannot be divided into {parts}"
         raise Problem("E0509", title, entry.span, why, help=help)
+    for name, state in expander.tensors.states.items():
+        title = f"the state `{name}` cannot be divided into {parts}"
+        raise Problem("E0509", title, entry.span, "each would need a state of its own",
+                      also=(Label(state.span, "this state"),), help=f"remove `{by}`")  # fmt: skip
     for given in expander.tensors.data.values():
         shape = given.value.type.shape
         inner = shape[1:] if shape and shape[0] == batch else shape

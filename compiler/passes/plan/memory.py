@@ -1,4 +1,4 @@
-"""Assigns offsets: every value gets bytes in the state, io or work region.
+"""Assigns offsets: every value gets bytes in the state, context, io or work region.
 
 Before: a schedule. After: ``program.memory``. For example, in a chain ``a = conv x; b = relu a; y = mul b, b`` with the
 result ``y``::
@@ -8,7 +8,8 @@ result ``y``::
     a  work+0
     b  work+0      relu may write in place, and a dies there
 
-- A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots.
+- A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots, and of
+  the states of a training step. Those of other entries lie in the context region, by name.
 - The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
   itself and allows it. Otherwise a move at the end copies it.
 - Constants lie at the start of the work region. Nothing overwrites them.
@@ -24,11 +25,12 @@ from typing import Final
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
-from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
+from dslc.compiler.ir.program import STEP_BLOCK, TRAINING, MemoryPlan, Move, Place, Program, aligned
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore
+from dslc.runtime.artifact.header import OF_STATE
 
 # The step block: scalars that every entry may have, then lr and the float arguments by name, 8 bytes each.
 _FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
@@ -68,10 +70,6 @@ def alike(a: TensorType, b: TensorType) -> bool:
     return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 @dataclass(slots=True)
 class _Work:
     """One range of the work region: values that replace each other in place."""
@@ -103,6 +101,8 @@ class _Planner:
         self.kept = {self.content[value] for value in graph.roots}
         self.last.update(dict.fromkeys(self.kept, self.end))
         self.places: dict[Value, Place] = {}  # by content (not by view)
+        self.in_context = program.entry not in TRAINING
+        self.carried: list[tuple[str, TensorType, int]] = []
         self.io_bytes = STEP_BLOCK
         self.constant_bytes = 0
         self.results: dict[str, Place] = {}
@@ -120,7 +120,7 @@ class _Planner:
         self._results()
         late = self._updates()
         work = self._work()
-        saves = [_Work(_aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
+        saves = [_Work(aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
         return work, late, [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
 
     def plan(self) -> MemoryPlan:
@@ -136,11 +136,12 @@ class _Planner:
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
         places = {v: self.places[c] for v, c in self.content.items()}
         work_bytes, least = self.constant_bytes + work_bytes, self.constant_bytes + least
-        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, least, scratch)
+        amounts = self.io_bytes, work_bytes, least
+        return MemoryPlan(places, self.results, tuple(self.moves), *amounts, scratch, tuple(self.carried))
 
     def _io(self, size: int) -> Place:
         place = Place("io", self.io_bytes)
-        self.io_bytes += _aligned(size)
+        self.io_bytes += aligned(size)
         return place
 
     def _inputs(self) -> None:
@@ -153,10 +154,20 @@ class _Planner:
                 self.places[source.value] = self._io(source.value.type.bytes)
             elif source.kind is Kind.CONSTANT:
                 self.places[source.value] = Place("work", self.constant_bytes)
-                self.constant_bytes += _aligned(source.value.type.bytes)
+                self.constant_bytes += aligned(source.value.type.bytes)
+            elif source.kind is Kind.STATE and self.in_context:
+                continue
             else:
-                assert source.name in self.build.state, f"{source.name} is not part of the state"
-                self.places[source.value] = Place("state", self.build.state[source.name])
+                name = OF_STATE + source.name if source.kind is Kind.STATE else source.name
+                assert name in self.build.state, f"{name} is not part of the state"
+                self.places[source.value] = Place("state", self.build.state[name])
+
+        end = 0
+        for source in sorted((i for i in self.graph.inputs if i.kind is Kind.STATE), key=lambda i: i.name):
+            if self.in_context:
+                self.places[source.value] = Place("context", end)
+                self.carried.append((source.name, source.value.type, end))
+                end += aligned(source.value.type.bytes)
 
     def _results(self) -> None:
         for name, value in self.graph.outputs.items():
@@ -203,7 +214,7 @@ class _Planner:
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])
-        return place is not None and place.region == "state"
+        return place is not None and place.region in ("state", "context")
 
     def _late_moves(self, late: list[tuple[Input, Value]], saves: list[Place]) -> None:
         """Moves new values to their states. Values that lie in other states are saved before any state is
@@ -213,7 +224,7 @@ class _Planner:
         for source, value in late:
             place = self.places[self.content[value]]
             target = self.places[source.value]
-            if place.region == "state":
+            if place.region in ("state", "context"):
                 saved = next(free)
                 self.moves.append(Move(value.type, place, saved, source.name))
                 place = saved
@@ -231,7 +242,7 @@ class _Planner:
             for new in node.outputs:
                 if new in self.places:
                     continue
-                size = _aligned(new.type.bytes)
+                size = aligned(new.type.bytes)
                 stretch = self._inherited(node, new, holds, taken) if size else None
                 if stretch is None:
                     stretch = _Work(size, time, time, [])
@@ -240,7 +251,7 @@ class _Planner:
                 stretch.end = max(stretch.end, self.last[new])
                 holds[new] = stretch
             until = self.happens.until[node] - 1
-            stretches += [_Work(_aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
+            stretches += [_Work(aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
         return stretches
 
     def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:

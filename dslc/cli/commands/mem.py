@@ -107,6 +107,7 @@ def _planned(artifact: str | None, top: int) -> None:
         "",
         f"state    {size_text(state)}  ({', '.join(f'{kind} {size_text(n)}' for kind, n in kinds.items())})",
         f"largest  {size_text(context)}  (io and work of {largest})",
+        *(f"states   {size_text(p.context_bytes)}  (carried by {p})" for p in programs if p.context_bytes),
         *session_lines(needs, driver),
     ]
     if buffers:

@@ -64,6 +64,8 @@ FIELDS: Final[tuple[Field, ...]] = (
         "data.workers", integer(0, 256), 0, "number of processes that read large files ahead; images need at least one"
     ),
     Field("data.on_bad", on_bad, BadPolicy(), "`error`, or `skip N` to tolerate N unreadable images or lines"),
-    Field("data.shuffle", boolean, True, "a new order of the training rows each epoch"),
+    Field(
+        "data.shuffle", boolean, True, "a new order of the training rows each epoch; never for a model with a `state`"
+    ),
     Field("data.check_finite", boolean, True, "refuse NaN and Inf in the data when it is opened"),
 )

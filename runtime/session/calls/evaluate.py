@@ -45,7 +45,17 @@ class Evaluate(Call):
         batch = self.interface.batch
         if batch is not None and dims.get(batch) == 0:
             raise InputError("R105", "there are no rows to evaluate", place=self.call, help="give at least one")
-        return self.cut(dims, self.tensors, pad=False)
+        pieces = self.cut(dims, self.tensors, pad=False)
+        if len({program.carried for program, _ in pieces}) > 1:
+            sizes = sorted({program.sizes[batch or ""] for program, _ in pieces})
+            raise InputError(
+                "R105",
+                f"{dims[batch or '']} rows would run in batches of {' and '.join(map(str, sizes))}, between which the "
+                f"state `{pieces[0][0].carried[0].name}` cannot be carried",
+                place=self.call,
+                help=f"give a multiple of {sizes[-1]} rows",
+            )
+        return pieces
 
     def run(
         self,
@@ -89,7 +99,11 @@ class Evaluate(Call):
         arrays."""
         total: dict[str, NDArray[Any]] = {}
         rows = 0
+        started = False
         for program, piece, inside, arrays in each:
+            if not started:  # all pieces have the same states
+                context.start(program)
+                started = True
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row)
             rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
     from dslc.runtime.session.backend import Backend, DeviceBound
     from dslc.runtime.session.batches import Cut
-    from dslc.runtime.session.context import Context, Loaded
+    from dslc.runtime.session.context import Context, Holder, Loaded, States
+
+    Kept: TypeAlias = tuple[Holder | None, States | None]
+
+
+AFRESH: Final[Kept] = (None, None)
 
 
 class Predict(Call):
@@ -55,10 +60,13 @@ class Predict(Call):
         dims: Mapping[str, int],
         pieces: list[tuple[Loaded, Cut | None]],
         scalars: Mapping[str, int | float],
+        states: Kept = AFRESH,
     ) -> Any:
-        """An array, or the named tuple of the interface. Owned by the caller."""
+        """An array, or the named tuple of the interface. Owned by the caller. ``states``: the states of a model that
+        carries some; by default each run starts with the initial ones."""
         results: dict[str, NDArray[Any]] = {}
         for program, piece in pieces:
+            context.start(program, *states)
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
             outputs = {name: view for name, _, view in bound.run()}
@@ -83,11 +91,13 @@ class Predict(Call):
         dims: Mapping[str, int],
         pieces: list[tuple[Loaded, Cut | None]],
         scalars: Mapping[str, int | float],
+        states: Kept = AFRESH,
     ) -> Any:
         """Like ``run``, with results in the device's memory."""
         sizes = {**(pieces[0][0].sizes if pieces else {}), **dims}
         results = {r.name: backend.new_array(r.dtype, _shape(r, sizes)) for r in self.interface.results}
         for program, piece in pieces:
+            context.start(program, *states)
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
             targets = {

@@ -32,7 +32,7 @@ def test_model_checks(name: str) -> None:
     assert checked.batch is not None and checked.batch.name == "B"
 
 
-def test_lstm_waits_for_scan_and_state() -> None:
+def test_lstm_waits_for_scan() -> None:
     with pytest.raises(CompileError) as caught:
         check_file(MODELS / "lstm_lm.nn")
     assert {d.code for d in caught.value.diagnostics} == {"E0009"}

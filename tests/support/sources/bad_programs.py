@@ -260,6 +260,53 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "shards_twice": (net("  return x |> linear(4)", after=TRAIN + "mesh { shards = 2; shards = 2 }\n"), ["E0103"]),
     "train_of_nothing": (net("  return x |> linear(4)", after=TRAIN.replace("train Net", "train Nett")), ["E0508"]),
     "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
+    "state_that_draws": (net("  state h: [B, 4] = normal(0.1)\n  return (x |> linear(4)) + h"), ["E0202"]),
+    "state_of_a_fraction": (net("  state n: i32[] = 0.5\n  n = n + 1\n  return x |> linear(4)"), ["E0202"]),
+    "state_below_its_dtype": (net("  state n: u8[] = -1\n  n = n + 1\n  return x |> linear(4)"), ["E0202"]),
+    "state_of_another_shape": (
+        net("  state h: [B, 8] = 0\n  h = x |> linear(4)\n  return h"),
+        ["E0302"],
+    ),
+    "state_of_another_dtype": (net("  state n: i32[B] = 0\n  n = sum(x, over=1)\n  return x |> linear(4)"), ["E0204"]),
+    "state_of_a_number": (net("  state h: [B, 4] = 0\n  h = 1\n  return x |> linear(4)"), ["E0202"]),
+    "state_as_a_loop_variable": (
+        net("  state h: [B, 4] = 0\n  for h in 0..2 { x = x + 1 }\n  return x |> linear(4)"),
+        ["E0202"],
+    ),
+    "state_at_a_tensor": (
+        net("  state h: [B, 4] = 0\n  h[argmax(x)] = h\n  return (x |> linear(4)) + h"),
+        ["E0202"],
+    ),
+    "state_at_every_second": (
+        net("  state h: [B, 4] = 0\n  h[:, ::2] = (x |> linear(2))\n  return x |> linear(4)"),
+        ["E0202"],
+    ),
+    "state_past_its_end": (
+        net("  state h: [2, B, 4] = 0\n  h[2] = (x |> linear(4))\n  return x |> linear(4)"),
+        ["E0304"],
+    ),
+    "state_part_of_another_shape": (
+        net("  state h: [2, B, 4] = 0\n  h[1] = (x |> linear(3))\n  return x |> linear(4)"),
+        ["E0302"],
+    ),
+    "state_twice": (
+        net("  state h: [B, 4] = 0\n  state h: [B, 4] = 0\n  return (x |> linear(4)) + h"),
+        ["E0104"],
+    ),
+    "state_of_a_layer_with_other_shapes": (
+        net(
+            "  layer c = cell()\n  return concat([c(x), c(x[:, :8])])[:, :4]",
+            before="block cell(x: [B, D]) -> [B, D] {\n  state h: [B, D] = 0\n  h = h + x\n  return h\n}\n",
+        ),
+        ["E0302"],
+    ),
+    "accumulate_with_a_state": (
+        net(
+            "  state h: [B, 4] = 0\n  h = h + (x |> linear(4))\n  return h",
+            after=TRAIN.replace("}", "  accumulate = 4\n}"),
+        ),
+        ["E0509"],
+    ),
     "scan": (
         net(
             "  h = x\n  scan t in x along 0 carry h into y { h = t; yield h }\n  return h |> linear(4)",
