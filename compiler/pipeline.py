@@ -38,6 +38,7 @@ from dslc.compiler.passes.conditions import (
     fuses_into_contractions,
     fuses_reductions,
     lacks_half_kernels,
+    reads_slices,
     reductions_with_bodies,
     rounds_to_tf32,
     tensor_cores,
@@ -84,7 +85,7 @@ _FUSING: Final[tuple[Pass, ...]] = (
     when(fuses_reductions, reduction_epilogue),
     when(fuses_reductions, horizontal_reductions),
     when(fuses_reductions, recompute_outputs),
-    when(fuses_reductions, slice_reads),
+    when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)

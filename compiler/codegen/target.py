@@ -38,8 +38,9 @@ class Traits:
     vendor's libraries can compute contractions. ``has_device_memory``: programs work in memory of their own, not the
     host's. ``has_half_kernels``: it has kernels for all ops on 16-bit floats. ``has_streams``: it runs several nodes at
     once if their streams say so. ``has_tensor_cores``: 16-bit convolutions are fast if channels are last.
-    ``fuses_reductions``: its kernels combine reductions, random draws, parts of tensors and several results with
-    pointwise ops. ``launches_are_costly``: a launch takes longer than the work on a small tensor.
+    ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
+    ``reads_slices``: its pointwise kernels read parts of tensors in place. ``launches_are_costly``: a launch takes
+    longer than the work on a small tensor.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -51,6 +52,7 @@ class Traits:
     has_streams: bool = False
     has_tensor_cores: bool = False
     fuses_reductions: bool = False
+    reads_slices: bool = False
     launches_are_costly: bool = False
 
 

@@ -59,6 +59,7 @@ _CPU: Final = Traits(
     compute_dtypes=("f32", "f64", "bf16", "f16"),
     param_dtypes=("f32", "f64", "bf16"),
     has_reference=True,
+    reads_slices=True,
 )
 _GPU: Final = Traits(
     compute_dtypes=("f32", "f64", "bf16", "tf32", "f16"),
@@ -69,6 +70,7 @@ _GPU: Final = Traits(
     has_streams=True,
     has_tensor_cores=True,
     fuses_reductions=True,
+    reads_slices=True,
     launches_are_costly=True,
 )
 #: LLVM, Numba, the compilers of CUDA C++ and PTX, and the linker.

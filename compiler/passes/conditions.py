@@ -56,6 +56,11 @@ def fuses_reductions(build: Build) -> bool:
     return build.fuse and traits_of(build.target).fuses_reductions
 
 
+def reads_slices(build: Build) -> bool:
+    """Whether the build fuses, and pointwise kernels may read parts of tensors in place."""
+    return build.fuse and traits_of(build.target).reads_slices
+
+
 def fuses_into_contractions(build: Build) -> bool:
     """Whether contractions are computed by the compiler's own kernels, which take an epilogue, or measured times say
     for which it is faster."""

@@ -12,8 +12,7 @@ After::
 
 A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
 nodes of that shape, and the part must be loadable in vectors. The tensor then lives as long as its parts did. If some
-parts were needed longer than the tensor, these must together be as large as the tensor. GPU only; linear in nodes and
-reads.
+parts were needed longer than the tensor, these must together be as large as the tensor. Linear in nodes and reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How a region runs on the CPU: the axis of its vectors, and its tasks.
 
-Vectors run along the last inner axis if one exists and some input is contiguous along it. Otherwise they run along the
-last outer axis, with one row per lane (pointwise regions, and column reductions). The rest of an axis is a shorter
-vector of known length, so no scalar loops are needed.
+Vectors run along the last inner axis if one exists and more elements are contiguous along it than along the last outer
+axis: of the inputs, and also of the outputs if nothing is combined. Otherwise they run along the last outer axis, with
+one row per lane (pointwise regions, and column reductions). The rest of an axis is a shorter vector of known length, so
+no scalar loops are needed.
 
 If long columns are reduced, a task sweeps over its piece of the lines one after the other, with the partial results of
 all columns in the L1 cache. So memory is read in order. The tasks of a kernel are blocks of rows, with about
@@ -12,11 +13,12 @@ all columns in the L1 cache. So memory is read in order. The tasks of a kernel a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
-from dslc.compiler.codegen.region.ir import Region, Scan
+from dslc.compiler.codegen.region.ir import Access, Region, Scan
 from dslc.compiler.ir.described import described
 
 _TASK_ELEMENTS: Final = 8192  # elements per task, about
@@ -65,8 +67,10 @@ def cut(region: Region) -> Schedule:
     itemsize = max([4, *(a.dtype.itemsize for a in (*region.inputs, *region.outputs) if a.dtype.is_float)])
     lanes = VECTOR_BYTES // itemsize
     dense_outer = any(a.strides[len(region.outer) - 1] == 1 for a in (*region.inputs, *region.outputs) if region.outer)
-    along = _dense(region, -1) if region.inner else 0
-    across = _dense(region, len(region.outer) - 1) if region.outer else 0
+    combines = any(stage.reduces or any(isinstance(let, Scan) for let in stage.lets) for stage in region.stages)
+    each = region.inputs if combines else (*region.inputs, *region.outputs)
+    along = _dense(region, each, -1) if region.inner else 0
+    across = _dense(region, each, len(region.outer) - 1) if region.outer else 0
     columns = not region.inner or across > along or (not along and dense_outer)
     work = math.prod(region.inner)
     if not columns:
@@ -91,8 +95,8 @@ def _swept(region: Region, lanes: int) -> bool:
     )
 
 
-def _dense(region: Region, axis: int) -> int:
-    """The number of elements of the inputs that are contiguous along an axis."""
+def _dense(region: Region, accesses: Sequence[Access], axis: int) -> int:
+    """The number of elements of those accesses that are contiguous along an axis."""
     sizes = (*region.outer, *region.inner)
-    dense = (a for a in region.inputs if a.strides[axis] == 1)
+    dense = (a for a in accesses if a.strides[axis] == 1)
     return sum(math.prod(n for n, stride in zip(sizes, a.strides) if stride) for a in dense)

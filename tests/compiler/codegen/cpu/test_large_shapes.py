@@ -10,7 +10,9 @@ from cpu_kernels.native import Native
 from op_laws.evaluation import apply, values_of
 from thinning import thinned
 
+from dslc.compiler.codegen.cpu.region.schedule import cut
 from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 
 OPS = registry.ops()
@@ -105,3 +107,26 @@ def test_large_shapes_and_any_cut(
     for splits in (2, 7):
         for one, other in zip(whole, native.run(xs, splits), strict=True):
             assert one.tobytes() == other.tobytes(), f"{splits} cuts change bits"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("nll", (70,)), ("nll", (7, 50)), ("nll_grad", (70,)), ("nll_grad", (7, 50))]
+)
+def test_the_classes_of_rows(name: str, shape: tuple[int, ...], fuzz_seed: int) -> None:
+    """Wrong and ignored targets, along the last axis and along another."""
+    rng, classes = np.random.default_rng(fuzz_seed), 300
+    target = rng.integers(-1, classes + 1, shape).astype(np.int32)
+    target.reshape(-1)[:3] = (-100, classes, 2**31 - 1)
+    values = rng.standard_normal(shape if name == "nll_grad" else (shape[0], classes, *shape[1:])).astype(np.float32)
+    xs = [target, values] if name == "nll_grad" else [values, target]
+    attrs = {"axis": 1, "ignore_index": -100, **({"classes": classes} if name == "nll_grad" else {})}
+    native = Native(Builder(name="here").node(OPS[name], *values_of(xs), **attrs))
+    for got, want in zip(native.run(xs, 3), apply(OPS[name], xs, attrs), strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert np.isnan(want).any() and (want == 0).any()
+
+
+def test_rows_that_are_only_written_are_written_along() -> None:
+    node = Builder(name="here").node(OPS["one_hot"], *values_of([np.zeros(64, np.int32)]), count=256, dtype=DType.F32)
+    [launch] = Native(node).launches
+    assert not cut(launch.spec.region).columns
