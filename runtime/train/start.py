@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dslc.runtime.artifact.header import WEIGHTS
@@ -10,8 +10,20 @@ from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.run_weights import weights_file
 from dslc.runtime.train.setup import Trainable
-from dslc.runtime.weights.matching import Terms, read_matched
+from dslc.runtime.weights.matching import Terms, read_matched, require_match
 from dslc.runtime.weights.table import data, lines
+
+
+def require_start(start: StartConfig, weights: Mapping[str, StateTensor]) -> None:
+    """Match the file to start from, if there is one, with the weights that a model will have before it is built. No
+    value is read. Raises the errors of ``start_from``, but for damaged values."""
+    if start.weights is not None:
+        path = weights_file(start.weights, lambda line: None)
+        require_match(path, weights, _terms(start))
+
+
+def _terms(start: StartConfig) -> Terms:
+    return Terms(start.map, start.replace, start.partial, start.least)
 
 
 def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], None]) -> dict[str, Any]:
@@ -31,8 +43,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
         for t in session.artifact.header["state"]["tensors"]
         if t["kind"] in WEIGHTS
     }
-    terms = Terms(start.map, start.replace, start.partial, start.least)
-    file, matching, arrays = read_matched(path, expected, terms)
+    file, matching, arrays = read_matched(path, expected, _terms(start))
     for name, array in arrays.items():
         session.weights[name] = array
     unverified = "" if file.verified else "; it has no digests, so damage cannot be detected"

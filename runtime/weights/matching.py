@@ -107,6 +107,16 @@ def read_matched(
     return file, matching, arrays
 
 
+def require_match(path: str | os.PathLike[str], expected: Mapping[str, StateTensor], terms: Terms) -> None:
+    """Match a file without reading values. Raises the errors of ``read_matched``, but for damaged values."""
+    place = os.fspath(path)
+
+    def accept(head: Head) -> None:
+        match(expected, head.entries, terms, place, slots_in(head.entries, head.metadata))
+
+    tensorfile.read(path, verify=False, accept=accept, only=lambda head: ())
+
+
 def match(
     expected: Mapping[str, StateTensor], have: Mapping[str, Shaped], terms: Terms, place: str, optimizer: Iterable[str]
 ) -> Matching:

@@ -111,6 +111,33 @@ def test_bad_rows_are_refused_before_the_build(project: Path, dslc: Callable) ->
     assert ran.code == 3 and "error[R101" in ran.err and "'five' is not a number" in ran.err, ran.err
 
 
+def test_weights_to_start_from_are_matched_before_the_build(
+    project: Path, dslc: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = {
+        "zip": (b"PK\x03\x04 a file of PyTorch", (), "R306", "safetensors"),
+        "names": ({"fc.weight": (2, 3), "fc.bias": (2,)}, (), "R305", "linear.weight"),
+        "shape": ({"linear.weight": (2, 4), "linear.bias": (2,)}, (), "R305", "linear.weight"),
+        "half": ({"linear.bias": (2,)}, ("--partial",), "R305", "half"),
+        "map": ({"linear.weight": (2, 3), "linear.bias": (2,)}, ("--map", "fc=linear"), "R305", "fc"),
+        "head": ({"linear.weight": (2, 3), "linear.bias": (2,)}, ("--replace", "head"), "R305", "head"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr("dslc.cli.compile.publish", lambda *args, **more: pytest.fail("a build began"))
+        for name, (content, options, code, says) in bad.items():
+            path = project / f"{name}.safetensors"
+            if isinstance(content, bytes):
+                path.write_bytes(content)
+            else:
+                save_file({tensor: np.zeros(shape, np.float32) for tensor, shape in content.items()}, path)
+            ran = dslc("train", "--weights", path.name, *options)
+            assert f"error[{code}]" in ran.err and says in ran.err, (name, ran.err)
+            assert not (project / "build").exists() and not (project / "runs").exists(), name
+    save_file({"fc.weight": np.ones((2, 3), np.float32), "fc.bias": np.zeros(2, np.float32)}, "good.safetensors")
+    ran = dslc("train", "--weights", "good.safetensors", "--map", "fc=linear")
+    assert ran.code == 0 and "2 of 2 tensors" in ran.out, ran.err
+
+
 def publish_weights(project: Path) -> None:
     """Weights as a training leaves them, without the artifact."""
     folder = project / "build" / "net"

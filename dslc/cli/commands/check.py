@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("models", metavar="[FILE[:MODEL]]...", nargs=-1)
 @define_option
-@click.option("--data", "with_data", is_flag=True, help="Open and check the data of ./dslc.yaml, too, as `train` does.")
-def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool) -> int:
+@click.option("--data", "with_data", is_flag=True, help="Check the data and the start of ./dslc.yaml, as `train` does.")
+@click.option("--config", "path", metavar="FILE", help="Read this file instead of ./dslc.yaml.")
+def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, path: str | None) -> int:
     """Check models: names, types, shapes, train sections.
 
     Checks all models of each FILE, or the named one. Without FILE, checks the model of ./dslc.yaml with its arguments.
     """
     from dslc.compiler.check.model import check_all
 
-    if models and with_data:
-        raise click.UsageError("--data checks the data of ./dslc.yaml, so it takes no FILE")
+    if models and (with_data or path is not None):
+        raise click.UsageError("--data and --config check what dslc.yaml says, so they take no FILE")
     given = pairs(defines, "-D")
     config = None
     if not models:
-        config = default_config("name a model: FILE.nn", defines=defines)
+        config = default_config("name a model: FILE.nn", path=path, defines=defines)
         name = f":{config.model_name}" if config.model_name else ""
         models = (f"{config.model}{name}",)
         given = {key: as_argument(value) for key, value in config.args.items()}
@@ -70,13 +71,17 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool) 
 
 
 def _plan(config: Config, checked: Checked) -> Plan:
-    """The run that `dslc train` would begin. Raises DataError for data that does not fit."""
+    """The run that `dslc train` would begin. Raises DslcError for data and weights that do not fit."""
     from dslc.cli.compile import foreseen
-    from dslc.runtime.train.files import require_data
+    from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.setup import plan_run
+    from dslc.runtime.train.start import require_start
 
     require_data(config, training=True)
-    return plan_run(config, foreseen(config, checked), lambda text: note(one_line(text)))
+    require_weights(config.start.weights)
+    model = foreseen(config, checked)
+    require_start(config.start, model.weights)
+    return plan_run(config, model, lambda text: note(one_line(text)))
 
 
 def _rows(plan: Plan) -> dict[str, int | None]:

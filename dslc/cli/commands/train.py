@@ -92,6 +92,7 @@ def command(
     from dslc.runtime.train.loop import train
     from dslc.runtime.train.progress import reporter
     from dslc.runtime.train.resume import plan_before_build
+    from dslc.runtime.train.start import require_start
 
     resuming = resume is not None
     if allow_changes and not resuming:
@@ -111,8 +112,10 @@ def command(
     checked = check_config(config) if has_compiler() else None
     plan = None
     run = resume or resuming  # its name, or True for the newest
-    if checked is not None:  # bad data is refused before the build
+    if checked is not None:  # weights and data that do not fit are refused before the build
         model = foreseen(config, checked)
+        if not (resuming or find_nan):
+            require_start(config.start, model.weights)
         plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
     artifact = artifact_of(config, trust=trust, checked=checked)
     assert artifact.path is not None
