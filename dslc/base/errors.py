@@ -12,6 +12,7 @@ from dslc.base.visible import one_line
 EXIT_OK: Final = 0
 EXIT_DIFFERENCE: Final = 1  # a check found a difference: fmt --check, verify, lock --check, bench --against
 EXIT_INTERNAL: Final = 70
+EXIT_RANKS: Final = 75  # another process of the training has ended: start again
 EXIT_SIGINT: Final = 130
 EXIT_SIGTERM: Final = 143
 
@@ -24,6 +25,8 @@ _EXIT_BY_PREFIX: Final[dict[str, int]] = {
     "R3": 5,  # artifact
     "R4": 6,  # memory and disk
     "R5": 7,  # numbers: NaN and Inf
+    "R6": 4,  # the start of several processes that train together
+    "R603": EXIT_RANKS,
 }
 
 CODES: Final[dict[str, str]] = {
@@ -139,6 +142,10 @@ CODES: Final[dict[str, str]] = {
     "R406": "a helper process has ended",
     # R5xx: numbers
     "R501": "the loss or a gradient is not finite",
+    # R6xx: several processes that train together
+    "R601": "the processes of a training cannot be joined",
+    "R602": "the processes of a training differ",
+    "R603": "a process of a training has ended",
     # W: warnings
     "W001": "a label would keep this parameter name stable",
     "W002": "the cache is not used",
@@ -237,6 +244,10 @@ class OutOfMemory(ResourceError):
 
 class NumericError(DslcError):
     """R5xx: NaN or Inf in a loss or gradient."""
+
+
+class RanksError(DslcError):
+    """R6xx: several processes that train together."""
 
 
 class BuildError(DslcError):

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from dslc.base.errors import InputError
+from dslc.base.errors import InputError, RanksError
 from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.header import OF_STATE
@@ -33,6 +33,7 @@ from dslc.runtime.weights.mapping import Weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.fitted_data import FittedData
 
 MeaningsSource: TypeAlias = Meanings | Callable[[], Meanings] | None
@@ -157,6 +158,26 @@ class Session:
                 self._state.tear()
                 self._start_states()
                 self._state.settle(step)
+
+    def join(self, group: Exchange) -> None:
+        """Train as one of several processes that share the shards of each step: ``train_step`` then takes the rows of
+        this process's shards, and changes the state as it does on all of them.
+
+        Raises RanksError R601 for a number of processes that does not divide the shards, or for a GPU.
+        """
+        self._alive("join")
+        shards = self._train_step.shards
+        count = 1 if shards is None else shards.count
+        if count % group.size:
+            fitting = 1 << (group.size - 1).bit_length()
+            said = f"{group.size} processes cannot share {count} shard{'s' * (count > 1)}"
+            help = f"write `mesh {{ shards = {fitting} }}` next to the model, or start another number of processes"
+            raise RanksError("R601", said, place=self.name, help=help)
+        if self.device != "cpu":
+            raise RanksError("R601", f"several processes train on CPUs only so far, and this one on {self.device}",
+                             place=self.name, help="use --device cpu, or train with one process")  # fmt: skip
+        if shards is not None:
+            shards.join(group)
 
     def train_step(
         self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -92,7 +92,8 @@ class Plan:
     """A run in detail: data, lengths in steps, and the value of every scheduled scalar at every step.
 
     A step is one update of the weights; ``batch`` is its number of rows, those of all its micro-batches. ``interface``
-    and ``sizes``: those for which the data was opened."""
+    and ``sizes``: those for which the data was opened. ``part``: the rank of this process and the number of processes,
+    if several train together."""
 
     interface: Interface
     sizes: Mapping[str, int]
@@ -108,9 +109,16 @@ class Plan:
     lr: Curve
     scalars: Mapping[str, tuple[float, Curve]]
     eval_scalars: Mapping[str, Any]
+    part: tuple[int, int] = (0, 1)
+
+    def of_part(self, rank: int, size: int) -> Plan:
+        """The plan of one of several processes: it has the rows of its shards of each batch."""
+        return replace(self, part=(rank, size))
 
     def tasks(self, config: Config, done: int) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """The rows and the epoch of each batch from step ``done`` to the end of the run."""
+        """The rows and the epoch of each batch from step ``done`` to the end of the run; of this process's part."""
+        rank, size = self.part
+        own = slice(self.batch * rank // size, self.batch * (rank + 1) // size)
         order, of_epoch = self.train.index, -1
         for step in range(done, self.total):
             epoch, batch = divmod(step, self.batches)
@@ -118,7 +126,7 @@ class Plan:
                 shuffle = config.data.shuffle and not self.interface.states
                 order, of_epoch = self.train.order(config.train.seed, epoch, shuffle=shuffle), epoch
                 order = in_streams(order, self.batch) if self.interface.states else order
-            yield order[batch * self.batch : (batch + 1) * self.batch], epoch
+            yield order[batch * self.batch : (batch + 1) * self.batch][own], epoch
 
     def begin_step(self, session: Trainable, step: int) -> None:
         """At the start of an epoch, set the states that the model carries from step to step to their first values."""

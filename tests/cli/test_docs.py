@@ -37,7 +37,7 @@ PAGES = [
     *ROOT.glob("dslc/base/pages/*.md"),
 ]  # fmt: skip
 #: Commands of other programs, whose options they are; an option by itself is one of dslc or of OTHERS.
-FOREIGN = re.compile(r"\b(?:docker|mypy|pip|python \S+\.py) [^`\n]*")
+FOREIGN = re.compile(r"\b(?:docker|mypy|pip|torchrun|python \S+\.py) [^`\n]*")
 #: Options of scripts and of pytest that pages name.
 OTHERS = {"--update-golden", "--length", "--temperature", "--torch", "--mode",
           "--modes", "--rounds", "--only", "--run", "--turns"}  # fmt: skip

@@ -60,6 +60,12 @@ if TYPE_CHECKING:
 @click.option("--no-publish", is_flag=True, help="Keep the weights in the run's folder only, however good they are.")
 @click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
+@click.option(
+    "--processes", metavar="N", type=click.IntRange(1, 1024), help="Train with N processes of this host: docs/scale.md."
+)
+@click.option(
+    "--gpus", metavar="N", type=click.IntRange(1, 1024), help="GPUs to train on; more than 1 is not built yet."
+)
 @trust_option
 def command(
     weights: str | None,
@@ -73,6 +79,8 @@ def command(
     no_publish: bool,
     find_nan: bool,
     device: str,
+    processes: int | None,
+    gpus: int | None,
     trust: bool,
     **flags: Any,
 ) -> int:
@@ -83,15 +91,21 @@ def command(
     in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are
     better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace
     names those of a new head.
+
+    With --processes, or if torchrun, srun or mpirun starts it, several processes share the shards of a step (`mesh`):
+    the bits are the same for any number of them.
     """
+    from dslc.cli import ranks
     from dslc.cli.compile import artifact_of, check_config, foreseen
+    from dslc.runtime.ranks.shared import Leader, follow
     from dslc.runtime.sinks.known import require_sinks
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import train
     from dslc.runtime.train.progress import reporter
-    from dslc.runtime.train.resume import plan_before_build
+    from dslc.runtime.train.resume import fitted_of_run, plan_before_build
+    from dslc.runtime.train.setup import Trainable, planned
     from dslc.runtime.train.start import require_start
 
     resuming = resume is not None
@@ -100,34 +114,46 @@ def command(
     if weights is not None and resuming:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
     _check_flags(overfit=overfit, find_nan=find_nan, resume=resuming, steps=steps)
-    config = read_config(
-        **flags,
-        start={"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None},
-    )
-    require_data(config, training=True)
-    require_sinks(config.save.sinks)
-    require_weights(None if resuming else config.start.weights)
-    # With --json, stdout holds only the result.
-    console = sys.stderr if settings().json else sys.stdout
-    checked = check_config(config) if has_compiler() else None
-    plan = None
-    run = resume or resuming  # its name, or True for the newest
-    if checked is not None:  # weights and data that do not fit are refused before the build
-        model = foreseen(config, checked)
-        if not (resuming or find_nan):
-            require_start(config.start, model.weights)
-        plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
-    artifact = artifact_of(config, trust=trust, checked=checked)
-    assert artifact.path is not None
-    with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
-        if overfit:
-            return _report_overfit(overfit_one_batch(config, session, steps or 200, console, plan))
-        if find_nan:
-            return _report_nonfinite(diagnose.find_nan(config, session, console, plan))
-        out = None if no_publish else artifact.path.parent
-        result = train(
-            config, session, out, resume=run, console=console, plan=plan, allow_changes=allow_changes
-        )  # fmt: skip
+    start = {"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None}
+    place = ranks.place(processes, gpus)
+    if (place is not None or (processes or 1) > 1) and (overfit or find_nan):
+        raise click.UsageError("--overfit-one-batch and --find-nan run in one process")
+    if place is None and processes is not None and processes > 1:
+        return ranks.start(processes)
+    out = sys.stderr if settings().json else sys.stdout  # with --json, stdout holds only the result
+    with ranks.joined(place) as group, ranks.console_of(group, out) as console:
+        config = read_config(**flags, start=start)
+        require_data(config, training=True)
+        require_sinks(config.save.sinks)
+        require_weights(None if resuming else config.start.weights)
+        checked = check_config(config) if has_compiler() else None
+        plan = None
+        run = resume or resuming  # its name, or True for the newest
+        if checked is not None:  # weights and data that do not fit are refused before the build
+            model = foreseen(config, checked)
+            if not (resuming or find_nan):
+                require_start(config.start, model.weights)
+            plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
+        artifact = ranks.built(group, lambda: artifact_of(config, trust=trust, checked=checked))
+        assert artifact.path is not None
+        with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
+            if overfit:
+                return _report_overfit(overfit_one_batch(config, session, steps or 200, console, plan))
+            if find_nan:
+                return _report_nonfinite(diagnose.find_nan(config, session, console, plan))
+            folder = None if no_publish else artifact.path.parent
+            trained: Trainable = session
+            if group is not None:
+                fitted = fitted_of_run(config, run) if run and plan is None else None
+                whole = planned(config, session, plan, reporter(console).line, fitted)
+                trained, plan = ranks.shared(config, session, whole, group)
+                if group.rank > 0:
+                    return follow(config, session, plan, group)
+            result = train(
+                config, trained, folder, resume=run, console=console, plan=plan, allow_changes=allow_changes
+            )  # fmt: skip
+            if isinstance(trained, Leader):
+                trained.end(result.exit_code)
     emit(_data(result), one_line(_text(result)))
     return result.exit_code
 

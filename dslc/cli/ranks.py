@@ -1,0 +1,85 @@
+"""``dslc train`` as one of several processes, or as the one that starts them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from dslc.base.errors import RanksError
+from dslc.runtime.ranks.contract import Place, place_of
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.config.config import Config
+    from dslc.runtime.ranks.group import Group
+    from dslc.runtime.ranks.shared import Leader
+    from dslc.runtime.session.session import Session
+    from dslc.runtime.train.setup import Plan
+
+
+def place(processes: int | None, gpus: int | None) -> Place | None:
+    """This process's place among several; None if it is alone, or if it is to start ``processes`` of them."""
+    if gpus is not None and gpus > 1:
+        raise RanksError("R601", f"{gpus} GPUs cannot share a training yet", place="--gpus",
+                         help="train on one GPU, or with --processes on the CPU")  # fmt: skip
+    found = place_of(os.environ)
+    if found is not None and processes is not None and processes != found.size:
+        raise RanksError("R601", f"--processes is {processes}, and WORLD_SIZE {found.size}", place="--processes",
+                         help="a launcher sets WORLD_SIZE: leave out --processes")  # fmt: skip
+    return found
+
+
+def start(processes: int) -> int:
+    """Run this command as so many processes; returns the exit code."""
+    from dslc.runtime.ranks.launch import launch
+
+    return launch([sys.executable, "-m", "dslc", *sys.argv[1:]], processes, os.environ)
+
+
+@contextmanager
+def joined(place: Place | None) -> Iterator[Group | None]:
+    """The group of a place, when all have come; None for a process that is alone."""
+    if place is None:
+        yield None
+        return
+    from dslc.runtime.ranks.group import Group
+    from dslc.runtime.ranks.launch import end_with_launcher
+
+    end_with_launcher(os.environ)
+    with Group(place) as group:
+        yield group
+
+
+@contextmanager
+def console_of(group: Group | None, console: TextIO) -> Iterator[TextIO]:
+    """Where a process shows progress: only rank 0 does."""
+    if group is None or group.rank == 0:
+        yield console
+        return
+    with open(os.devnull, "w") as nowhere:
+        yield nowhere
+
+
+def built(group: Group | None, build: Callable[[], Artifact]) -> Artifact:
+    """The artifact, which rank 0 builds if it must; the others wait and read it."""
+    if group is None:
+        return build()
+    if group.rank == 0:
+        artifact = build()
+        group.command({"do": "load"})
+        return artifact
+    group.commanded()
+    return build()
+
+
+def shared(config: Config, session: Session, plan: Plan, group: Group) -> tuple[Leader, Plan]:
+    """The session and the plan of a process that trains with others. RanksError R601, R602."""
+    from dslc.runtime.ranks.shared import Leader, facts, require_shareable
+
+    require_shareable(config)
+    session.join(group)
+    group.agree(facts(config, session, plan))
+    return Leader(session, group), plan.of_part(group.rank, group.size)

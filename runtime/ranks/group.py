@@ -1,0 +1,154 @@
+"""What the ranks of a training exchange: the sums over all shards, rank 0's commands, and whether they agree."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import RanksError
+from dslc.runtime.ranks.contract import Place
+from dslc.runtime.ranks.join import connect
+from dslc.runtime.ranks.watch import Watch
+from dslc.runtime.ranks.wire import WireError, deadline, receive_text, send_text, swap
+from dslc.runtime.session.calls.shard_sum import added
+
+
+class Group:
+    """All ranks, as this one sees them; ``with Group(place) as group`` waits for them. RanksError R601, R603.
+
+    Each call is made by all ranks in the same order. An exception that leaves the ``with`` is told to the others."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.rank, self.size = place.rank, place.size
+        self._links = connect(place)
+        self._watch = Watch(place, self._links)
+        self._watch.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._watch.report(error)
+        self._watch.close()
+        self._links.close()
+
+    def total(self, vector: NDArray[Any], numbers: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The sum of all ranks' vectors by the tree of ``added``, and all ranks' rows of numbers, in their order.
+
+        Rank r gets the r-th part of every vector, adds them, and sends its part of the sum to all: bits are moved, and
+        only ``added`` computes. Each rank sends and receives 2 (G-1)/G of the vector's bytes."""
+        bounds = [len(vector) * rank // self.size for rank in range(self.size + 1)]
+        parts = [vector[start:stop] for start, stop in pairwise(bounds)]
+        own = len(parts[self.rank])
+        beside = numbers.tobytes()
+        # the numbers travel with the parts
+        got = {r: bytearray(own * vector.itemsize + len(beside)) for r in self._others}
+        self._swap({r: memoryview(parts[r].tobytes() + beside) for r in self._others}, got)
+        pieces = [
+            parts[self.rank] if r == self.rank else np.frombuffer(got[r], vector.dtype, own) for r in range(self.size)
+        ]
+        rows = [
+            numbers if r == self.rank
+            else np.frombuffer(got[r], np.float64, offset=own * vector.itemsize).reshape(numbers.shape)
+            for r in range(self.size)
+        ]  # fmt: skip
+        mine = np.ascontiguousarray(added(pieces))
+        total = np.empty_like(vector)
+        total[bounds[self.rank] : bounds[self.rank + 1]] = mine
+        into = {r: total[bounds[r] : bounds[r + 1]] for r in self._others}
+        self._swap({r: _bytes(mine) for r in self._others}, {r: _bytes(into[r]) for r in self._others})
+        return total, np.concatenate(rows)
+
+    def agree(self, facts: Mapping[str, str]) -> None:
+        """Compare what must be equal on all ranks, by name. RanksError R602 on every rank, naming the first rank and
+        fact that differ."""
+        if self.rank != 0:
+            self._send(0, dict(facts))
+            answer = self._receive(0)
+        else:
+            found = [_difference(facts, self._receive(rank), rank) for rank in self._others]
+            answer = {"differs": next((each for each in found if each is not None), None)}
+            for rank in self._others:
+                self._send(rank, answer)
+        if answer.get("differs") is not None:
+            raise RanksError("R602", str(answer["differs"]), place=f"rank {self.rank}",
+                             help="give all processes the same files, configuration and installation")  # fmt: skip
+
+    def command(self, what: Mapping[str, Any], tensors: Sequence[NDArray[Any]] = ()) -> None:
+        """Rank 0: tell all others what to do, and send them tensors."""
+        for rank in self._others:
+            self._send(rank, what)
+        for tensor in tensors:
+            if tensor.size:
+                self._swap({rank: _bytes(tensor) for rank in self._others}, {})
+
+    def commanded(self) -> dict[str, Any]:
+        """The others: the next command of rank 0, however long it takes."""
+        return self._receive(0)
+
+    def take(self, tensors: Sequence[NDArray[Any]]) -> None:
+        """The others: fill arrays with the tensors of a command."""
+        for tensor in tensors:
+            if tensor.size:
+                self._swap({}, {0: _bytes(tensor)})
+
+    @property
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
+    def _swap(self, send: Mapping[int, memoryview], receive: Mapping[int, Any]) -> None:
+        late = deadline(self.place.step_seconds)
+
+        def check(waiting: Collection[int]) -> None:
+            self._watch.check()
+            if not late():
+                raise self._watch.idle(min(waiting))
+
+        try:
+            swap(self._links.data, send, {r: memoryview(b) for r, b in receive.items()}, check)
+        except WireError as error:
+            raise self._watch.lost(*error.args) from error
+
+    def _send(self, rank: int, message: Mapping[str, Any]) -> None:
+        self._watch.check()
+        link = self._links.data[rank]
+        link.settimeout(self.place.seconds)
+        try:
+            send_text(link, message)
+        except WireError as error:
+            raise self._watch.lost(rank, str(error)) from error
+
+    def _receive(self, rank: int) -> dict[str, Any]:
+        link = self._links.data[rank]
+        with selectors.DefaultSelector() as selector:
+            selector.register(link, selectors.EVENT_READ)
+            while not selector.select(0.1):
+                self._watch.check()
+        link.settimeout(self.place.seconds)
+        try:
+            return receive_text(link)
+        except WireError as error:
+            raise self._watch.lost(rank, str(error)) from error
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """The bytes of a dense array, not a copy."""
+    assert array.flags.c_contiguous
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _difference(facts: Mapping[str, str], theirs: Mapping[str, Any], rank: int) -> str | None:
+    for name, mine in facts.items():
+        if theirs.get(name) != mine:
+            return f"{name} of rank {rank} is {str(theirs.get(name))[:80]}, that of rank 0 is {mine}"
+    return None

@@ -1,0 +1,145 @@
+"""Starts the processes of one host by the launch contract, and ends them together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import IO, Final
+
+from dslc.base.errors import EXIT_OK, RanksError
+from dslc.runtime.ranks.contract import SECONDS, SECRET, Place
+
+PARENT: Final = "DSLC_RANKS_PARENT"  # the process id of the launcher
+_EVERY: Final = 0.05  # seconds between looks at the processes
+_AFTER: Final = 5.0  # seconds in which a process ends that knows of another's end
+_MOST_SAID: Final = 4000  # bytes of a process's messages that are shown
+_SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def launch(command: Sequence[str], processes: int, environment: Mapping[str, str]) -> int:
+    """Run a command as so many ranks, and return the exit code: rank 0's, or 75 if another rank failed.
+
+    Rank 0 has this process's terminal. What the others write to stderr is shown if rank 0 cannot tell what happened.
+    RanksError R603 if rank 0 was killed, or a rank ended without a word."""
+    cores = len(os.sched_getaffinity(0))
+    shared = {
+        **environment,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        SECRET: secrets.token_hex(16),
+        "DSLC_THREADS": environment.get("DSLC_THREADS", str(max(1, cores // processes))),
+        PARENT: str(os.getpid()),
+    }
+    for name in ("TORCHELASTIC_USE_AGENT_STORE",):
+        shared.pop(name, None)
+    patience = float(environment[SECONDS]) if environment.get(SECONDS, "").isdigit() else Place.seconds
+    with ExitStack() as held:
+        ranks = _Ranks(patience + _AFTER)
+        held.callback(ranks.kill)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            held.callback(signal.signal, number, signal.signal(number, ranks.pass_on))
+        for rank in range(processes):
+            said = held.enter_context(tempfile.TemporaryFile())
+            ranks.start(command, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, said)
+        return ranks.wait()
+
+
+class _Ranks:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._said: list[IO[bytes]] = []
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], said: IO[bytes]) -> None:
+        first = not self._processes
+        self._said.append(said)
+        self._processes.append(
+            subprocess.Popen(
+                command,
+                env=environment,
+                stdin=None if first else subprocess.DEVNULL,
+                stdout=None if first else subprocess.DEVNULL,
+                stderr=None if first else said,
+                process_group=None if first else 0,  # Ctrl-C reaches rank 0, which decides
+            )
+        )
+
+    def pass_on(self, number: int, frame: object) -> None:
+        """Rank 0 gets a signal that this process gets; Ctrl-C has reached it already."""
+        if number != signal.SIGINT and self._processes and self._processes[0].poll() is None:
+            self._processes[0].send_signal(number)
+
+    def wait(self) -> int:
+        first: int | None = None  # the rank that failed first
+        until = float("inf")
+        while any(process.poll() is None for process in self._processes):
+            for rank, process in enumerate(self._processes):
+                ended = process.poll()
+                if ended is not None and until == float("inf") and (rank == 0 or ended != EXIT_OK):
+                    first = rank if ended != EXIT_OK else None
+                    until = time.monotonic() + self._patience
+            if time.monotonic() > until:
+                break
+            time.sleep(_EVERY)
+        late = [rank for rank, process in enumerate(self._processes) if process.poll() is None]
+        self.kill()
+        codes = [process.wait() for process in self._processes]
+        if not any(codes):
+            return EXIT_OK
+        if codes[0] > 0 and not late:
+            return codes[0]  # rank 0 has said why
+        return self._untold(first, late, codes)
+
+    def _untold(self, first: int | None, late: Sequence[int], codes: Sequence[int]) -> int:
+        """Tell what rank 0 could not."""
+        count = len(codes)
+        if 0 not in late and codes[0] > 0:
+            return codes[0]
+        silent = [rank for rank in late if rank == 0 or first is None]
+        rank = silent[0] if silent else next((r for r, code in enumerate(codes) if code < 0), first or 0)
+        if rank in late:
+            how = "it did not end"
+        elif codes[rank] < 0:
+            how = f"it was killed by {signal.Signals(-codes[rank]).name}"
+        else:
+            how = f"its exit code is {codes[rank]}"
+            sys.stderr.write(self._messages(rank))
+        raise RanksError("R603", f"rank {rank} of {count} has ended: {how}", place=f"rank {rank}",
+                         help="`dslc train --resume` continues from the last checkpoint")  # fmt: skip
+
+    def _messages(self, rank: int) -> str:
+        said = self._said[rank]
+        said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID))
+        return said.read().decode(errors="replace")
+
+    def kill(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()  # a stopped process, too
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end_with_launcher(environment: Mapping[str, str]) -> None:
+    """Rank 0 of ``launch``: get SIGTERM when the launcher ends, even if it was killed; the other ranks end with rank 0.
+    Does nothing in other processes."""
+    if PARENT not in environment or environment.get("RANK") != "0":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if str(os.getppid()) != environment[PARENT]:
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,67 @@
+"""Losses, metrics and the whole state have the same bits for every number of ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
+from ranks.together import places, together
+
+import dslc
+from dslc.base.errors import InputError, RanksError
+from dslc.runtime.ranks.group import Group
+
+STEPS = 6
+
+
+def alone(path: Path, source: str) -> tuple[list[Any], dict[str, Any]]:
+    session = dslc.load(path, weights="init", seed=3, device="cpu")
+    return [session.train_step(**batch(source, step)) for step in range(STEPS)], session.state_tensors()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [BATCHNORM, TRANSFORMER], ids=["batchnorm", "transformer"])
+def test_any_number_of_ranks(tmp_path: Path, source: str) -> None:
+    path = built(tmp_path, source)
+    expected, state = alone(path, source)
+
+    def work(group: Group) -> tuple[list[Any], dict[str, Any]]:
+        session = dslc.load(path, weights="init", seed=3, device="cpu")
+        session.join(group)
+        rows = 16 // group.size
+        own = slice(group.rank * rows, (group.rank + 1) * rows)
+        parts = ({n: a[own] for n, a in batch(source, step).items()} for step in range(STEPS))
+        return [session.train_step(**part) for part in parts], session.state_tensors()
+
+    for size in (2, 4, 8):
+        for each in together(places(size), work):
+            results, found = each.result()
+            assert results == expected
+            assert all(found[name].tobytes() == array.tobytes() for name, array in state.items())
+    other, state_of_other = alone(built(tmp_path, source, shards=4), source)
+    assert [r.loss for r in other] != [r.loss for r in expected]  # the number of shards is part of the meaning
+    assert any(state_of_other[name].tobytes() != array.tobytes() for name, array in state.items())
+
+
+class Alone:
+    """A group as a session sees it before any exchange."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def total(self, vector: Any, numbers: Any) -> Any:
+        raise AssertionError("nothing is exchanged")
+
+
+def test_ranks_that_cannot_share_the_shards(tmp_path: Path) -> None:
+    session = dslc.load(built(tmp_path, BATCHNORM, shards=2, provider="reference"), weights="init", device="cpu")
+    for size in (3, 4):
+        with pytest.raises(RanksError) as caught:
+            session.join(Alone(0, size))
+        assert caught.value.code == "R601" and "mesh { shards = 4 }" in str(caught.value.help)
+    session.join(Alone(1, 2))
+    with pytest.raises(InputError) as refused:
+        session.train_step(**batch(BATCHNORM, 0))
+    assert "give B = 8" in str(refused.value.help) and session.step == 0

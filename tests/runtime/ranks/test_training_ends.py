@@ -1,0 +1,111 @@
+"""`dslc train` as several processes: the same bits, also resumed on another number; faults end all with one message."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks.project import CONFIG, ended, project, ranks, started
+from safetensors.numpy import load_file
+
+pytestmark = pytest.mark.slow
+
+
+def outcome(folder: Path) -> tuple[list[Any], dict[str, bytes], dict[str, bytes]]:
+    """The losses of the log, the weights, and the state of the last checkpoint."""
+    lines = [json.loads(line) for line in (folder / "runs/net/log.jsonl").read_text().splitlines()]
+    taken = [{n: v for n, v in line.items() if n not in ("time", "seconds", "samples_per_s")} for line in lines]
+    last = max((folder / "runs/net/checkpoints").glob("*.safetensors"))
+    files = (folder / "runs/net/weights.safetensors", last)
+    weights, state = ({n: a.tobytes() for n, a in load_file(path).items()} for path in files)
+    return taken, weights, state
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = project(tmp_path_factory.mktemp("alone"))
+    assert ended(started(folder))[0] == 0
+    return outcome(folder)
+
+
+def test_processes_of_one_host(tmp_path: Path, expected: Any) -> None:
+    folder = project(tmp_path)
+    process = started(folder, "--processes", "4")
+    said, _ = process.communicate(timeout=90)
+    assert process.returncode == 0 and said.count("epoch 1/3") == 1  # one progress
+    assert outcome(folder) == expected
+
+
+def test_killed_and_resumed_on_other_numbers(tmp_path: Path, expected: Any) -> None:
+    """Killed at the 7th and 6th step of their parts, by rank 0 and by a follower; each goes on from a checkpoint."""
+    folder = project(tmp_path)
+    killed = ranks([folder] * 4, of_rank={0: {"DSLC_FAILPOINT": "train.step:7:kill"}})
+    found = [ended(process) for process in killed]
+    assert found[0][0] == -signal.SIGKILL and [code for code, _ in found[1:]] == [75] * 3
+    assert all("rank 0 of 4 has ended" in said for _, said in found[1:])
+    killed = ranks([folder] * 2, "--resume", of_rank={1: {"DSLC_FAILPOINT": "ranks.step:6:kill"}})
+    found = [ended(process) for process in killed]
+    assert [code for code, _ in found] == [75, -signal.SIGKILL] and "rank 1 of 2 has ended" in found[0][1]
+    process = started(folder, "--resume", "--processes", "8")
+    assert ended(process, 120)[0] == 0
+    assert outcome(folder) == expected
+
+
+def test_a_stopped_rank_ends_all(tmp_path: Path) -> None:
+    processes = ranks([project(tmp_path)] * 4, of_rank={1: {"DSLC_FAILPOINT": "ranks.step:5:hang"}})
+    # at its fifth step, so that it is stopped there; by itself it would still tell that it lives
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "runs/net/checkpoints").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    processes[1].send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    found = {rank: ended(processes[rank], 30) for rank in (0, 2, 3)}
+    assert time.monotonic() - begun < 15
+    processes[1].kill()
+    processes[1].communicate()
+    for code, said in found.values():
+        assert code == 75 and "rank 1 of 4 has ended: it was silent for 3 s" in said
+
+
+def test_the_launcher_tells_of_a_killed_rank(tmp_path: Path) -> None:
+    """Once, by the words of rank 0."""
+    folder = project(tmp_path)
+    process = started(folder, "--processes", "2", environment={"DSLC_FAILPOINT": "ranks.step:4:kill"})
+    code, said = ended(process)
+    assert code == 75 and said.count("error[R603]") == 1 and "rank 1 of 2 has ended" in said
+
+
+def test_another_artifact_on_one_rank(tmp_path: Path) -> None:
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    (other / "net.nn").write_text((other / "net.nn").read_text().replace("linear(8)", "linear(9)"))
+    for code, said in map(ended, ranks([one, other])):
+        assert code == 4 and "error[R602]: the artifact of rank 1 is sha256:" in said
+
+
+def test_other_data_on_one_rank(tmp_path: Path) -> None:
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    (other / "dslc.yaml").write_text(CONFIG.replace("seed: 0", "seed: 1"))
+    for code, said in map(ended, ranks([one, other])):
+        assert code == 4 and "error[R602]: the configuration of rank 1 is" in said
+
+
+def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
+    """Three checkpoints in a row cannot be written: rank 0 says so and ends, and the others with it."""
+    fault = {"DSLC_FAILPOINT": ",".join(f"publish.write:{n}:enospc" for n in range(1, 200))}
+    one, other = map(ended, ranks([project(tmp_path)] * 2, of_rank={0: fault}))
+    assert one[0] == 6 and "error[R402]" in one[1]
+    assert other[0] == 75 and "rank 0 of 2 has ended: R402" in other[1]
+
+
+def test_three_processes_cannot_share_eight_shards(tmp_path: Path) -> None:
+    code, said = ended(started(project(tmp_path), "--processes", "3"))
+    assert code == 4 and said.count("error[R601]: 3 processes cannot share 8 shards") == 1
+
+
+def test_several_gpus_are_refused(tmp_path: Path) -> None:
+    code, said = ended(started(project(tmp_path), "--gpus", "2"))
+    assert code == 4 and "error[R601]: 2 GPUs cannot share a training yet" in said

@@ -1,0 +1,61 @@
+"""Small nets whose steps are divided into shards, and their batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.cpu.levels import LEVELS
+from dslc.compiler.options import Options
+from dslc.runtime.cpu.levels import machine_level
+
+MESH = "mesh {{ shards = {shards} }}\n"
+BATCHNORM = """nn 1
+dim B in 1..64 = 16
+model Net(x: [B, 1, 8, 8]) -> [B, 3] {
+  return x |> conv(4, 3, pad=1) as c |> batchnorm as bn |> relu |> maxpool(2) |> flatten |> linear(3) as head
+}
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  metrics   { accuracy = accuracy(output, label) }
+  optimizer = sgd(lr=0.05, momentum=0.9, clip_norm=1.0)
+}
+"""
+TRANSFORMER = """nn 1
+dim B in 1..64 = 16
+dim T = 6
+block attend(x: [B, T, D], heads: int) -> [B, T, D] {
+  q, k, v = x |> linear(3*D) as qkv |> rearrange("B T (three h d) -> three B h T d", three=3, h=heads)
+  return sdpa(q, k, v, causal=true) |> rearrange("B h T d -> B T (h d)") |> linear(D) as out |> dropout(0.1)
+}
+model Net(x: i32[B, T]) -> [B, T, 11] {
+  h = x |> embedding(11, 8) as tok |> dropout(0.1)
+  h = h + (h |> layernorm as n1 |> attend(2) as attn)
+  h = h + (h |> layernorm as n2 |> linear(16) as up |> gelu |> linear(8) as down |> dropout(0.1))
+  return h |> layernorm as last |> linear(11) as head
+}
+train Net(label: i32[B, T]) {
+  loss      = cross_entropy(output, label)
+  optimizer = adamw(lr=0.01, weight_decay=0.1)
+  ema       = 0.9
+}
+"""
+
+
+def built(folder: Path, source: str, shards: int = 8, provider: str = "own") -> Path:
+    """The artifact of a net for this machine's CPU."""
+    (folder / "net.nn").write_text(source + MESH.format(shards=shards))
+    options = Options(provider=provider, level=machine_level(LEVELS))
+    (folder / "net.dslc").write_bytes(pipeline.build(check_file(folder / "net.nn"), options).artifact)
+    return folder / "net.dslc"
+
+
+def batch(source: str, step: int, rows: int = 16) -> dict[str, Any]:
+    rng = np.random.default_rng(step)
+    if source is BATCHNORM:
+        return {"x": rng.normal(size=(rows, 1, 8, 8)).astype("f4"), "label": rng.integers(0, 3, rows).astype("i4")}
+    return {n: rng.integers(0, 11, (rows, 6)).astype("i4") for n in ("x", "label")}
