@@ -14,11 +14,13 @@ from itertools import product
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis
+from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
 from dslc.compiler.codegen.cpu.contraction.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.contraction.plan import Problem, Scratch, lower
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
+_FEW_COLUMNS: Final = 4  # of a group, up to which a product would fill a small part of a panel
 MAX_CLASSES: Final = 16  # most kernels that the gradient of the input may become
 
 
@@ -89,6 +91,12 @@ class Conv:
         """in0: x, in1: dy (shaped as y), out0: dw (as w)."""
         scratch = Scratch()
         source, before, plane, lines = self._padded_input(scratch)
+        if self.channels == 1 < self.groups and self.out <= _FEW_COLUMNS:
+            kernel = DepthwiseWeights(
+                self.dtype, self.batch, self.groups, self.out, (plane, *lines), tuple(w.count for w in self.space),
+                *(tuple(getattr(w, name) for w in self.space) for name in ("k", "stride", "dilation")),
+            )  # fmt: skip
+            return Steps((*before, Step(kernel, (source, "in1", "out0"))), tuple(scratch.bytes))
         out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
         problem = Problem(
             self.dtype,
@@ -108,11 +116,12 @@ class Conv:
         return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
 
     def input_gradient(self) -> Steps | None:
-        """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels."""
+        """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels and is
+        not one product either."""
         classes = [_residue_classes(w) for w in self.space]
         met = list(product(*([c for c in axis if c.taps] for axis in classes)))
         if len(met) > MAX_CLASSES:
-            return None
+            return self._patches_gradient()
         scratch, steps, source = Scratch(), [], "in0"
         apart = self.space[-1].stride > 1 and self.space[-1].size > 1
         planes = self.batch * self.groups * self.channels
@@ -139,6 +148,33 @@ class Conv:
             )
             steps.append(Step(kernel, (*parts, "out0")))
         return Steps(tuple(steps), tuple(scratch.bytes))
+
+    def _patches_gradient(self) -> Steps | None:
+        """The gradient of the input as one product, for windows next to each other without padding: each pixel is in
+        one window at most. None for other windows."""
+        if any(w.pad or w.k != w.stride or (w.dilation != 1 and w.k > 1) for w in self.space):
+            return None
+        scratch, steps = Scratch(), []
+        if any(w.count * w.stride < w.size for w in self.space):
+            steps.append(Step(Fill(self.dtype, self.batch * self.groups * self.channels * self.pixels), ("out0",)))
+        windows, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
+        lines = _strides([w.size for w in self.space])
+        weights = self.channels * self.taps
+        problem = Problem(
+            self.dtype,
+            (Axis(self.groups, self.out * self.windows, self.out * weights, self.channels * self.pixels),),
+            (
+                Axis(self.batch, self.groups * self.out * self.windows, 0, self.groups * self.channels * self.pixels),
+                *(Axis(w.count, at, 0, w.stride * line) for w, at, line in zip(self.space, windows, lines)),
+            ),
+            (
+                Axis(self.channels, 0, self.taps, self.pixels),
+                *(Axis(w.k, 0, tap, line) for w, tap, line in zip(self.space, taps, lines)),
+            ),
+            (Axis(self.out, self.windows, weights),),
+            self.batch * self.groups * self.channels * self.pixels,
+        )
+        return Steps((*steps, *lower(problem, scratch)), tuple(scratch.bytes))
 
     def _residue_problem(
         self, here: Sequence[_ResidueClass], source: str, low: Sequence[int], padded: Sequence[int]

@@ -147,7 +147,7 @@ def test_random_convolutions(fuzz_count: Callable[..., int], fuzz_seed: int) -> 
 
 
 def test_too_many_classes_are_refused() -> None:
-    windows = (Window(20, 5, 5, 0, 1),) * 2
+    windows = (Window(20, 6, 5, 0, 1),) * 2
     assert len(windows) and MAX_CLASSES < 5 * 5
     assert Conv(DType.F32, 1, 1, 2, 2, windows).input_gradient() is None
 

@@ -1,0 +1,77 @@
+"""Gradients of convolutions with kernels of their own: weights of depthwise ones, inputs of patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_kernels.native import Native
+from op_laws.evaluation import apply, values_of
+from thinning import thinned
+
+from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
+from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ops import registry
+
+OPS = registry.ops()
+
+#: Channels, results of each, size, kernel, stride, pad, dilation.
+DEPTHWISE: list[tuple[int, int, tuple[int, ...], tuple[int, ...], int, int, int]] = [
+    (5, 1, (19, 33), (3, 3), 1, 1, 1),
+    (3, 1, (17, 40), (5, 3), 2, 2, 1),
+    (4, 2, (9, 20), (1, 9), 1, 0, 1),
+    (2, 4, (50,), (7,), 1, 3, 1),
+    (3, 1, (130,), (8,), 3, 4, 2),
+    (2, 1, (5, 6, 18), (3, 2, 3), 1, 1, 1),
+    (6, 1, (4, 4), (3, 3), 1, 1, 1),
+]
+#: Groups, channels and results of a group, size, kernel, which is the stride.
+PATCHES: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]] = [
+    (1, 3, 20, (32, 48), (16, 16)),
+    (1, 3, 7, (23, 21), (5, 5)),  # pixels are left
+    (2, 2, 6, (14, 21), (7, 7)),
+    (1, 2, 9, (60,), (20,)),
+    (1, 1, 4, (6, 9, 7), (3, 3, 3)),
+]
+
+
+def _attrs(rank: int, stride: Any, pad: int, dilation: int, groups: int, size: tuple[int, ...]) -> dict[str, Any]:
+    strides = (stride,) * rank if isinstance(stride, int) else stride
+    return {"stride": strides, "pad": (pad,) * rank, "dilation": (dilation,) * rank, "groups": groups, "size": size}
+
+
+def _agree(native: Native, name: str, attrs: dict[str, Any], xs: list[np.ndarray]) -> None:
+    exact = apply(OPS[name], [x.astype(np.float64) for x in xs], attrs)
+    whole = native.run(xs)
+    for got, want in zip(whole, exact, strict=True):
+        error = 1e-5 if xs[0].dtype == np.float32 else 1e-13
+        np.testing.assert_allclose(got, want, rtol=error, atol=error * np.abs(want).max())
+    for one, other in zip(whole, native.run(xs, 3), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize(("case", "dtype"), thinned(((c, d) for c in DEPTHWISE for d in ("f4", "f8")), 2))
+def test_the_weights_of_a_depthwise_convolution(case: tuple[Any, ...], dtype: str, fuzz_seed: int) -> None:
+    groups, out, size, kernel, stride, pad, dilation = case
+    rng = np.random.default_rng(fuzz_seed)
+    counts = tuple((n + 2 * pad - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(size, kernel))
+    x = rng.standard_normal((2, groups, *size)).astype(dtype)
+    dy = rng.standard_normal((2, groups * out, *counts)).astype(dtype)
+    attrs = _attrs(len(size), stride, pad, dilation, groups, kernel)
+    native = Native(Builder().node(OPS["conv_wgrad"], *values_of([x, dy]), **attrs))
+    assert any(isinstance(launch.spec, DepthwiseWeights) for launch in native.launches)
+    _agree(native, "conv_wgrad", attrs, [x, dy])
+
+
+@pytest.mark.parametrize(("case", "dtype"), thinned(((c, d) for c in PATCHES for d in ("f4", "f8")), 2))
+def test_the_input_of_patches(case: tuple[Any, ...], dtype: str, fuzz_seed: int) -> None:
+    groups, channels, out, size, kernel = case
+    rng = np.random.default_rng(fuzz_seed)
+    dy = rng.standard_normal((2, groups * out, *(n // k for n, k in zip(size, kernel)))).astype(dtype)
+    w = rng.standard_normal((groups * out, channels, *kernel)).astype(dtype)
+    attrs = _attrs(len(size), kernel, 0, 1, groups, size)
+    native = Native(Builder().node(OPS["conv_dgrad"], *values_of([dy, w]), **attrs))
+    assert sum(isinstance(launch.spec, Contraction) for launch in native.launches) == 1
+    _agree(native, "conv_dgrad", attrs, [dy, w])
