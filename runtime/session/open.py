@@ -37,7 +37,7 @@ USES: Final[Mapping[str, tuple[str, ...]]] = {
     "train": ("train_step", "evaluate"), "eval": ("evaluate",), "predict": ("predict",), "load": tuple(CALLS),
 }  # fmt: skip
 _LIMITS: Final = {
-    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": ALL_AT_ONCE + 1,
+    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "steps": 1 << 31, "contexts": 257, "bulk": ALL_AT_ONCE + 1,
     "steps_per_launch": MOST_STEPS_PER_LAUNCH + 1,
 }  # fmt: skip
 _LEAST: Final = {"contexts": 1, "steps_per_launch": 1}

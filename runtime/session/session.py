@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -146,6 +146,49 @@ class Session:
         self._streams += 1
         parts = self._predict, self._pool, self._backend, self._state
         return Stream(*parts, number=self._streams - 1, alive=self._alive, scalars=self._scalars)
+
+    def generate(self, prompt: Any, steps: int, **options: Any) -> Any:
+        """New tokens that follow a prompt, by a model of token ids ``[B, T]`` with logits ``[B, T, V]`` or ``[B, V]``.
+
+        ``prompt``: a sequence of ids, or a list of several, of any lengths; the result is an i64 array, or a list of
+        them. ``steps``: how many tokens to add. The options are those of ``tokens``, which gives the same tokens one by
+        one.
+        """
+        from dslc.runtime.generate.generate import collected
+
+        return collected(prompt, lambda prompts: self.tokens(prompts, steps, **options))
+
+    def tokens(
+        self,
+        prompts: Sequence[Any],
+        steps: int,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        stop: Iterable[int] = (),
+    ) -> Iterator[tuple[int, int]]:
+        """(index of the prompt, new token), one after another, as they are drawn.
+
+        Tokens are drawn from ``softmax(logits / temperature)``; at temperature 0 the most likely one is taken.
+        ``top_k``: only from so many most likely tokens; ``top_p``: then from the fewest most likely ones that together
+        have this probability. Equal ``seed``, prompts and logits give equal tokens. A prompt ends with a token of
+        ``stop``. Each token of a model without a ``state`` costs a run over its last T tokens; a model with states,
+        built for T = 1, reads each token once. Raises InputError R105, WeightsMissing R304, NumericError R501 for
+        logits of nan.
+        """
+        from dslc.runtime.generate import generate as texts
+        from dslc.runtime.generate.sampling import Sampling
+
+        self._alive("generate")
+        sampling = Sampling(temperature, top_k, top_p, seed)
+        sampling.check()
+        check_options(steps=steps)
+        sizes = [program.sizes for program in self._predict.programs]
+        shape = texts.shape_of(self.interface, sizes, self._row_independent)
+        given = texts.checked_prompts(prompts, shape.vocabulary)
+        return texts.tokens(self, shape, given, int(steps), sampling, frozenset(stop))
 
     def reset_state(self) -> None:
         """Set the states that training carries from step to step to their initial values. `dslc train` does this at the
