@@ -35,7 +35,7 @@ class Sampling:
 
     def check(self) -> None:
         """Raises InputError R105 for a number out of range."""
-        whole = _is_int(self.top_k) and int(self.top_k) >= 1 if self.top_k is not None else True  # type: ignore[call-overload]
+        whole = self.top_k is None or (_is_int(self.top_k) and self.top_k >= 1)
         for name, good, expected in (
             ("temperature", _is_number(self.temperature) and self.temperature >= 0, "a finite number of at least 0"),
             ("top_k", whole, "an int of at least 1, or None"),
