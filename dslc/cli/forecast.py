@@ -3,6 +3,7 @@ the largest batch that fits. Only the plan is compiled."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -141,6 +142,18 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, 
         return total, 0
     loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes) for p, m in plans]
     return total, driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
+
+
+def shard_bytes(checked: Checked, options: Options) -> int:
+    """The bytes of what a shard gives: gradients of the trained parameters, and buffers that training changes."""
+    from dslc.compiler.check.entries import train_spec
+    from dslc.compiler.options import precision_of
+
+    precision, spec = precision_of(checked, options), train_spec(checked)
+    assert spec is not None
+    given = {p.name for p in spec.params if p.trained} | {source.name for source, _ in checked.graph.updates}
+    elements = sum(math.prod(checked.params[name].input.value.type.ints) for name in given)
+    return elements * precision.shared.itemsize
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

@@ -48,26 +48,18 @@ class Group:
         Rank r gets the r-th part of every vector, adds them, and sends its part of the sum to all: bits are moved, and
         only ``added`` computes. Each rank sends and receives 2 (G-1)/G of the vector's bytes."""
         bounds = [len(vector) * rank // self.size for rank in range(self.size + 1)]
-        parts = [vector[start:stop] for start, stop in pairwise(bounds)]
-        own = len(parts[self.rank])
-        beside = numbers.tobytes()
-        # the numbers travel with the parts
-        got = {r: bytearray(own * vector.itemsize + len(beside)) for r in self._others}
-        self._swap({r: memoryview(parts[r].tobytes() + beside) for r in self._others}, got)
-        pieces = [
-            parts[self.rank] if r == self.rank else np.frombuffer(got[r], vector.dtype, own) for r in range(self.size)
-        ]
-        rows = [
-            numbers if r == self.rank
-            else np.frombuffer(got[r], np.float64, offset=own * vector.itemsize).reshape(numbers.shape)
-            for r in range(self.size)
-        ]  # fmt: skip
-        mine = np.ascontiguousarray(added(pieces))
+        spans = [slice(start, stop) for start, stop in pairwise(bounds)]
+        mine = spans[self.rank]
+        pieces = [vector[mine] if r == self.rank else np.empty_like(vector[mine]) for r in range(self.size)]
+        rows = np.empty((self.size, *numbers.shape), np.float64)
+        rows[self.rank] = numbers
+        self._swap({r: vector[spans[r]] for r in self._others}, {r: pieces[r] for r in self._others})
+        self._swap(dict.fromkeys(self._others, numbers), {r: rows[r] for r in self._others})
         total = np.empty_like(vector)
-        total[bounds[self.rank] : bounds[self.rank + 1]] = mine
-        into = {r: total[bounds[r] : bounds[r + 1]] for r in self._others}
-        self._swap({r: _bytes(mine) for r in self._others}, {r: _bytes(into[r]) for r in self._others})
-        return total, np.concatenate(rows)
+        total[mine] = added(pieces)
+        del pieces
+        self._swap(dict.fromkeys(self._others, total[mine]), {r: total[spans[r]] for r in self._others})
+        return total, rows.reshape(-1, numbers.shape[1])
 
     def agree(self, facts: Mapping[str, str]) -> None:
         """Compare what must be equal on all ranks, by name. RanksError R602 on every rank, naming the first rank and
@@ -90,7 +82,7 @@ class Group:
             self._send(rank, what)
         for tensor in tensors:
             if tensor.size:
-                self._swap({rank: _bytes(tensor) for rank in self._others}, {})
+                self._swap(dict.fromkeys(self._others, tensor), {})
 
     def commanded(self) -> dict[str, Any]:
         """The others: the next command of rank 0, however long it takes."""
@@ -100,13 +92,13 @@ class Group:
         """The others: fill arrays with the tensors of a command."""
         for tensor in tensors:
             if tensor.size:
-                self._swap({}, {0: _bytes(tensor)})
+                self._swap({}, {0: tensor})
 
     @property
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
-    def _swap(self, send: Mapping[int, memoryview], receive: Mapping[int, Any]) -> None:
+    def _swap(self, send: Mapping[int, NDArray[Any]], receive: Mapping[int, NDArray[Any]]) -> None:
         late = deadline(self.place.step_seconds)
 
         def check(waiting: Collection[int]) -> None:
@@ -115,7 +107,8 @@ class Group:
                 raise self._watch.idle(min(waiting))
 
         try:
-            swap(self._links.data, send, {r: memoryview(b) for r, b in receive.items()}, check)
+            out, into = ({rank: _bytes(array) for rank, array in each.items()} for each in (send, receive))
+            swap(self._links.data, out, into, check)
         except WireError as error:
             raise self._watch.lost(*error.args) from error
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,9 @@ from dslc.cli.artifacts import (
 from dslc.cli.forecast import budget_bytes
 from dslc.cli.options import gpu_option, names_source, pairs, sizes, source_options
 from dslc.cli.output import emit, size_text, table
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.file import Artifact
 
 
 @click.command(cls=Command)
@@ -50,7 +54,7 @@ def command(
     of each entry, and of a session that trains, evaluates, predicts, or does all three. For a FILE, a plan is made for
     each size of --size, e.g. B=64,128,256, once as it is and once with values recomputed in the backward pass. Shows
     the memory of a step and of the session of `dslc train`, and the step's modelled time. Nothing else is compiled, and
-    no GPU is needed.
+    no GPU is needed. If the model has shards (`mesh`), the last table is for each number of processes that share them.
     """
     building = {"target": target, "precision": precision, "providers": providers, "gpu": gpu}
     if names_source(artifact):
@@ -88,7 +92,14 @@ def _foreseen(
             lines.append(
                 f"{name}={checked.batch.low} takes {size_text(least.total)}, of which {size_text(least.state)} is state"
             )
+    shared = []
+    if checked.train is not None and checked.train.shards > 1:
+        vector = forecast.shard_bytes(checked, options)
+        shared = per_process(vector, checked.train.shards, found[0].total)
+        at = " ".join(f"{name}={value}" for name, value in found[0].sizes.items())
+        lines += ["", f"each process that trains ({at}):", process_table(shared)]
     data = {"model": checked.name, "sizes": [f.as_json() for f in found], "budget": limit, "largest": most}
+    data |= {"processes": shared} if shared else {}
     emit(data, "\n".join(lines))
 
 
@@ -113,7 +124,11 @@ def _planned(artifact: str | None, top: int) -> None:
     if buffers:
         rows = [(size_text(size), type, where) for size, type, where in buffers]
         lines += ["", f"largest buffers of {largest}:", table(("bytes", "type", "written by"), rows, (0,))]
+    shared = _shared(found, needs)
+    if shared:
+        lines += ["", "each process that trains:", process_table(shared)]
     data = {
+        **({"processes": shared} if shared else {}),
         "path": str(found.path),
         "state_bytes": state,
         "context_bytes": context,
@@ -123,3 +138,35 @@ def _planned(artifact: str | None, top: int) -> None:
         "largest": [{"bytes": size, "type": type, "where": where} for size, type, where in buffers],
     }
     emit(data, "\n".join(lines))
+
+
+def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dict[str, int]]:
+    """``per_process`` of an artifact that trains on a CPU in several shards; else empty."""
+    from dslc.runtime.session.calls.shard_sum import shard_bytes
+
+    train = found.header["interface"]["train"] or {}
+    if train.get("shards", 1) == 1 or "train" not in needs.get("cpu", {}):
+        return []
+    [program] = (p for p in found.programs("train_step") if p.target == "cpu")
+    return per_process(shard_bytes(found.plan(program)), train["shards"], needs["cpu"]["train"])
+
+
+def per_process(vector: int, shards: int, session: int) -> list[dict[str, int]]:
+    """For each number of processes that can share the shards: the shards and the bytes of each process. ``vector``: the
+    bytes of what one shard gives; ``session``: those of a session that trains, the same for any number."""
+    from dslc.runtime.session.calls.shard_sum import sum_bytes
+
+    counts = [1 << power for power in range(shards.bit_length())]
+    return [
+        {"processes": n, "shards": shards // n, "session": session, "sums": (sums := sum_bytes(vector, shards, n)),
+         "total": session + sums}
+        for n in counts
+    ]  # fmt: skip
+
+
+def process_table(rows: list[dict[str, int]]) -> str:
+    """A row for each number of processes."""
+    cells = [
+        (str(r["processes"]), str(r["shards"]), *(size_text(r[n]) for n in ("session", "sums", "total"))) for r in rows
+    ]
+    return table(("processes", "shards", "session", "sums", "total"), cells, (0, 1, 2, 3, 4))

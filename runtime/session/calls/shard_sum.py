@@ -117,6 +117,22 @@ def added(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return level[0]
 
 
+def sum_bytes(vector: int, shards: int, processes: int) -> int:
+    """The host's bytes that a process takes at most to add what its shards give, and to exchange it with the others.
+    ``vector``: the bytes of all that one shard gives."""
+    levels = (shards // processes).bit_length() * vector
+    if processes == 1:
+        return levels
+    piece = -(-vector // processes)
+    # what the other processes send of this one's part, the first level of their sums, and the total
+    return levels + (processes - 1) * piece + processes // 2 * piece + vector
+
+
+def shard_bytes(plan: Plan) -> int:
+    """The bytes of all that a shard gives; 0 for the plan of a whole batch."""
+    return sum(plan.buffers[port.buffer].bytes for port in plan.outputs if port.kind == "shard")
+
+
 def _quiet() -> AbstractContextManager[Any]:
     """Inside, numpy does not warn of non-finite values, which the update reports."""
     return np.errstate(all="ignore")

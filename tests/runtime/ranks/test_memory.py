@@ -1,0 +1,60 @@
+"""`dslc mem` tells the memory of each process that trains, for every number of processes."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks.nets import BATCHNORM, built
+from ranks.together import places, together
+
+from dslc.cli.app import run
+from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.ranks.group import Group
+from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
+
+COUNT = 1_000_000  # elements
+
+
+def test_a_model_and_its_artifact_take_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    built(tmp_path, BATCHNORM, provider="reference")
+    told = []
+    for named in (["net.dslc"], ["net.nn", "--providers", "reference"]):
+        assert run(["mem", str(tmp_path / named[0]), *named[1:], "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["processes"])
+    assert [(row["processes"], row["shards"]) for row in told[0]] == [(1, 8), (2, 4), (4, 2), (8, 1)]
+    assert [row["sums"] for row in told[0]] == [row["sums"] for row in told[1]]
+    assert all(row["total"] == row["session"] + row["sums"] for rows in told for row in rows)
+    assert run(["mem", str(tmp_path / "net.dslc")]) == 0
+    assert "each process that trains:" in capsys.readouterr().out
+
+
+def test_the_levels_of_the_tree_are_counted(tmp_path: Path) -> None:
+    artifact = read_artifact(built(tmp_path, BATCHNORM, provider="reference"))
+    shard, update = (artifact.plan(artifact.programs(entry)[0]) for entry in ("train_step", "update_step"))
+    for owned in (1, 2, 8):
+        assert Tree(Parts(shard, update), owned).bytes == sum_bytes(shard_bytes(shard), owned, 1)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_an_exchange_takes_no_more_than_is_told(size: int) -> None:
+    """All ranks are threads of this process, so that its peak is theirs together."""
+    vectors = [np.ones(COUNT, np.float32) for _ in range(size)]
+    bytes_of_one = vectors[0].nbytes
+
+    def work(group: Group) -> None:
+        group.agree({})
+        group.total(vectors[group.rank], np.zeros((1, 1)))
+
+    tracemalloc.start()
+    try:
+        for each in together(places(size), work):
+            each.result()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = sum_bytes(bytes_of_one, size, size) - bytes_of_one  # without the level that is the vector itself
+    assert size * bytes_of_one < peak < size * told * 1.05
