@@ -103,15 +103,15 @@ def facts_of(result: BuildResult) -> dict[str, Any]:
 
     rest: Counter[str] = Counter()  # nodes that run through numpy, by op
     for program in result.programs:
-        ours = {*program.kernels}
-        rest.update(node.op.name for node in program.graph.nodes if not node.op.view and node not in ours)
+        ours = program.all_kernels
+        rest.update(node.op.name for node in program.computing if node not in ours)
     calls, own = census(result.programs)
     return {
         "name": result.name,
         "bytes": len(result.artifact),
         "state_bytes": result.header["state"]["bytes"],
         "nodes": {
-            "kernels": sum(len(program.kernels) for program in result.programs),
+            "kernels": sum(len(program.all_kernels) for program in result.programs),
             "numpy": rest.total(),
             "numpy_ops": dict(sorted(rest.items())),
         },

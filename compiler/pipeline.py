@@ -37,6 +37,7 @@ from dslc.compiler.passes.conditions import (
     batches_launches,
     fuses_into_contractions,
     fuses_reductions,
+    in_bodies,
     lacks_half_kernels,
     reads_slices,
     reductions_with_bodies,
@@ -73,7 +74,13 @@ from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 
-_FUSING: Final[tuple[Pass, ...]] = (
+
+def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
+    """Passes over graphs, which also visit the bodies of loops."""
+    return tuple(in_bodies(each) for each in passes)
+
+
+_FUSING: Final[tuple[Pass, ...]] = _everywhere(
     fuse,
     when_by(fuses_into_contractions, epilogue, joins),
     when(fuses_reductions, cross_entropy),
@@ -99,11 +106,13 @@ def mirror(program: Program, build: Build) -> Program:
 _LOWERING: Final[tuple[Pass, ...]] = (
     autodiff,
     precision,
-    compose,
-    when(tensor_cores, channels_last),
-    when(reductions_with_bodies, decompose),
-    when(lacks_half_kernels, widen_halves),
-    simplify,
+    *_everywhere(
+        compose,
+        when(tensor_cores, channels_last),
+        when(reductions_with_bodies, decompose),
+        when(lacks_half_kernels, widen_halves),
+        simplify,
+    ),
 )
 PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)
 

@@ -197,7 +197,13 @@ class TreeBuilder:
         return tuple(name.text for name in c)
 
     def _scan(self, c: list[Any], first: int, last: int) -> t.Scan:
-        return t.Scan(c[0].text, c[1], c[2], c[3], c[4], c[5], span=self._span(first, last))
+        names, values, along, backward, carry, into, body = c
+        given = values.items if isinstance(values, t.Tuple) else (values,)
+        return t.Scan(names, given, along, backward is not None, carry or (), into or (), body,
+                      span=self._span(first, last))  # fmt: skip
+
+    def _backward(self, c: list[Any], first: int, last: int) -> bool:
+        return True
 
     def _if(self, c: list[Any], first: int, last: int) -> t.If:
         condition, then, other = c

@@ -20,7 +20,7 @@ from dslc.dsl.tables import Tables
 from dslc.dsl.tokens import Token, Tokens
 
 # Words that the parser takes as names wherever the grammar does not allow the keyword.
-SOFT_WORDS: Final = frozenset({"nn", "dim", "along", "carry", "into"})
+SOFT_WORDS: Final = frozenset({"nn", "dim", "along", "reverse", "carry", "into"})
 
 # Words that begin a declaration if a name follows, and are names elsewhere.
 DECLARING_WORDS: Final = DECLARATION_WORDS | ITEM_WORDS

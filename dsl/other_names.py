@@ -12,7 +12,7 @@ from typing import Final
 from dslc.dsl.diagnostics import did_you_mean
 
 _ATTENTION: Final = "write `sdpa(q, k, v)`, with q, k and v from `linear`; `dslc ops sdpa` shows its mask and scale"
-_LOOP: Final = "write its gates with `linear`, `sigmoid` and `tanh` in a block, and call it for each step in a `for`"
+_LOOP: Final = "write its gates with `linear`, `sigmoid` and `tanh` in a block, and call it for each step in a `scan`"
 _OPTIMIZER: Final = "an optimizer belongs to the train section: `optimizer = adamw(lr=0.001)`"
 _RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)")`'
 

@@ -269,11 +269,12 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Stmt):
-    """``scan name in value along axis carry names into results { body }``"""
+    """``scan names in values along axis reverse carry names into results { body }``"""
 
-    name: str
-    value: Expr
+    names: tuple[str, ...]
+    values: tuple[Expr, ...]
     along: Expr
+    reverse: bool
     carry: tuple[str, ...]
     into: tuple[str, ...]
     body: tuple[Stmt, ...]

@@ -15,7 +15,7 @@ from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
 from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE, OF_EPOCH
-from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
+from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Loop, Reference
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.extents import rows_of
 
@@ -88,6 +88,7 @@ def emit_artifact(
         if described:
             with _at_its_node(programs):
                 blobs += target_of(target, level=level).blobs(described, compiler)
+    features |= {"loop"} if any(isinstance(i, Loop) for plan in plans for i in plan.instructions) else set()
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"shards"} if any(p.entry == "update_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()

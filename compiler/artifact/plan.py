@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os.path
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dslc.compiler.artifact.scope import Scope, Strides, body_scope
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
-from dslc.compiler.ir.graph import Attr, Input, Kind, Node, Value
+from dslc.compiler.ir.graph import Attr, Body, Input, Kind, Node, Value
+from dslc.compiler.ir.op import OPS, Builder, Cost
 from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact.attributes import plain_float
@@ -22,8 +27,11 @@ from dslc.runtime.artifact.instructions import (
     GraphOp,
     Instruction,
     Kernel,
+    LoopEnd,
     Reference,
+    accesses,
 )
+from dslc.runtime.artifact.instructions import Loop as LoopBegin
 from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar, Work
 
 
@@ -78,13 +86,15 @@ class _PlanMaker:
     def __init__(self, program: Program, kernels: dict[str, Any], level: str) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
-        self.schedule = program.schedule
+        self.scope = Scope(program)
         self.memory = program.memory
-        self.buffers: dict[Buffer, int] = {}
+        self.buffers: dict[tuple[Buffer, Strides], int] = {}
         self.names: dict[str, int] = {}
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
         self.target = target_of(program.target, program.vendor, level)
+        self.instructions: list[Instruction] = []
+        self.work: list[Work] = []
 
     def plan(self) -> Plan:
         graph = self.program.graph
@@ -97,81 +107,132 @@ class _PlanMaker:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
             elif source.kind is Kind.CONSTANT:
                 constants.append(Constant(self._buffer(place, source.value.type), _blob(source), 0))
-        instructions: list[Instruction] = []
-        work: list[Work] = []
         waited_for = {other for others in self.program.waits.values() for other in others}
         ends = self._ends()
-        for node in self.schedule:
+        for node in self.scope.schedule:
             stream = self.program.streams.get(node, 0)
-            made: list[Instruction] = []
-            if node in self.program.kernels:
-                made = self._launches(node)
-            elif not node.op.view:
-                made = [self._reference(node)]
-            if stream:
-                made = [replace(i, stream=stream) for i in made if isinstance(i, Kernel | Gemm | GraphOp)]
-            instructions += [EventWait(self.events[n], stream) for n in self.program.waits.get(node, ())]
-            if made:
-                cost = node.op.cost(node)
-                work.append(Work(len(instructions), node.op.name, cost.flops, cost.bytes))
-                instructions += made
+            self.instructions += [EventWait(self.events[n], stream) for n in self.program.waits.get(node, ())]
+            self._node(node, stream)
             if node in waited_for or ends.get(stream) is node:
                 self.events[node] = len(self.events)
-                instructions.append(EventRecord(self.events[node], stream))
-        instructions += [EventWait(self.events[node], 0) for node in ends.values()]
+                self.instructions.append(EventRecord(self.events[node], stream))
+        self.instructions += [EventWait(self.events[node], 0) for node in ends.values()]
         for move in self.memory.moves:
-            work.append(Work(len(instructions), "copy", 0, 2 * move.type.bytes))
             source_buffer, target = (self._buffer(p, move.type) for p in (move.source, move.target))
-            instructions.append(Copy(src=source_buffer, dst=target, stream=0, where=self._name(move.name)))
+            copy = Copy(src=source_buffer, dst=target, stream=0, where=self._name(move.name))
+            self._emit("copy", 0, 2 * move.type.bytes, [copy])
         outputs = []
         for name, value in graph.outputs.items():
             port, kind = output_port(self.program.entry, name)
             outputs.append(Port(port, kind, self._buffer(self.memory.results[name], value.type)))
         return Plan(
-            buffers=tuple(self.buffers),
+            buffers=tuple(buffer for buffer, _ in self.buffers),
             inputs=tuple(inputs),
             outputs=tuple(outputs),
             scalars=tuple(sorted(scalars, key=lambda s: s.offset)),
             constants=tuple(constants),
-            instructions=tuple(instructions),
+            instructions=tuple(self.instructions),
             names=tuple(self.names),
-            work=tuple(work),
+            work=tuple(self.work),
         )
 
     def _ends(self) -> dict[int, Node]:
         """The last node of each stream except stream 0."""
-        return {self.program.streams[node]: node for node in self.schedule if node in self.program.streams}
+        streams = self.program.streams
+        return {streams[node]: node for node in self.scope.schedule if node in streams}
+
+    def _emit(self, op: str, flops: int, bytes: int, made: Sequence[Instruction], stream: int = 0) -> None:
+        """Appends the instructions of a node, and their cost."""
+        if made:
+            self.work.append(Work(len(self.instructions), op, flops, bytes))
+            self.instructions += [
+                replace(i, stream=stream) if stream and isinstance(i, Kernel | Gemm | GraphOp | Copy) else i
+                for i in made
+            ]
+
+    def _node(self, node: Node, stream: int) -> None:
+        if node.op is scan:
+            self._loop(node, stream)
+            return
+        made: list[Instruction] = []
+        if node in self.scope.program.kernels:
+            made = self._launches(node)
+        elif not node.op.view:
+            made = [self._reference(node)]
+        cost = node.op.cost(node) if made else Cost(0, 0)
+        self._emit(node.op.name, cost.flops, cost.bytes, made, stream)
+
+    def _loop(self, node: Node, stream: int) -> None:
+        """The carries begin with their first values; then the body runs, as often as the loop has steps."""
+        loop, outer = Loop.of(node), self.scope
+        for value, result in zip(loop.carries, node.outputs):
+            self._copy(self._value(value), self._value(result), value.type, node, stream)
+        start = len(self.instructions)
+        self.instructions.append(LoopEnd())  # its place, until the strides are known
+        self.scope, copies = body_scope(node, outer)
+        for inner in self.scope.schedule:
+            self._node(inner, stream)
+        copies += [(move.source, move.target, move.type) for move in self.scope.memory.moves]
+        for source, target, type in copies:
+            self._copy(self._buffer(source, type), self._buffer(target, type), type, node, stream)
+        self.scope = outer
+        used = {b for i in self.instructions[start:] for side in accesses(i) for b in side}
+        strides = {
+            number: moves[outer.depth]
+            for (_, moves), number in self.buffers.items()
+            if number in used and len(moves) > outer.depth and moves[outer.depth]
+        }
+        if len(self.instructions) == start + 1:  # the body only renames what it reads
+            self.instructions.pop()
+            return
+        self.instructions[start] = LoopBegin(int_count(node), tuple(sorted(strides.items())))
+        self.instructions.append(LoopEnd())
+
+    def _copy(self, source: int, target: int, type: TensorType, node: Node, stream: int) -> None:
+        """A copy by a kernel, if the program has kernels: it then joins those around it."""
+        if not type.bytes or source == target:
+            return
+        copied = Builder().at(node).node(OPS["stop_gradient"], Input("x", Kind.DATA, type).value)
+        programs = [self.program, *self.program.loops.values()]
+        launches = lowered(copied, self.program.target, vendor=False) if any(p.kernels for p in programs) else None
+        made: list[Instruction] = []
+        if launches is None:
+            made.append(Copy(src=source, dst=target, stream=0, where=self._name(where(node))))
+        else:
+            [launch] = launches
+            made.append(self._kernel(launch, [("in", source), ("out", target)], node))
+        self._emit("copy", 0, 2 * type.bytes, made, stream)
 
     def _launches(self, node: Node) -> list[Instruction]:
         found: list[Instruction] = []
-        for launch in self.program.kernels[node]:
+        for launch in self.scope.program.kernels[node]:
             if isinstance(launch.spec, LibraryCall):
                 found.append(self._library_call(node, launch, launch.spec))
                 continue
-            self.kernels[launch.symbol] = launch.code
-            args: list[tuple[str, int | float]] = [("in", self._argument(node, v)) for v in launch.reads]
-            args += [("out", self._argument(node, v)) for v in launch.writes]
-            args += launch.scalar_args
-            geometry = self.target.geometry(launch.spec)
-            found.append(
-                Kernel(
-                    blob=self.target.blob_of(launch.symbol),
-                    symbol=launch.symbol,
-                    grid=geometry.grid,
-                    block=geometry.block,
-                    shared_bytes=geometry.shared_bytes,
-                    args=tuple(args),
-                    stream=0,
-                    where=self._name(where(node)),
-                )
-            )
+            pointers: list[tuple[str, int | float]] = [("in", self._argument(node, v)) for v in launch.reads]
+            pointers += [("out", self._argument(node, v)) for v in launch.writes]
+            found.append(self._kernel(launch, pointers, node))
         return found
+
+    def _kernel(self, launch: Launch, pointers: Sequence[tuple[str, int | float]], node: Node) -> Kernel:
+        self.kernels[launch.symbol] = launch.code
+        geometry = self.target.geometry(launch.spec)
+        return Kernel(
+            blob=self.target.blob_of(launch.symbol),
+            symbol=launch.symbol,
+            grid=geometry.grid,
+            block=geometry.block,
+            shared_bytes=geometry.shared_bytes,
+            args=(*pointers, *launch.scalar_args),
+            stream=0,
+            where=self._name(where(node)),
+        )
 
     def _library_call(self, node: Node, launch: Launch, spec: LibraryCall) -> Instruction:
         *given, workspace = (*launch.reads, *launch.writes)
         assert isinstance(workspace, Scratch), "a library works in scratch memory"
         operands = [
-            self._buffer(self.memory.places[v], TensorType(v.type.dtype, shape))
+            self._buffer(self.scope.memory.places[v], TensorType(v.type.dtype, shape))
             for v, shape in zip(given, spec.shapes, strict=True)
             if isinstance(v, Value)
         ]
@@ -189,15 +250,17 @@ class _PlanMaker:
     def _argument(self, node: Node, argument: Value | Scratch) -> int:
         if isinstance(argument, Value):
             return self._value(argument)
-        place = self.memory.scratch[node][argument.number]
+        place = self.scope.memory.scratch[node][argument.number]
         return self._buffer(place, TensorType(DType.U8, (argument.bytes,)))
 
     def _value(self, value: Value) -> int:
-        return self._buffer(self.memory.places[value], value.type)
+        return self._buffer(self.scope.memory.places[value], value.type)
 
     def _buffer(self, place: Place, type: TensorType) -> int:
-        buffer = Buffer(region=place.region, offset=place.offset, dtype=type.dtype.value, shape=type.ints)
-        return self.buffers.setdefault(buffer, len(self.buffers))
+        """The number of the buffer at a place of the program in whose scope instructions are written."""
+        found, strides = self.scope.resolve(place)
+        buffer = Buffer(region=found.region, offset=found.offset, dtype=type.dtype.value, shape=type.ints)
+        return self.buffers.setdefault((buffer, strides), len(self.buffers))
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
@@ -222,5 +285,5 @@ def plain_attr(attr: Attr) -> Any:
         return [plain_attr(a) for a in attr]
     if isinstance(attr, DType):
         return attr.value
-    assert not isinstance(attr, Poly), f"an attribute still has dims: {attr}"
+    assert not isinstance(attr, Poly | Body), f"an attribute still has dims: {attr}"
     return plain_float(attr) if isinstance(attr, float) else attr

@@ -292,7 +292,7 @@ def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) 
     found: list[int] = []
     for i, value in enumerate(values):
         expr = exprs[i] if len(exprs) == len(values) else arg.expr
-        axis = _named_axis(expr, given[0], frame)
+        axis = named_axis(expr, given[0], frame)
         if axis is None:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise Problem(
@@ -315,7 +315,7 @@ def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) 
     return tuple(sorted(found))
 
 
-def _named_axis(expr: syntax.Expr, first: Given, frame: Frame) -> int | None:
+def named_axis(expr: syntax.Expr, first: Given, frame: Frame) -> int | None:
     """The axis that a dim's name denotes, if the tensor is an argument whose signature has the dim exactly once."""
     if not (isinstance(expr, syntax.Name) and isinstance(first.expr, syntax.Name)):
         return None

@@ -43,6 +43,7 @@ class Expander:
         self.functions: dict[Origin, str] = {}
         self.mirror: dict[Origin, str] = {}
         self.count = 0
+        self._recorded: list[dict[Node, None]] = []
 
     # --- reports -----------------------------------------------------------------------------------------
 
@@ -82,7 +83,19 @@ class Expander:
         types = op.infer([v.type for v in inputs], attrs)
         for type in types:
             check_bytes(type, span)
-        return Node(op, tuple(inputs), types, attrs, name=path, span=span)
+        node = Node(op, tuple(inputs), types, attrs, name=path, span=span)
+        for made in self._recorded:
+            made[node] = None
+        return node
+
+    @contextmanager
+    def recorded(self) -> Iterator[dict[Node, None]]:
+        """The nodes that are made inside, in order."""
+        self._recorded.append({})
+        try:
+            yield self._recorded[-1]
+        finally:
+            self._recorded.pop()
 
     def emit(self, frame: Frame, span: Span, op: Op, *inputs: Value, **attrs: Attr) -> Value:
         """The result of an operator's node, which has no name of its own."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.values import Groups, Static
+from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Size
 from dslc.dsl.syntax import Param
 
@@ -31,6 +32,8 @@ class Frame:
     title: str = ""
     file_dims: bool = False
     groups: Groups = field(default_factory=Groups)
+    #: in the body of a `scan`, what its step has yielded so far: nothing, or one list, or None if that failed
+    yields: list[list[Value] | None] | None = None
 
     def inner(self, *, names: Names | None = None, node_prefix: str | None = None, suffix: str | None = None) -> Frame:
         """The frame of an iteration of a loop: it shares the local names with the enclosing body."""

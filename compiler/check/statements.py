@@ -1,16 +1,17 @@
-"""Runs statements: assignments, layers, parameters, `for`, `if`, `return`, `check`. A failure poisons the targets."""
+"""Runs statements: assignments, layers, parameters, loops, `if`, `return`, `check`. A failure poisons the targets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dslc.compiler.check import states
 from dslc.compiler.check.arguments import as_init, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.naming import Names
+from dslc.compiler.check.scans import run_scan, run_yield
 from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
@@ -20,19 +21,6 @@ from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
-
-
-#: What does not compile yet: what it is, and what to write instead.
-_NOT_YET: Final = {
-    "scan": (
-        "a loop at run time that carries values along an axis",
-        "if the axis has a fixed size, write `for t in 0..n` with `x[:, t]`: it is unrolled",
-    ),
-    "yield": (
-        "what a pass of `scan` adds to its result",
-        "add each value to the result of a `for` by `concat`",
-    ),
-}
 
 
 class Statements:
@@ -93,10 +81,10 @@ class Statements:
                     raise Problem("E0206", stmt.message or "a check failed", stmt.condition.span, "is false")
             case syntax.StateStmt():
                 states.declare(stmt, self._init(stmt.init, frame), frame, self.expander)
-            case syntax.Scan() | syntax.Yield():
-                word = type(stmt).__name__.lower()
-                what, help = _NOT_YET[word]
-                raise Problem("E0009", f"`{word}`, {what}, does not compile yet", stmt.span, "not built yet", help=help)
+            case syntax.Scan():
+                run_scan(stmt, frame, self.expander)
+            case syntax.Yield():
+                run_yield(stmt, frame, self.expander)
         return None
 
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:

@@ -154,5 +154,5 @@ def _bound(block: syntax.Block) -> Iterator[str]:
                 yield name
             case syntax.For(names=names) | syntax.Comprehension(names=names):
                 yield from names
-            case syntax.Scan(name=name, carry=carry, into=into):
-                yield from (name, *carry, *into)
+            case syntax.Scan(names=names, carry=carry, into=into):
+                yield from (*names, *carry, *into)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, providers_of
 from dslc.compiler.ir.function import Optimizer
-from dslc.compiler.ir.graph import Origin
-from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.graph import Graph, Origin
+from dslc.compiler.ir.program import ALIGNMENT, Program
 from dslc.compiler.ir.types import DType
 from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
 
@@ -152,6 +152,16 @@ class Build:
     def providers(self) -> Collection[str]:
         """The providers whose measured ways the build may use."""
         return providers_of(self.provider == "vendor")
+
+
+def build_of_body(graph: Graph, build: Build) -> Build:
+    """The build of a loop's body, whose state is its carries."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for source, _ in graph.updates:
+        offsets[source.name] = end
+        end += -(-source.value.type.bytes // ALIGNMENT) * ALIGNMENT
+    return replace(build, state=offsets, state_bytes=end, streams=1)
 
 
 Pass: TypeAlias = Callable[[Program, Build], Program]

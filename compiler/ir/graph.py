@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.stored import Stored
 
 # Attributes are plain data; sizes may be symbolic until an entry is cut.
-Attr: TypeAlias = "int | float | bool | str | Poly | DType | tuple[Attr, ...]"
+Attr: TypeAlias = "int | float | bool | str | Poly | DType | Body | tuple[Attr, ...]"
 Attrs: TypeAlias = Mapping[str, Attr]
 NO_ATTRS: Attrs = MappingProxyType({})
 
@@ -235,9 +235,21 @@ class Graph:
         return Graph(tuple(inputs.values()), tuple(nodes), outputs, updates)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Body:
+    """A graph as an attribute: the body of a loop (``scan.py``). Compared by identity, as nodes are."""
+
+    graph: Graph
+
+    def __repr__(self) -> str:
+        return f"Body({len(self.graph.nodes)} nodes)"
+
+
 def bind_attr(attr: Attr, values: Mapping[str, int]) -> Attr:
     if isinstance(attr, Poly):
         return bind(attr, values)
+    if isinstance(attr, Body):
+        return Body(attr.graph.bind(values))
     if isinstance(attr, tuple):
         return tuple(bind_attr(a, values) for a in attr)
     return attr

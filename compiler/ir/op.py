@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -88,6 +88,12 @@ class Op(ABC):
 
         ``dys[i]`` is None if no gradient reaches output i; at least one is not None. Sizes are ints here.
         """
+
+    def summed_grad(
+        self, node: Node, dys: Sequence[Value | None], b: Builder, total: Callable[[Sequence[Value]], Value]
+    ) -> Sequence[Value | None]:
+        """``grad`` for an op that differentiates a graph of its own; ``total`` adds the summands of a gradient."""
+        return self.grad(node, dys, b)
 
     @abstractmethod
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:

@@ -97,7 +97,9 @@ class Program:
     contractions on a GPU call the vendor's libraries, if these support them. ``mirrored``: the result of recomputation;
     None if nothing is recomputed. ``streams``: the GPU stream of a node, if it is not 0; the nodes of a stream follow
     each other in the order of the schedule. ``waits``: nodes of other streams that must have ended before a node
-    begins. Stream 0 waits for all others before the moves.
+    begins. Stream 0 waits for all others before the moves. ``loops``: the planned program of each loop's body. Its io
+    region stands for what the loop reads and writes outside, its state for the carries, and its work for the scratch
+    memory of the loop's node.
     """
 
     entry: str
@@ -112,3 +114,23 @@ class Program:
     target: str = "cpu"
     vendor: bool = False
     mirrored: Mirrored | None = None
+    loops: Mapping[Node, Program] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def all_kernels(self) -> dict[Node, Sequence[Any]]:
+        """``kernels`` with those of the bodies of loops."""
+        found = dict(self.kernels)
+        for body in self.loops.values():
+            found |= body.all_kernels
+        return found
+
+    @property
+    def computing(self) -> list[Node]:
+        """The nodes that do work, after ``select``: neither views nor loops, and those of the bodies of loops, too."""
+        found: list[Node] = []
+        for node in self.graph.nodes:
+            if node in self.loops:
+                found += self.loops[node].computing
+            elif not node.op.view:
+                found.append(node)
+        return found

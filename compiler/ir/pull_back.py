@@ -43,7 +43,7 @@ def pull_back(
             continue
         builder = Builder().at(node, phase)
         try:
-            found = _gradients(node, dys, builder)
+            found = _gradients(node, dys, builder, total)
         except NoGradient as why:
             raise NotDifferentiable(node, why) from why
         assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
@@ -52,13 +52,15 @@ def pull_back(
                 terms.setdefault(value, []).append(_sum_to(builder, gradient, value.type))
 
 
-def _gradients(node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+def _gradients(
+    node: Node, dys: Sequence[Value | None], b: Builder, total: Callable[[Sequence[Value]], Value]
+) -> Sequence[Value | None]:
     if b.phase is Phase.GRADIENT:
         recorder = Recorder().at(node, b.phase)
         values = node.op.in_gradient(node, recorder)
         if values is not None:
             return through(recorder.made, values, node.inputs, dys, b)
-    return node.op.grad(node, dys, b)
+    return node.op.summed_grad(node, dys, b, total)
 
 
 def through(

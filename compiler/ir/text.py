@@ -8,7 +8,8 @@
 
 Values are numbered in order. After ``#`` come the node's path, its place in the source, and its phase; the place is for
 people and is dropped by the parser. Inputs come first, then nodes, results (``output NAME = %n``) and updates
-(``update NAME = %n``). Nothing here recurses, so graphs may have any size and attributes any nesting.
+(``update NAME = %n``). The body of a loop (``scan.py``) follows its node, indented by two spaces. Only bodies recurse,
+so graphs may have any size and attributes any nesting.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value
+from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.size_text import AttrReader, MalformedText
 from dslc.compiler.ir.sizes import Dim, FloorDiv, Poly
 from dslc.compiler.ir.types import DType, TensorType
@@ -32,6 +34,7 @@ _NODE: Final = re.compile(
 )
 _INPUT: Final = re.compile(r"%(\d+) = (data|param|buffer|optimizer|state|scalar|constant) " + _NAME + r" : (.*)")
 _ROOT: Final = re.compile(r"(output|update) " + _NAME + r" = %(\d+)")
+_INDENT: Final = "  "
 _DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")
 
 
@@ -74,12 +77,12 @@ def format_attrs(attrs: Mapping[str, Attr]) -> str:
 
 
 def format_node(node: Node, number: Mapping[Value, int]) -> str:
-    """One node's line; values without a number are printed as ``%?``."""
+    """One node's line, without the body of a loop; values without a number are printed as ``%?``."""
 
     def shown(values: tuple[Value, ...]) -> str:
         return ", ".join(f"%{number[v]}" if v in number else "%?" for v in values)
 
-    attrs = format_attrs(node.attrs)
+    attrs = format_attrs({k: v for k, v in node.attrs.items() if not isinstance(v, Body)})
     head = f"{shown(node.outputs)} = {node.op.name}"
     if node.inputs:
         head += " " + shown(node.inputs)
@@ -100,17 +103,26 @@ def numbering(graph: Graph) -> dict[Value, int]:
 
 
 def format_graph(graph: Graph) -> str:
-    """The whole graph; ends with a newline."""
-    number = numbering(graph)
+    """The whole graph; ends with a newline. The body of a loop follows its node, indented."""
     lines = [f"dim {d.name} in {d.low}..{d.high} = {d.default}" for d in _dims(graph)]
+    return "\n".join([*lines, *_lines(graph)]) + "\n"
+
+
+def _lines(graph: Graph) -> list[str]:
+    """The lines of a graph without its dims. Recurses into bodies, whose nesting the parser of the language bounds."""
+    number = numbering(graph)
+    lines = []
     for source in graph.inputs:
         lines.append(
             f"%{number[source.value]} = {source.kind.value} {_name(source.name)} : {format_type(source.value.type)}"
         )
-    lines += [format_node(node, number) for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(format_node(node, number))
+        if node.op is scan:
+            lines += [_INDENT + line for line in _lines(body_of(node.attrs))]
     lines += [f"output {_name(name)} = %{number[v]}" for name, v in graph.outputs.items()]
     lines += [f"update {_name(i.name)} = %{number[v]}" for i, v in graph.updates]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def parse_graph(text: str) -> Graph:
@@ -119,13 +131,17 @@ def parse_graph(text: str) -> Graph:
     Raises MalformedText (a ValueError) with the line's number for malformed text or an unregistered op. Types are taken
     as written; ``verify_graph`` checks them.
     """
+    return _parsed(list(enumerate(text.splitlines(), 1)), AttrReader())
+
+
+def _parsed(lines: list[tuple[int, str]], reader: AttrReader) -> Graph:
+    """The graph of these numbered lines."""
     inputs: list[Input] = []
     nodes: list[Node] = []
     values: dict[int, Value] = {}
     outputs: dict[str, Value] = {}
     updates: list[tuple[Input, Value]] = []
     by_name: dict[str, Input] = {}
-    reader = AttrReader()
     types: dict[str, tuple[TensorType, ...]] = {}
 
     def read_types(raw: str) -> tuple[TensorType, ...]:
@@ -133,7 +149,9 @@ def parse_graph(text: str) -> Graph:
             types[raw] = _read_types(raw, reader)
         return types[raw]
 
-    for at, line in enumerate(text.splitlines(), 1):
+    rest = list(reversed(lines))
+    while rest:
+        at, line = rest.pop()
         try:
             if match := _DIM.fullmatch(line):
                 name, low, high, default = match.groups()
@@ -154,8 +172,15 @@ def parse_graph(text: str) -> Graph:
             elif match := _NODE.fullmatch(line):
                 left, op, right, raw_attrs, raw, name, phase = match.groups()
                 read = tuple(values[int(n)] for n in re.findall(r"\d+", right))
-                node = Node(OPS[op], read, read_types(raw), reader.attrs(raw_attrs or ""),
-                            name=_unquoted(name), phase=Phase(phase))  # fmt: skip
+                attrs: Attrs = reader.attrs(raw_attrs or "")
+                if op == scan.name:
+                    body = []
+                    while rest and rest[-1][1].startswith(_INDENT):
+                        number, inner = rest.pop()
+                        body.append((number, inner.removeprefix(_INDENT)))
+                    attrs = {**attrs, "loop": Body(_parsed(body, reader))}
+                made = scan if op == scan.name else OPS[op]
+                node = Node(made, read, read_types(raw), attrs, name=_unquoted(name), phase=Phase(phase))
                 numbers = re.findall(r"\d+", left)
                 if len(numbers) != len(node.outputs):
                     raise MalformedText(f"{len(numbers)} values, {len(node.outputs)} types")
@@ -188,13 +213,15 @@ def _dims(graph: Graph) -> list[Dim]:
     """Every dim of the graph, by name. Uses a stack because attributes and sizes may nest."""
     found: set[Dim] = set()
     seen: set[Poly] = set()
-    stack: list[Attr] = [s for i in graph.inputs for s in i.value.type.shape if isinstance(s, Poly)]
-    for node in graph.nodes:
-        stack += [s for t in node.types for s in t.shape if isinstance(s, Poly)]
-        stack += [a for a in node.attrs.values() if isinstance(a, Poly | tuple)]
+    stack: list[Attr] = [Body(graph)]
     while stack:
         item = stack.pop()
-        if isinstance(item, tuple):
+        if isinstance(item, Body):
+            stack += [s for i in item.graph.inputs for s in i.value.type.shape if isinstance(s, Poly)]
+            for node in item.graph.nodes:
+                stack += [s for t in node.types for s in t.shape if isinstance(s, Poly)]
+                stack += [a for a in node.attrs.values() if isinstance(a, Poly | tuple | Body)]
+        elif isinstance(item, tuple):
             stack += [a for a in item if isinstance(a, Poly | tuple)]
         elif isinstance(item, Poly) and item not in seen:
             seen.add(item)

@@ -11,12 +11,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.intervals import Ownership
 from dslc.compiler.ir.op import Mismatch, Op
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
+from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify_streams import verify_streams
@@ -120,6 +121,8 @@ def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
         raise fault.at(node.span) from fault.__cause__
     if types != node.types:
         raise _unfit(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
+    if node.op is scan:
+        verify_graph(body_of(node.attrs))
     if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
         raise _fault(graph, node, "a view must have the elements of its first input")
 
@@ -141,6 +144,20 @@ def verify_program(program: Program, build: Build) -> None:
             raise VerifyError("memory is planned before the order is known")
         _Replay(program.graph, program.schedule, program.memory, build, program.scratch).run()
         verify_streams(program, partial(_fault, program.graph))
+        for node in program.graph.nodes:
+            if node.op is scan:
+                _verify_loop(program, node, build)
+
+
+def _verify_loop(program: Program, node: Node, build: Build) -> None:
+    """Checks the program of a loop's body, and that its work region fits into the scratch memory of its node."""
+    body = program.loops.get(node)
+    if body is None or body.memory is None or body.graph is not body_of(node.attrs):
+        raise _fault(program.graph, node, "its body is not planned")
+    room = sum(program.scratch.get(node, ()))
+    if body.memory.work_bytes > room:
+        raise _fault(program.graph, node, f"its body works in {body.memory.work_bytes} bytes, it has {room}")
+    verify_program(body, build_of_body(body.graph, build))
 
 
 def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:

@@ -126,7 +126,7 @@ def problems(programs: Iterable[Program], target: str) -> dict[str, Collection[s
     for program in programs:
         if program.target == target and program.entry not in RARE:
             providers = providers_of(program.vendor)
-            found.update((key_of(node), providers) for node in program.graph.nodes if not node.op.view)
+            found.update((key_of(node), providers) for node in program.computing)
     return found
 
 
@@ -136,7 +136,7 @@ def provenance(programs: Sequence[Program], found: Mapping[str, Tuned]) -> dict[
     that have none."""
     said: dict[str, Any] = {}
     for target, there in found.items():
-        keys = {key_of(n) for p in programs if p.target == target for n in p.graph.nodes if not n.op.view}
+        keys = {key_of(n) for p in programs if p.target == target for n in p.computing}
         used = [block for key, block in there.blocks.items() if key in keys]
         if used:
             versions = sorted({block.versions for block in used})

@@ -9,8 +9,9 @@ from typing import TypeAlias, TypeVar
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build, Pass
-from dslc.compiler.ir.graph import Graph
+from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import body_of, scan, with_body
 
 Condition: TypeAlias = Callable[[Build], bool]
 Rule = TypeVar("Rule")
@@ -34,6 +35,26 @@ def when_by(condition: Condition, rewrite: Callable[[Graph, Rule], Graph], rule:
         return dataclasses.replace(program, graph=rewrite(program.graph, rule(build))) if condition(build) else program
 
     return step
+
+
+def in_bodies(step: Pass) -> Pass:
+    """The pass on a program and on the bodies of its loops, innermost first."""
+
+    @wraps(step)
+    def run(program: Program, build: Build) -> Program:
+        def rule(node: Node) -> Node | None:
+            if node.op is not scan:
+                return None
+            body = body_of(node.attrs)
+            changed = run(dataclasses.replace(program, graph=body), build).graph
+            return None if changed is body else with_body(node, changed)
+
+        graph = program.graph.rewrite(rule)
+        return step(program if graph is program.graph else dataclasses.replace(program, graph=graph), build)
+
+    del run.__wrapped__  # it marks the passes with a condition
+    run.__dict__.update(getattr(step, "__dict__", {}))
+    return run
 
 
 def tensor_cores(build: Build) -> bool:

@@ -136,6 +136,8 @@ class Facts:
         return found
 
     def _runs(self, node: Node, native: set[Node]) -> str:
+        if node in self.program.loops:
+            return "loop"
         if node not in native:
             return "numpy"
         specs = (launch.spec for launch in self.program.kernels[node])

@@ -287,6 +287,8 @@ def _tagged_row(row: Row) -> Check:
     (tag, _), *rest = row.fields.items()
     inner = [(name, checker(schema)) for name, schema in rest]
     whole = _row(((tag, lambda _: None), *inner))
+    if len(inner) != 1:
+        return whole
     name, single = inner[0]
 
     def pair(value: object) -> None:
@@ -297,7 +299,7 @@ def _tagged_row(row: Row) -> Check:
         except Mismatch as mismatch:
             raise mismatch.inside(name) from None
 
-    return pair if len(inner) == 1 else whole
+    return pair
 
 
 def _row(fields: tuple[tuple[str, Check], ...]) -> Check:

@@ -74,7 +74,7 @@ def _nodes(checked: Checked, options: Options, target: str, choices: Choices) ->
             program, _ = compile_entry(
                 checked, entry, sizes, options, target=target, after=pass_name(select), keep=keep, choices=choices
             )
-            computed += [node for node in program.graph.nodes if not node.op.view]
+            computed += program.computing
     return computed, compared
 
 

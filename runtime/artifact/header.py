@@ -41,7 +41,7 @@ WITH_LOCK: Final = 2
 WITH_PACKAGES: Final = 3
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics", "shards", "state"})  # fmt: skip
+                            "epoch_metrics", "shards", "state", "loop"})  # fmt: skip
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step", "update_step")

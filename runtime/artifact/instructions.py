@@ -128,6 +128,20 @@ class BulkEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """The instructions up to the matching LoopEnd run ``count`` times. ``strides``: (buffer, bytes), by how many bytes
+    a buffer moves on after each step. Loops nest; the moves of nested loops add up."""
+
+    count: int
+    strides: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """The end of the innermost open loop."""
+
+
+@dataclass(frozen=True, slots=True)
 class Collective:
     """An exchange between the devices of a run."""
 
@@ -140,8 +154,9 @@ class Collective:
 
 
 Instruction: TypeAlias = (
-    Reference | Kernel | Gemm | GraphOp | Copy | Fill | EventRecord | EventWait | BulkBegin | BulkEnd | Collective
-)
+    Reference | Kernel | Gemm | GraphOp | Copy | Fill | EventRecord | EventWait | BulkBegin | BulkEnd | Loop | LoopEnd
+    | Collective
+)  # fmt: skip
 
 #: The first item of an instruction's row, and its class; the row's other items are the class's fields in order.
 INSTRUCTIONS: Final[Mapping[str, type[Instruction]]] = {
@@ -155,6 +170,8 @@ INSTRUCTIONS: Final[Mapping[str, type[Instruction]]] = {
     "wait": EventWait,
     "bulk_begin": BulkBegin,
     "bulk_end": BulkEnd,
+    "loop": Loop,
+    "loop_end": LoopEnd,
     "collective": Collective,
 }
 

@@ -176,6 +176,7 @@ _TURNED: Final[Mapping[str, tuple[tuple[str, Callable[[Any], object]], ...]]] = 
     "kernel": (("args", _pairs),),
     "gemm": (("algorithm", bytes.fromhex),),
     "graph": (("knobs", _pairs),),
+    "loop": (("strides", _pairs),),
     "fill": (("pattern", bytes.fromhex),),
 }
 

@@ -29,6 +29,7 @@ MAX_BYTES: Final = 16 << 20
 MAX_VALUES: Final = 1_400_000
 MAX_ITEMS: Final = 1_000_000  # entries of one list
 MAX_RANK: Final = 16
+MAX_STEPS: Final = 1_000_000  # instructions that the loops of a plan run altogether
 STEP_BLOCK: Final = 256  # bytes at the head of the io region that hold the scalars
 STREAMS: Final = 16
 EVENTS: Final = 65536
@@ -165,6 +166,10 @@ INSTRUCTION: Final = Tagged(
         "wait": _row(event=_EVENT, stream=_STREAM),
         "bulk_begin": _row(index=_INDEX),
         "bulk_end": _row(index=_INDEX),
+        "loop": _row(
+            count=Int(1, MAX_STEPS), strides=ListOf(Row({"buffer": _INDEX, "bytes": Int(INT_LOW, INT_HIGH)}), MAX_ITEMS)
+        ),
+        "loop_end": _row(),
         "collective": _row(
             kind=Enum(COLLECTIVES), op=Enum(REDUCTIONS), src=_INDEX, dst=_INDEX, stream=_STREAM, where=_WHERE
         ),

@@ -141,7 +141,7 @@ def test_statements() -> None:
     assert isinstance(assign.value, t.Tuple)
     assert isinstance(loop, t.For) and loop.names == ("a", "b") and loop.label == "stage" and len(loop.body) == 1
     assert isinstance(loop2, t.For) and loop2.label is None and loop2.body == ()
-    assert isinstance(scan, t.Scan) and (scan.name, scan.carry, scan.into) == ("xt", ("h", "c"), ("y",))
+    assert isinstance(scan, t.Scan) and (scan.names, scan.carry, scan.into) == (("xt",), ("h", "c"), ("y",))
     assert isinstance(scan.body[0], t.Yield)
     assert isinstance(choice, t.If) and isinstance(choice.other[0], t.If) and len(choice.other[0].other) == 1
     assert isinstance(check, t.Check) and check.message == "even"

@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.scan import body_of, scan, with_body
+from dslc.compiler.ir.scan_merge import merged_loops
 from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.autodiff import differentiate
 
@@ -34,7 +36,11 @@ def with_gradients(graph: Graph, missed: Callable[[Node], None] | None = None) -
     ``missed`` is called with each call whose first tensor does not depend on the second; its gradient is 0.
     """
 
-    def rule(node: Node) -> Sequence[Value] | None:
+    def rule(node: Node) -> Sequence[Value] | Node | None:
+        if node.op is scan:
+            body = body_of(node.attrs)
+            inner = with_gradients(body, missed)
+            return None if inner is body else with_body(node, inner)
         if node.op is not gradient:
             return None
         y, x = node.inputs
@@ -47,4 +53,4 @@ def with_gradients(graph: Graph, missed: Callable[[Node], None] | None = None) -
             found = b(OPS["full"], value=0.0, dtype=x.type.dtype, shape=x.type.shape)
         return (found,)
 
-    return graph.rewrite(rule)
+    return merged_loops(graph.rewrite(rule))

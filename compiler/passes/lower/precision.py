@@ -22,7 +22,8 @@ If ``compute`` has 16 bits, the train section (loss, metrics and their gradients
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
 (``Precision.nodes``), with their gradients. Of a gradient that the model
 or its loss uses (``Phase.GRADIENT``), only the products have 16 bits; all its nodes belong to the forward pass from
-here on. In an f32 model such nodes compute in bf16, except in the train section.
+here on. In an f32 model such nodes compute in bf16, except in the train section. All floats of a loop have one dtype:
+f32 if ``compute`` has 16 bits, since its steps round the same values again and again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from typing import Final
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import SHARD, Build, Precision
-from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.lower.wide import in_train_section, wide
 
@@ -126,6 +128,9 @@ class _Typing:
             dtype = DType.F32
         elif own is DType.BF16 and node.phase is not Phase.UPDATE and not in_train_section(node):
             dtype = own
+        if node.op is scan:
+            self._loop(node, DType.F32 if dtype in _HALF else dtype)
+            return
         if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.name not in _PRODUCTS:
             dtype = DType.F32
         b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
@@ -138,6 +143,15 @@ class _Typing:
             fresh = fresh if b.phase is node.phase else fresh.replaced(phase=b.phase)
         else:
             fresh = b.node(node.op, *inputs, **attrs)
+        self.new.update(zip(node.outputs, fresh.outputs))
+
+    def _loop(self, node: Node, dtype: DType) -> None:
+        """A loop, all of whose floats have one dtype."""
+        b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
+        inside = Precision(dtype, dtype, tf32=self.asked.tf32)
+        body = _Typing(body_of(node.attrs), inside).run()
+        inputs = tuple(self._as(v, dtype, b) for v in node.inputs)
+        fresh = b.node(scan, *inputs, **{**node.attrs, "loop": Body(body)})
         self.new.update(zip(node.outputs, fresh.outputs))
 
     def _as(self, old: Value, dtype: DType, b: Builder) -> Value:

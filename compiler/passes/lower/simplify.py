@@ -19,7 +19,8 @@ After::
 One sweep in order: the rules of ``simplify_rules.py`` rewrite each node, with its inputs already simplified, until none
 applies. Then the node is folded if its inputs are small constants, and then replaced by an equal earlier node. Ops are
 deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
-Nodes that no root depends on are removed. Inputs stay: they are the entry's interface. Idempotent.
+Nodes that no root depends on are removed, also of the bodies of loops (``prune_loops.py``). Products leave loops that
+they need not be in (``hoist_loops.py``). Inputs stay: they are the entry's interface. Idempotent.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import scan
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.lower.hoist_loops import hoist_loops
 from dslc.compiler.passes.lower.narrow import expanded_like, narrowed
+from dslc.compiler.passes.lower.prune_loops import prune_loops
 from dslc.compiler.passes.lower.simplify_rules import rewritten
 
 if TYPE_CHECKING:
@@ -45,7 +49,11 @@ _FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute at run time tha
 
 def simplify(program: Program, build: Build) -> Program:
     """The pass. Linear in nodes."""
-    return dataclasses.replace(program, graph=simplify_graph(program.graph))
+    graph = simplify_graph(program.graph)
+    if build.provider != "reference":
+        hoisted = hoist_loops(graph)
+        graph = graph if hoisted is graph else simplify_graph(hoisted)
+    return dataclasses.replace(program, graph=graph)
 
 
 def simplify_graph(graph: Graph) -> Graph:
@@ -71,7 +79,7 @@ def simplify_graph(graph: Graph) -> Graph:
             return node.outputs
         return known.setdefault(_key(node), node).outputs
 
-    simpler = graph.rewrite(rule)
+    simpler = prune_loops(graph).rewrite(rule)
     live = simpler.live_nodes()
     return simpler if len(live) == len(simpler.nodes) else dataclasses.replace(simpler, nodes=live)
 
@@ -91,7 +99,7 @@ def attr_key(attr: Attr) -> Hashable:
 
 def _folded(node: Node) -> Node | None:
     """A ``full`` that replaces a pure node of small constants if all elements of its result are equal."""
-    if not node.inputs or node.op.random or len(node.outputs) != 1:
+    if not node.inputs or node.op.random or node.op is scan or len(node.outputs) != 1:
         return None
     sources = [v.producer for v in node.inputs]
     if not all(isinstance(s, Node) and s.op.name == "full" for s in sources):

@@ -4,7 +4,8 @@ Before: a graph. After: ``program.kernels`` holds the nodes that run as kernels,
 decides: ``reference`` uses no kernels; ``auto`` uses every kernel that exists; ``own`` refuses a program in which a
 kernel is missing and lists the ops. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has
 no reference: there every node must have a kernel. A measured choice (``build.choices``) decides how a node's kernel or
-library call computes it.
+library call computes it. The body of a loop is a program of its own, which is planned here, since its work region
+becomes the scratch memory of the loop's node.
 """
 
 from __future__ import annotations
@@ -12,26 +13,35 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, traits_of
-from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import Loop, body_of, scan
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+
+#: Bytes of the largest load or store of a GPU's kernels, whose addresses are multiples of it.
+_VECTOR: Final = 16
 
 
 def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     traits = traits_of(program.target)
+    loops = {node: _planned_body(node, program, build) for node in program.graph.nodes if node.op is scan}
+    room = {node: (body.memory.work_bytes,) for node, body in loops.items() if body.memory and body.memory.work_bytes}
     if traits.has_reference and build.provider == "reference":
         _refuse_packages(program, build, program.graph.nodes)
-        return program
+        return dataclasses.replace(program, loops=loops, scratch=room) if loops else program
     vendor = build.provider == "vendor" and traits.has_libraries
-    working = [n for n in program.graph.nodes if not n.op.view]
+    working = [n for n in program.graph.nodes if not n.op.view and n.op is not scan]
     launches = {
         node: found
         for node in working
@@ -40,7 +50,32 @@ def select(program: Program, build: Build) -> Program:
     _refuse_packages(program, build, [node for node in working if node not in launches])
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
-    return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
+    return dataclasses.replace(program, kernels=launches, scratch=scratch | room, loops=loops, vendor=vendor)
+
+
+def _planned_body(node: Node, program: Program, build: Build) -> Program:
+    """The program of a loop's body with all decisions of the planners; its nodes run one after another. Raises
+    BuildError E0603 if kernels of a GPU could not address the elements of its sequences."""
+    graph = body_of(node.attrs)
+    if traits_of(program.target).has_device_memory:
+        _refuse_unaligned(node, program)
+    own = build_of_body(graph, build)
+    body = Program(program.entry, program.sizes, graph, target=program.target, vendor=program.vendor)
+    return memory(schedule(select(body, own), own), own)
+
+
+def _refuse_unaligned(node: Node, program: Program) -> None:
+    loop = Loop.of(node)
+    inside = (*(i.value for i in loop.sequence_inputs), *loop.graph.outputs.values())
+    wrong = next((v.type for v in inside if v.type.bytes % _VECTOR), None)
+    if wrong is not None:
+        raise BuildError(
+            "E0603",
+            f"a step of this loop accesses {wrong}, an element of a sequence, of {wrong.bytes} bytes; the kernels for "
+            f"{program.target} address multiples of {_VECTOR}",
+            place=str(node.span) if node.span else node.name,
+            help=f"choose sizes whose product is a multiple of 8, or build with --target {DEFAULT}",
+        )
 
 
 def choice_of(node: Node, build: Build) -> Choice | None:

@@ -25,17 +25,11 @@ def shapes(checked: Checked) -> dict[str, tuple[object, ...]]:
     return {name: info.input.value.type.shape for name, info in checked.params.items()}
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet50", "gpt2", "unet", "vae", "siamese"])
+@pytest.mark.parametrize("name", ["lenet", "resnet50", "lstm_lm", "gpt2", "unet", "vae", "siamese"])
 def test_model_checks(name: str) -> None:
     checked = check_file(MODELS / f"{name}.nn")
     assert checked.train is not None and checked.train.loss is not None
     assert checked.batch is not None and checked.batch.name == "B"
-
-
-def test_lstm_waits_for_scan() -> None:
-    with pytest.raises(CompileError) as caught:
-        check_file(MODELS / "lstm_lm.nn")
-    assert {d.code for d in caught.value.diagnostics} == {"E0009"}
 
 
 def test_lenet_has_pytorch_shapes_in_forward_order() -> None:

@@ -311,7 +311,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
         net(
             "  h = x\n  scan t in x along 0 carry h into y { h = t; yield h }\n  return h |> linear(4)",
         ),
-        ["E0009"],
+        ["E0302"],
     ),
     "too_many_rounds": (net("  for i in 0..2_000_000 { x = relu(x) }\n  return x |> linear(4)"), ["E0006"]),
     "doubling": (

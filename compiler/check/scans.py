@@ -1,0 +1,236 @@
+"""The statement `scan`: runs its body once, on inputs that stand for the values of one step, and makes a loop of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dslc.compiler.check.arguments import Given, named_axis
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of
+from dslc.compiler.ir.graph import Body, Graph, Input, Node, Value, order
+from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.scan import new_input, scan
+from dslc.compiler.ir.types import TensorType
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+
+def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
+    """Binds the carried names and the results of ``into``. Raises Problem, and Poisoned if the body has errors."""
+    sequences, axis = _sequences(stmt, frame, expander)
+    first = [_carried(name, stmt, frame, expander) for name in stmt.carry]
+    carries = [new_input("carry", i, value.type) for i, value in enumerate(first)]
+    elements = [new_input("x", i, TensorType(v.type.dtype, v.type.shape[1:])) for i, v in enumerate(sequences)]
+    inner = replace(
+        frame, locals=dict(frame.locals), origins=dict(frame.origins), params=dict(frame.params), states={}, yields=[]
+    )
+    for name, source in zip((*stmt.names, *stmt.carry), (*elements, *carries)):
+        expander.statements.bind(name, source.value, stmt.span, inner)
+    yields, made = _run_body(stmt, frame, inner, expander)
+    after = [_next(name, source, stmt, inner) for name, source in zip(stmt.carry, carries)]
+    _check_hidden(stmt, frame, inner)
+    captured, graph = _body(made, elements, carries, yields, after)
+    node = expander.make(
+        frame.node_prefix,
+        stmt.span,
+        scan,
+        (*captured, *first, *sequences),
+        {
+            "loop": Body(graph),
+            "consts": len(captured),
+            "count": sequences[0].type.shape[0],
+            "reverse": stmt.reverse,
+        },
+        frame.groups,
+    )
+    for name, value in zip((*stmt.carry, *stmt.into), node.outputs):
+        if name in stmt.into:
+            value = _placed(value, axis, stmt, frame, expander)
+        expander.statements.bind(name, value, stmt.span, frame)
+
+
+def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[list[Value], int]:
+    """The tensors along which the loop runs, with its axis first, and the number of the axis in the first of them."""
+    if len(stmt.names) != len(stmt.values):
+        title = f"{len(stmt.names)} names in `scan` for {len(stmt.values)} tensors"
+        raise Problem("E0208", title, stmt.span, "each tensor has a name for its element")
+    names = (*stmt.names, *stmt.carry, *stmt.into)
+    again = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if again is not None:
+        raise Problem("E0103", f"`{again}` occurs twice in this `scan`", stmt.span, "again here", help="rename one")
+    found: list[Value] = []
+    axes: list[int] = []
+    for expr in stmt.values:
+        value = expander.evaluate(expr, frame)
+        if not isinstance(value, Value):
+            title = f"`scan` runs along a tensor, this is {kind_of(value)}"
+            raise Problem("E0202", title, expr.span, "not a tensor", help="`for` runs over lists and ranges")
+        axes.append(_axis(stmt.along, expr, value, frame, expander))
+        size, wanted = value.type.shape[axes[-1]], found[0].type.shape[0] if found else value.type.shape[axes[-1]]
+        if size != wanted:
+            also = (Label(stmt.values[0].span, f"{wanted} steps"),)
+            raise Problem("E0301", f"`scan` runs along axes of different sizes: {wanted} and {size}", expr.span,
+                          f"{size} steps", also=also)  # fmt: skip
+        found.append(_moved(value, axes[-1], expr, frame, expander))
+    return found, axes[0]
+
+
+def _axis(along: syntax.Expr, expr: syntax.Expr, value: Value, frame: Frame, expander: Expander) -> int:
+    """The axis of a tensor that ``along`` names: a number, or the name of a size that occurs once in its shape."""
+    rank = value.type.rank
+    declared = named_axis(along, Given(None, value, expr.span, expr), frame)
+    if declared is not None:
+        return declared
+    if isinstance(along, syntax.Name) and _is_size(along.name, frame):
+        size = expander.evaluate(along, frame)
+        places = [axis for axis, each in enumerate(value.type.shape) if each == size]
+        if len(places) != 1:
+            title = f"the size {along.name} occurs {len(places)} times in {value.type}"
+            raise Problem("E0306", title, along.span, "which axis is meant?", help="write its number: `along 1`")
+        return places[0]
+    number = expander.evaluate(along, frame)
+    if type(number) is not int:
+        help = "write a number, such as `along 1`, or a dim of the tensor's shape"
+        raise Problem("E0202", f"an axis is an int, this is {kind_of(number)}", along.span, "not an axis", help=help)
+    if not -rank <= number < rank:
+        raise Problem("E0306", f"axis {number} of a tensor with {rank} axes", along.span, "does not exist")
+    return number % rank
+
+
+def _is_size(name: str, frame: Frame) -> bool:
+    """Whether a name stands for a size: a dim of the signature, or a dim or constant of the file."""
+    if name in frame.locals:
+        return False
+    return name in frame.dims or name in frame.scope.values or (frame.file_dims and name in frame.scope.dims)
+
+
+def _moved(value: Value, axis: int, expr: syntax.Expr, frame: Frame, expander: Expander) -> Value:
+    """The tensor with this axis first."""
+    if axis == 0:
+        return value
+    perm = (axis, *(i for i in range(value.type.rank) if i != axis))
+    return expander.emit(frame, expr.span, OPS["transpose"], value, perm=perm)
+
+
+def _placed(value: Value, axis: int, stmt: syntax.Scan, frame: Frame, expander: Expander) -> Value:
+    """A sequence of results with its first axis at the number ``axis``."""
+    rank = value.type.rank
+    if axis >= rank:
+        shape = TensorType(value.type.dtype, value.type.shape[1:])
+        help = "yield a tensor with more axes, or scan along an axis further left"
+        raise Problem("E0306", f"`scan` along axis {axis} yields {shape}", stmt.span, "has too few axes", help=help)
+    if axis == 0:
+        return value
+    perm = tuple(range(1, axis + 1)) + (0,) + tuple(range(axis + 1, rank))
+    return expander.emit(frame, stmt.span, OPS["transpose"], value, perm=perm)
+
+
+def _carried(name: str, stmt: syntax.Scan, frame: Frame, expander: Expander) -> Value:
+    value = expander.evaluate.lookup(name, stmt.span, frame)
+    if not isinstance(value, Value):
+        help = f"give it its first value before: `{name} = zeros([...])`"
+        raise Problem("E0202", f"`carry {name}` carries a tensor, this is {kind_of(value)}", stmt.span, help=help)
+    return value
+
+
+def _run_body(stmt: syntax.Scan, frame: Frame, inner: Frame, expander: Expander) -> tuple[list[Value], frozenset[Node]]:
+    """Runs the statements of one step; returns what it yields, and all nodes that it made."""
+    reports, updates = len(expander.reports.errors), expander.tensors.updates
+    with expander.recorded() as made:
+        returned = expander.statements.run(stmt.body, inner)
+    if returned is not None and not isinstance(returned[0], Poison):
+        raise Problem("E0207", "`return` inside `scan`", returned[1], "a loop always runs to its end")
+    if len(expander.reports.errors) > reports or returned is not None:
+        raise Poisoned
+    if expander.tensors.updates != updates:
+        title = "the body of `scan` updates a tensor of the state, such as the statistics of `batchnorm`"
+        help = "do so before or after the loop, on the whole sequence; `layernorm` and `rmsnorm` keep no statistics"
+        raise Problem("E0009", title, stmt.span, "not built yet", help=help)
+    drawn = next((node for node in made if node.op.random), None)
+    if drawn is not None:
+        draw = "draw for the whole sequence, before or after the loop: `x = dropout(x, p)`"
+        raise Problem("E0009", "random numbers inside `scan` do not compile yet", drawn.span or stmt.span,
+                      f"`{drawn.op.name}` draws the same in each step", help=draw)  # fmt: skip
+    assert inner.yields is not None
+    yields = inner.yields[0] if inner.yields else []
+    if yields is None:
+        raise Poisoned
+    if len(yields) != len(stmt.into):
+        title = f"a step of `scan` yields {len(yields)} values, `into` names {len(stmt.into)}"
+        help = "write both: `yield h` in its body, and `into y` after its carries"
+        raise Problem("E0208", title, stmt.span, "these must agree", help=help)
+    return yields, frozenset(made)
+
+
+def run_yield(stmt: syntax.Yield, frame: Frame, expander: Expander) -> None:
+    """Keeps the values that a step adds to the results of its loop."""
+    if frame.yields is None:
+        help = "a block gives its results by `return`; `yield` belongs directly into the body of a `scan`"
+        raise Problem("E0207", "`yield` outside of a `scan`", stmt.span, "no loop", help=help)
+    if frame.yields:
+        raise Problem("E0207", "a step of `scan` yields once", stmt.span, "a second time",
+                      help="yield all values together: `yield a, b`")  # fmt: skip
+    frame.yields.append(None)
+    value = expander.evaluate(stmt.value, frame)
+    values = value if isinstance(value, tuple) else (value,)
+    for each in values:
+        if isinstance(each, Poison):
+            raise Poisoned
+        if not isinstance(each, Value):
+            raise Problem("E0202", f"`yield` takes tensors, this is {kind_of(each)}", stmt.value.span, "not a tensor")
+    frame.yields[0] = [each for each in values if isinstance(each, Value)]
+
+
+def _next(name: str, source: Input, stmt: syntax.Scan, inner: Frame) -> Value:
+    """The value that a step passes to the next one; E0302 if its type differs from that of the first value."""
+    value = inner.locals[name]
+    if isinstance(value, Poison):
+        raise Poisoned
+    if not isinstance(value, Value) or value.type != source.value.type:
+        what = str(value.type) if isinstance(value, Value) else kind_of(value)
+        help = f"let `{name}` have the type of the step's result before the loop, or change it in the body"
+        title = f"`carry {name}` begins as {source.value.type}, but is {what} after a step"
+        raise Problem("E0302", title, stmt.span, "each step must give the same type", help=help)
+    return value
+
+
+def _check_hidden(stmt: syntax.Scan, frame: Frame, inner: Frame) -> None:
+    """E0112 for a name of the enclosing body that a step assigns without carrying it."""
+    for name, value in frame.locals.items():
+        if inner.locals.get(name) is not value and name not in stmt.carry and name not in stmt.names:
+            title = f"the body of `scan` assigns `{name}`, which exists before the loop, and does not carry it"
+            help = f"`carry {', '.join((*stmt.carry, name))}` passes it from step to step; or choose another name"
+            raise Problem("E0112", title, stmt.span, "the next step would not see it", help=help)
+
+
+def _body(
+    made: frozenset[Node],
+    elements: Sequence[Input],
+    carries: Sequence[Input],
+    yields: Sequence[Value],
+    after: Sequence[Value],
+) -> tuple[list[Value], Graph]:
+    """The values outside of the loop that its body reads, and the body, with an input for each of them."""
+    roots = [*yields, *after]
+    nodes = [node for node in order(roots) if node in made]
+    inside = {source.value for source in (*elements, *carries)} | {v for node in nodes for v in node.outputs}
+    read = [*(v for node in nodes for v in node.inputs), *roots]
+    captured = [v for v in dict.fromkeys(read) if v not in inside]
+    consts = [new_input("const", i, value.type) for i, value in enumerate(captured)]
+    new = {old: source.value for old, source in zip(captured, consts)}
+    inner: list[Node] = []
+    for node in nodes:
+        inner.append(node.reading(new))
+        new.update(zip(node.outputs, inner[-1].outputs))
+    graph = Graph(
+        (*consts, *carries, *elements),
+        tuple(inner),
+        {f"y.{i}": new.get(value, value) for i, value in enumerate(yields)},
+        tuple((source, new.get(value, value)) for source, value in zip(carries, after)),
+    )
+    return captured, graph
