@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.random.init import complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.other_names import argument_hint, nearest_hint
@@ -197,8 +198,8 @@ def _kind(parameter: inspect.Parameter) -> str:
 
 def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> Any:
     """One argument, converted as its annotation requires (ir/function.py lists the annotations)."""
-    value = arg.value
     want = annotation.replace(" | None", "")
+    value = number_or(arg.value) if want in ("float", "Number", "Numbers", "Floats") else arg.value
     match want:
         case "Value" if isinstance(value, Value):
             return value
@@ -219,7 +220,7 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
         case "Numbers" if isinstance(value, (int, float, Poly, list, tuple)):
             return value
         case "Shape" | "Ints" | "Floats" | "list[Value]" | "tuple[Value, ...]":
-            return _sequence(want, arg, callee)
+            return _sequence(want, replace(arg, value=value), callee)
         case "Axis" | "Axes":
             return _axes(want, arg, given, frame, callee)
         case "Init" if as_init(value) is not None:
@@ -232,7 +233,16 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool", "Number") else "E0202"
     name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
     title = f"{name} must be {wanted}, this is {kind_of(value)}"
-    raise Problem(code, title, arg.span, f"not {wanted}", help=of_each_step(value))
+    help = of_each_step(value) or (NO_SIZE if want in ("Size", "int") and is_scalar(value) else None)
+    raise Problem(code, title, arg.span, f"not {wanted}", help=help)
+
+
+NO_SIZE: Final = "a size is computed from ints: `T // 2`, or `int(...)` of a number that is known"
+
+
+def is_scalar(value: Static) -> bool:
+    """True for a float tensor of rank 0, such as `T * 0.5` of a dim."""
+    return isinstance(value, Value) and not value.type.shape and value.type.dtype.is_float
 
 
 def of_each_step(value: Static) -> str | None:
@@ -245,6 +255,7 @@ def of_each_step(value: Static) -> str | None:
 
 def as_init(value: Static) -> Init | None:
     """An initialiser from a named one, a number, or a function such as `zeros` with an initialiser's name."""
+    value = number_or(value)
     if isinstance(value, Init):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):

@@ -9,13 +9,14 @@ from typing import Final
 
 from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div
+from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div, product
 from dslc.dsl.other_calls import method_hint
 from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
 
 LARGEST_INT: Final = 2**63 - 1
 MAX_COMPARED: Final = 100_000
+_MOST_POWER: Final = 64  # of a size: any size to a higher power is beyond all limits
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
@@ -60,6 +61,16 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
         raise Problem("E0209", f"`{op}` by zero", span, "the right side is 0") from None
     except OverflowError:
         raise Problem("E0005", "this float overflows", span, "not finite") from None
+
+
+def is_float_of_size(op: str, left: Static, right: Static) -> bool:
+    """True for arithmetic of a size with dims that gives no size but a float, which is known when a size is built."""
+    if op in _COMPARE or not (_is_number(left) and _is_number(right)):
+        return False
+    if not (isinstance(left, Poly) or isinstance(right, Poly)):
+        return False
+    floats = isinstance(left, float) or isinstance(right, float)
+    return floats or (op == "^" and (isinstance(right, Poly) or (isinstance(right, int) and right < 0)))
 
 
 def _unlimited(value: Static) -> bool:
@@ -111,13 +122,6 @@ def _int_power(a: int, b: int, span: Span) -> int:
 
 
 def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:
-    if isinstance(a, float) or isinstance(b, float):
-        raise Problem(
-            "E0205",
-            f"`{op}` of a float needs a number that is known at compile time",
-            span,
-            "a dim gets its value when you build",
-        )
     assert isinstance(a, (int, Poly)) and isinstance(b, (int, Poly))
     match op:
         case "+":
@@ -132,6 +136,8 @@ def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:
             return floor_div(a, b)
         case "%" if isinstance(b, int) and b > 0:
             return a - floor_div(a, b) * b
+        case "^" if isinstance(b, int) and 0 <= b <= _MOST_POWER:
+            return product((a,) * b)
     raise Problem("E0205", f"`{op}` is not defined for `{a}` and `{b}`", span, "a size with dims")
 
 
@@ -140,7 +146,11 @@ def divide(a: Size, b: Size, span: Span) -> Size:
     quotient = exact_div(a, b)
     if quotient is None:
         raise Problem(
-            "E0303", f"{a} is not divisible by {b}", span, "`/` of sizes must be exact", help="`//` rounds down"
+            "E0303",
+            f"{a} is not divisible by {b}",
+            span,
+            "`/` of sizes must be exact",
+            help="`//` rounds down, `1.0 / T` is a float",
         )
     return quotient
 

@@ -9,7 +9,7 @@ from dslc.compiler.check.arguments import Given, bind_function
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Layer, Problem
 from dslc.compiler.ir.fault import PackageFault
-from dslc.compiler.ir.function import Function, Init, Operand, Shape, operands_of
+from dslc.compiler.ir.function import Function, Init, Number, Operand, Shape, operands_of
 from dslc.compiler.ir.graph import Attr, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Dim, of_dim
@@ -81,7 +81,7 @@ class _Trial:
     def update(self, leaf: str, new: Value) -> None:
         """Nothing is kept."""
 
-    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+    def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)
 
     def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:

@@ -21,12 +21,13 @@ from dslc.compiler.check.values import (
     require_finite,
 )
 from dslc.compiler.ir.fault import PackageFault
-from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape, operands_of
+from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Number, Operand, Shape, operands_of
 from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constants.constant import as_attr
+from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.constants.literal import MOST_WRITTEN, attributes
 from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
@@ -67,7 +68,7 @@ class CallSite:
     def update(self, leaf: str, new: Value) -> None:
         self.expander.tensors.update(f"{self.param_path}.{leaf}", new)
 
-    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+    def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=as_attr(value), dtype=dtype, shape=shape)
 
     def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:
@@ -145,7 +146,7 @@ class Calls:
             if label is not None:
                 raise Problem("E0210", "only a call that makes operations can carry a label", label_span or span)
             self.expander.evaluate.spend(sum(len(g.value) for g in given if isinstance(g.value, list)) // 4, span)
-            return arithmetic.apply_static(name, [_alive(g.value) for g in given], span)
+            return arithmetic.apply_static(name, [number_or(_alive(g.value)) for g in given], span)
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:
@@ -268,7 +269,7 @@ def _initialiser(name: str, given: list[Given], span: Span) -> Init:
     mode = next((g for g in given if g.name == "mode"), None)
     if mode is not None and mode.value not in MODES:
         raise Problem("E0209", "a fan is chosen by its name", mode.span, "", help='mode="fan_in" or mode="fan_out"')
-    given = [replace(g, value=MODES[str(g.value)]) if g is mode else g for g in given]
+    given = [replace(g, value=MODES[str(g.value)] if g is mode else number_or(g.value)) for g in given]
     for arg in given:
         if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
             random = "an initialiser is for `param`; `rand` and `randn` make random tensors"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
+from dslc.compiler.check.arguments import NO_SIZE, is_scalar
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import NOT_FINITE, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.values import NAMED_NUMBERS, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
@@ -91,6 +92,8 @@ class Evaluator:
             help = None
             if isinstance(value, float):
                 help = "`/` of sizes must divide exactly, `//` rounds down"
+            elif is_scalar(value):
+                help = NO_SIZE
             raise Problem("E0202", f"a size is an int, this is {kind_of(value)}", expr.span, "not a size", help=help)
         return value
 
@@ -132,7 +135,7 @@ class Evaluator:
         if value is None and complete(name):
             value = initialiser(name)
         if value is None:
-            value = NOT_FINITE.get(name)
+            value = NAMED_NUMBERS.get(name)
         if isinstance(value, Poison):
             raise Poisoned
         if value is None:
@@ -313,12 +316,18 @@ class Evaluator:
         if not isinstance(left, Value) and not isinstance(right, Value):
             if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
                 self.spend((len(left) + len(right)) // 4, expr.span)
+            if arithmetic.is_float_of_size(expr.op, left, right):
+                assert isinstance(left, (int, float, Poly)) and isinstance(right, (int, float, Poly))
+                return self._of_tensors(expr, left, right, frame)
             return arithmetic.binary(expr.op, left, right, expr.op_span or expr.span)
         for side, value in ((expr.left, left), (expr.right, right)):
             if isinstance(value, bool) or not isinstance(value, (Value, int, float, Poly)):
                 help = "`tensor([...])` makes a tensor of a list of numbers" if isinstance(value, list) else None
                 title = f"`{expr.op}` of a tensor and {kind_of(value)}"
                 raise Problem("E0202", title, side.span, "not a tensor", help=help)
+        return self._of_tensors(expr, left, right, frame)
+
+    def _of_tensors(self, expr: syntax.Binary, left: Static, right: Static, frame: Frame) -> Value:
         name = OPERATORS.get(expr.op)
         if name is None:
             raise Problem("E0202", f"`{expr.op}` is not for tensors", expr.span, f"{kind_of(left)}", help=None)

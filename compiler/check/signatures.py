@@ -13,6 +13,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly, Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.constants.known import number_or
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
@@ -132,6 +133,7 @@ def static_argument(param: syntax.Param, value: Static, span: Span, callee: str)
     """A compile-time argument of the declared type; an int is accepted for a float."""
     assert isinstance(param.type, syntax.ScalarTypeExpr)
     want = param.type.name
+    value = number_or(value) if want == "float" else value
     if want == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     fits = {

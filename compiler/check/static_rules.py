@@ -15,7 +15,7 @@ from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.callgraph import called_name, walk
 from dslc.compiler.check.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
-from dslc.compiler.check.values import NOT_FINITE, Problem
+from dslc.compiler.check.values import NAMED_NUMBERS, Problem
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
@@ -108,7 +108,7 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
         *OPTIMIZERS,
         *STATIC_FUNCTIONS,
         "len",
-        *NOT_FINITE,
+        *NAMED_NUMBERS,
     }
     words = {id(tree) for attr in walk(block.body) if isinstance(attr, syntax.Attr) for tree in walk(attr.args)}
     for tree in walk(block.body):

@@ -111,7 +111,7 @@ Static: TypeAlias = Union[
 
 
 #: numbers with a name, which a file may give to something else
-NOT_FINITE: Final = {"inf": math.inf, "nan": math.nan}
+NAMED_NUMBERS: Final = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 
 
 def require_finite(value: object, what: str, span: Span) -> None:

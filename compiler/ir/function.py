@@ -81,7 +81,7 @@ class Call(Protocol):
     def update(self, leaf: str, new: Value) -> None:
         """In training, ``new`` is the value of the buffer ``leaf`` from this call on."""
 
-    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+    def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         """A constant."""
 
     def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:

@@ -9,6 +9,7 @@ from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.optimizer.clip_norm import check_limit
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
@@ -61,6 +62,7 @@ def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tup
 
 
 def _number(name: str, value: Static, default: Any, span: Span) -> Any:
+    value = number_or(value)
     if isinstance(default, bool):
         fits = isinstance(value, bool)
     elif isinstance(default, str):

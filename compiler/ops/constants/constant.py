@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, Number, Numbers, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Poly, bounds
+from dslc.compiler.ir.sizes import Poly, Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import NOT_FINITE, dtype_attr, shape_attr
 from dslc.compiler.ops.lazy import np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
-def as_attr(value: float) -> Attr:
+def as_attr(value: float | Size) -> Attr:
     """A number as the attribute ``value`` of ``full``."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 

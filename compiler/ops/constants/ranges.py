@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.ir.function import Call, Function, Number, function
+from dslc.compiler.ir.function import Call, Function, Number, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Size, bounds
+from dslc.compiler.ir.sizes import Size, bounds, floor_div
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, shape_attr
+from dslc.compiler.ops.constants.known import number_or, size_or
 from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.constants.ramp import ramp
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, mul, sub
@@ -64,9 +66,9 @@ arange = register(Arange())
 class ArangeFunction(Function):
     """arange(start, stop=none, step=1, dtype=none): the vector start, start + step, ... before ``stop``.
 
-    ``arange(n)`` counts from 0. ``step`` may be negative; a range without elements is a vector of size 0. With a dim,
-    ``start`` is an int and ``step`` is 1. ``dtype``: "float", "f32", "f64" or an integer; without it, "i32" if all
-    numbers are ints, else "float".
+    ``arange(n)`` counts from 0. ``step`` may be negative; a range without elements is a vector of size 0. ``start``
+    and ``stop`` may be sizes with dims, as in ``arange(T - 1, -T, -1)`` or ``arange(0, T, 0.5)``. ``dtype``: "float",
+    "f32", "f64" or an integer; without it, "i32" if all numbers are ints, else "float".
 
     As numpy's: a range of floats has ``ceil((stop - start) / step)`` elements, so rounding may add one near ``stop``;
     `linspace` is exact there. They are computed in f64 and rounded once.
@@ -78,27 +80,46 @@ class ArangeFunction(Function):
     name = "arange"
 
     def build(
-        self, call: Call, start: Number, stop: Number | None = None, step: Number = 1, dtype: str | None = None
+        self, call: Call, start: Operand, stop: Operand | None = None, step: Number = 1, dtype: str | None = None
     ) -> Value:
         if stop is None:
             start, stop = 0, start
         if step == 0:
             raise Mismatch("`arange` with step 0", "a positive or a negative step", "E0209")
-        if isinstance(start, float) or isinstance(stop, float) or isinstance(step, float):
-            return _of_floats(call, start, stop, step, dtype or "float")
-        return _of_ints(call, start, stop, step, dtype or "i32")
+        if not isinstance(step, int | float):
+            raise Mismatch(f"`arange` with the step `{step}`", "a number, not a size", "E0205")
+        first, last = _end(start), _end(stop)
+        if any(isinstance(each, float | Value) for each in (start, stop, step)):
+            return _of_floats(call, first, last, step, dtype or "float")
+        assert not isinstance(first, float) and not isinstance(last, float) and isinstance(step, int)
+        return _of_ints(call, first, last, step, dtype or "i32")
 
 
-def _of_floats(call: Call, start: Number, stop: Number, step: Number, dtype: str) -> Value:
-    for each in (start, stop, step):
-        if not isinstance(each, int | float):
-            raise Mismatch(
-                f"`arange` of floats up to the size `{each}`",
-                'with a dim, count by ints, `arange(T, dtype="float") * 0.5`, or use `linspace`',
-                "E0205",
-            )
-    assert isinstance(start, int | float) and isinstance(stop, int | float) and isinstance(step, int | float)
-    start, stop, step = float(start), float(stop), float(step)
+def _end(value: Operand) -> Number:
+    """The start or stop of a range; Mismatch E0205 for a tensor that is no number and no size."""
+    found: Operand | Size = size_or(number_or(value))
+    if isinstance(found, bool):
+        raise Mismatch("an end of `arange` is a bool", "a number or a size", "E0202")
+    if isinstance(found, Value):
+        raise Mismatch(
+            f"an end of `arange` is a tensor {found.type}",
+            "the number of elements must be known: write `arange(n) * step + start`",
+            "E0205",
+        )
+    if isinstance(found, float) and not math.isfinite(found):
+        raise Mismatch(f"an end of `arange` is {found}", "a finite number", "E0209")
+    return found
+
+
+def _of_floats(call: Call, start: Number, stop: Number, step: float, dtype: str) -> Value:
+    step = float(step)
+    if not isinstance(start, int | float) or not isinstance(stop, int | float):
+        known, first = float_named("arange", dtype), start
+        if isinstance(first, int | float):
+            return call.emit(ramp, start=float(first), step=step, shape=(_count(start, stop, step),), dtype=known)
+        steps = call.emit(ramp, start=0.0, step=step, shape=(_count(start, stop, step),), dtype=known)
+        return call.emit(add, steps, call.full(first, known))
+    start, stop = float(start), float(stop)
     count = (stop - start) / step
     if not abs(count) < _MOST or not math.isfinite(start + step):
         raise Mismatch(f"`arange` of {count:.3g} elements", "fewer elements: a larger `step`", "E0209")
@@ -108,7 +129,7 @@ def _of_floats(call: Call, start: Number, stop: Number, step: Number, dtype: str
     )
 
 
-def _of_ints(call: Call, start: Size, stop: Size, step: Size, dtype: str) -> Value:
+def _of_ints(call: Call, start: Size, stop: Size, step: int, dtype: str) -> Value:
     """A range of i32, cast; one of i64 whose numbers exceed i32 is computed from such a range."""
     known = dtype_named("arange", dtype)
     if known is DType.B1:
@@ -118,7 +139,8 @@ def _of_ints(call: Call, start: Size, stop: Size, step: Size, dtype: str) -> Val
         if isinstance(start, int) and isinstance(stop, int):
             return _of_floats(call, start, stop, step, dtype)
     count = _count(start, stop, step)
-    assert isinstance(start, int) and isinstance(step, int)
+    if not isinstance(start, int):
+        return call.emit(add, _of_ints(call, 0, count * step, step, dtype), call.full(start, known))
     ends = (start, start + step * (max(bounds(count)[1], 1) - 1))
     low, high = (known if known.is_int else DType.I32).limits
     for value in ends:
@@ -136,21 +158,26 @@ def _cast(call: Call, x: Value, dtype: DType) -> Value:
     return x if x.type.dtype is dtype else call.emit(cast, x, dtype=dtype)
 
 
-def _count(start: Size, stop: Size, step: Size) -> Size:
-    """The number of elements of a range of ints."""
-    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
-        known = max(0, -((start - stop) // step))
-        if known >= _MOST:
-            raise Mismatch(f"`arange` of {known:,} elements", "fewer elements: a larger `step`", "E0209")
-        return known
-    if not isinstance(start, int) or step != 1:
-        raise Mismatch(
-            f"`arange` from {start} to {stop} by {step}", "with a dim, `start` is an int and `step` is 1", "E0209"
-        )
-    count = stop - start
-    if bounds(count)[0] < 0:
-        raise Mismatch(f"`arange` of {count} elements", f"`{stop}` may be less than `start`", "E0209")
+def _count(start: Number, stop: Number, step: float) -> Size:
+    """The number of elements of a range, ``ceil((stop - start) / step)`` for the exact values of all numbers."""
+    first, last, by = _ratio(start), _ratio(stop), Fraction(step)
+    way = last[0] * first[1] - first[0] * last[1]
+    over, under = way * by.denominator, first[1] * last[1] * abs(by.numerator)
+    count = -floor_div(over if by < 0 else -over, under)
+    if isinstance(count, int):
+        count = max(0, count)
+    low, high = bounds(count)
+    if low < 0:
+        why = f"`arange` from {start} to {stop} by {step:g} has {count} elements"
+        raise Mismatch(why, "sizes for which this is never less than 0", "E0209")
+    if high >= _MOST:
+        raise Mismatch(f"`arange` of {high:,} elements", "fewer elements: a larger `step`", "E0209")
     return count
+
+
+def _ratio(value: Number) -> tuple[Size, int]:
+    """A number or size as a numerator and a denominator above 0."""
+    return Fraction(value).as_integer_ratio() if isinstance(value, int | float) else (value, 1)
 
 
 class Eye(Function):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dslc.compiler.ir.function import FUNCTIONS, Call, Init, Operand, Shape, operands_of
+from dslc.compiler.ir.function import FUNCTIONS, Call, Init, Number, Operand, Shape, operands_of
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, Op
 from dslc.compiler.ir.pull_back import through
@@ -157,7 +157,7 @@ class _PartsCall:
         self.made.append(self.b.node(op, *inputs, **concrete))
         return self.made[-1].outputs
 
-    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+    def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)
 
     def constant(self, numbers: Any, dtype: DType = DType.FLOAT) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, Shape, function
-from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
+from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, broadcast, register
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import TensorType
@@ -98,6 +98,8 @@ sum_to = register(SumTo())
 class BroadcastTo(Function):
     """broadcast_to(x, shape): ``x`` repeated to ``shape``: axes of size 1, and new leading ones, as in numpy.
 
+    A size of -1 keeps that of ``x``, as in PyTorch's ``expand``.
+
     given: x: [8]
     >>> broadcast_to(x, [4, 8])
     """
@@ -105,8 +107,11 @@ class BroadcastTo(Function):
     name = "broadcast_to"
 
     def build(self, call: Call, x: Value, shape: Shape) -> Value:
-        sizes: tuple[Attr, ...] = shape
-        return x if x.type.shape == shape else call.emit(expand, x, shape=sizes)
+        new = len(shape) - x.type.rank
+        if -1 in shape[: max(new, 0)]:
+            raise Mismatch("a new axis has no size to keep", "-1 is for an axis of `x`", "E0304")
+        sizes = tuple(x.type.shape[i - new] if size == -1 and i >= new else size for i, size in enumerate(shape))
+        return x if x.type.shape == sizes else call.emit(expand, x, shape=sizes)
 
 
 function(BroadcastTo())

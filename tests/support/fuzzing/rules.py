@@ -239,16 +239,18 @@ def _cumprod(w: Writer) -> None:
     w.write("cumprod", f"cumprod({x.name}, axis={axis_of(w, x, number=True)}{text})", [x], x.shape, bound=20)
 
 
-@rule("softmax", "log_softmax", "cumsum", "flip")
+@rule("softmax", "log_softmax", "cumsum", "logcumsumexp", "flip")
 def _along(w: Writer) -> None:
-    name = w.rng.choice(["softmax", "log_softmax", "cumsum", "flip"])
+    name = w.rng.choice(["softmax", "log_softmax", "cumsum", "logcumsumexp", "flip"])
     x = w.tame(w.pick(), 10)
     a = axis_of(w, x)
     text = f", over={a}" if name == "flip" else f", axis={a - x.rank if w.rng.random() < 0.5 else a}"
     if name == "cumsum":
         text += w.rng.choice(["", ", reverse=true", ", exclusive=true", ", reverse=true, exclusive=true"])
-    bound = {"softmax": 1.0, "log_softmax": 25.0, "cumsum": x.bound * 5, "flip": x.bound}[name]
-    w.write(name, f"{name}({x.name}{text})", [x], x.shape, bound=bound)
+    if name == "logcumsumexp":
+        text += w.rng.choice(["", ", reverse=true"])
+    bounds = {"softmax": 1.0, "log_softmax": 25.0, "cumsum": x.bound * 5, "logcumsumexp": x.bound + 4, "flip": x.bound}
+    w.write(name, f"{name}({x.name}{text})", [x], x.shape, bound=bounds[name])
 
 
 @rule("topk")

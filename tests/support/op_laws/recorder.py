@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from op_laws.evaluation import run, type_of
 
-from dslc.compiler.ir.function import Init, Operand, Shape
+from dslc.compiler.ir.function import Init, Number, Operand, Shape
 from dslc.compiler.ir.graph import Attr, Input, Kind, Value, order
 from dslc.compiler.ir.op import Builder, Op
 from dslc.compiler.ir.pull_back import pull_back
@@ -60,7 +60,7 @@ class Recorder:
     def update(self, leaf: str, new: Value) -> None:
         self.updates[self.leaves[leaf]] = new
 
-    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+    def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(registry.ops()["full"], value=value, dtype=dtype, shape=tuple(shape))
 
     def constant(self, numbers: np.ndarray, dtype: DType = DType.FLOAT) -> Value:

@@ -106,8 +106,8 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["E0204"],
     ),
     "static_tensor": (net("  return x |> linear(sum(x))"), ["E0202"]),
-    "dim_times_float": (net("  return x |> linear(B * 0.5)"), ["E0205"]),
-    "float_times_dim": (net("  return x |> linear(0.5 * B)"), ["E0205"]),
+    "dim_times_float": (net("  return x |> linear(B * 0.5)"), ["E0202"]),
+    "float_times_dim": (net("  return x |> linear(0.5 * B)"), ["E0202"]),
     "depends_on_dim": (net("  y = x if B == 8 else relu(x)\n  return y |> linear(4)"), ["E0205"]),
     "check_fails": (
         net(
