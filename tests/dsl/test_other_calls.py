@@ -118,7 +118,7 @@ def test_methods_prefixes_and_layers_that_are_called(expression: str, help: str)
         ("gather(x, 1, ids)", "E0202", "gather(x, index, axis=-1)"),
         ("len(x)", "E0202", "write the size itself"),
         ("float(x)", "E0202", '`cast(x, "float")`'),
-        ("expand(x, [B, 6, 12])", "E0101", "`broadcast_to(x, [B, 8])`"),
+        ("expand(x, [B, 6, 12])", "E0101", "`broadcast_to(x, [B, -1])`"),
         ("masked_fill(x, x > 0, 0)", "E0101", "`where(mask, value, x)`"),
         ("zeros_like(x)", "E0101", "zeros([B, 8])"),
     ],

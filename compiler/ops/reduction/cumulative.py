@@ -195,23 +195,27 @@ class CumSumFunction(Function):
     name = "cumsum"
 
     def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False, exclusive: bool = False) -> Value:
-        axis = from_zero(self.name, x.type, axis)
-        if not exclusive or x.type.shape[axis] == 0:
-            return call.emit(cumsum, x, axis=axis, reverse=reverse)
-        # the sums without the last element, moved by one: a difference from the full sums would cancel
-        size = x.type.shape[axis]
-        part = piece(call, x, axis, 1, size) if reverse else piece(call, x, axis, 0, size - 1)
-        sums = call.emit(cumsum, part, axis=axis, reverse=reverse)
-        none, one = (0,) * x.type.rank, tuple(int(i == axis) for i in range(x.type.rank))
-        low, high = (none, one) if reverse else (one, none)
-        return call.emit(pad, sums, low=low, high=high, interior=none, value=0.0)
+        return _running(call, cumsum, x, from_zero(self.name, x.type, axis), reverse, 0 if exclusive else None)
+
+
+def _running(call: Call, op: Op, x: Value, axis: int, reverse: bool, first: int | None) -> Value:
+    """The results of ``op``; with ``first``, that and then the results without the last element: to take the element
+    out of each result would cancel, or divide by 0."""
+    size = x.type.shape[axis]
+    if first is None or size == 0:
+        return call.emit(op, x, axis=axis, reverse=reverse)
+    part = piece(call, x, axis, 1, size) if reverse else piece(call, x, axis, 0, size - 1)
+    found = call.emit(op, part, axis=axis, reverse=reverse)
+    none, one = (0,) * x.type.rank, tuple(int(i == axis) for i in range(x.type.rank))
+    low, high = (none, one) if reverse else (one, none)
+    return call.emit(pad, found, low=low, high=high, interior=none, value=float(first))
 
 
 class CumProdFunction(Function):
-    """cumprod(x, axis=-1, reverse=false): the product of each element and all before it along an axis.
+    """cumprod(x, axis=-1, reverse=false, exclusive=false): the product of each element and all before it along an axis.
 
-    With ``reverse``, of each element and all after it. Integers and b1 are multiplied in i64, and u64 in u64.
-    Zeros have a gradient.
+    With ``reverse``, of each element and all after it; with ``exclusive``, without the element itself. Integers and b1
+    are multiplied in i64, and u64 in u64. Zeros have a gradient.
 
     given: x: [B, 8]
     >>> cumprod(1 - sigmoid(x), axis=1)
@@ -219,8 +223,8 @@ class CumProdFunction(Function):
 
     name = "cumprod"
 
-    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False) -> Value:
-        return call.emit(cumprod, x, axis=from_zero(self.name, x.type, axis), reverse=reverse)
+    def build(self, call: Call, x: Value, axis: Axis = -1, reverse: bool = False, exclusive: bool = False) -> Value:
+        return _running(call, cumprod, x, from_zero(self.name, x.type, axis), reverse, 1 if exclusive else None)
 
 
 function(ProdFunction())

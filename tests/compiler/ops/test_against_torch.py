@@ -263,6 +263,7 @@ COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]]
     ("all", [draw(4, 6) > -1.5], {"over": (1,), "keep": True}, lambda x: x.all(1, keepdim=True)),
     ("any", [np.zeros((0,), bool)], {}, lambda x: x.any()),
     ("all", [np.zeros((0,), bool)], {}, lambda x: x.all()),
+    ("cumprod", [draw(4, 6)], {"axis": 1, "exclusive": True}, lambda x: F.pad(x[:, :5].cumprod(1), (1, 0), value=1.0)),
     *[("logcumsumexp", [draw(4, 6)], {"axis": axis}, lambda x, axis=axis: x.logcumsumexp(axis)) for axis in (0, 1)],
     *[("cumsum", [draw(4, 6)], {"axis": axis, "reverse": reverse, "exclusive": True},
        lambda x, axis=axis, reverse=reverse: (x.flip(axis).cumsum(axis).flip(axis) if reverse else x.cumsum(axis)) - x)

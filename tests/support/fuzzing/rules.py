@@ -235,7 +235,7 @@ def _arg(w: Writer) -> None:
 @rule("cumprod")
 def _cumprod(w: Writer) -> None:
     x = w.tame(w.pick(lambda v: any(isinstance(s, int) for s in v.shape)), 1.3)
-    text = w.rng.choice(["", ", reverse=true"])
+    text = w.rng.choice(["", ", reverse=true", ", exclusive=true", ", reverse=true, exclusive=true"])
     w.write("cumprod", f"cumprod({x.name}, axis={axis_of(w, x, number=True)}{text})", [x], x.shape, bound=20)
 
 

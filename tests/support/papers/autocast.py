@@ -21,11 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from papers import language, series, vision
 from papers.cases import PAPERS, given, parameter
-from papers.record import LOSSES, _classes
+from papers.record import FOLDERS, LOSSES, _classes
 
-FOLDERS: Final = {"vision": vision, "language": language, "series": series}
 HALVES: Final = {"bf16": torch.bfloat16, "f16": torch.float16}
 #: Of a loss in f16, as torch.amp.GradScaler begins with.
 SCALE: Final = 2.0**16

@@ -1,4 +1,4 @@
-"""Small models of papers of 2022 to 2024, with parameters and inputs that follow from names alone.
+"""Small models of papers of 2022 to 2025, with parameters and inputs that follow from names alone.
 
 ``recorded.json`` holds what PyTorch computes from them in f64: of each output and of each parameter's gradient the sum
 of its elements times fixed weights, and its length; and the loss.
@@ -18,7 +18,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "papers"
 RECORDED: Final = FOLDER / "recorded.json"
 PAPERS: Final = tuple(sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.nn")))
 RATE: Final = 0.125  # of sgd in all these files, a power of 2
-_IDS: Final = {"ids": 10, "label": 10, "y": 3, "category": 4}  # integers below
+_IDS: Final = {"ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2}  # integers below
 
 
 def parameter(paper: str, name: str, shape: Sequence[int]) -> NDArray[np.float32]:

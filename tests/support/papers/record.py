@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers import language, series, vision
+from papers import audio, fields, images, language, series, tokens, vision
 from papers.cases import PAPERS, RECORDED, given, parameter, summary
 from papers.layers import Params, linear
 
 Loss = Callable[[Params, Any, Params, Params], Tensor]
+
+#: the module of the models in each folder
+FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (audio, fields, images, language, series,
+                                                                            tokens, vision)}  # fmt: skip
 
 
 def _classes(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
@@ -57,7 +62,64 @@ def _tabm(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
     return F.cross_entropy(output.flatten(0, 1), y["y"][:, None].expand(-1, output.shape[1]).flatten().long())
 
 
+def _encodec(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    wave, commit, _ = output
+    return F.l1_loss(wave, x["wave"]) + F.mse_loss(wave, x["wave"]) + 0.25 * commit
+
+
+def _ebranchformer(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
+    lengths = torch.full((2,), 7), torch.full((2,), 3)
+    return F.ctc_loss(output.log_softmax(-1).transpose(0, 1), y["y"].long(), *lengths, blank=4)
+
+
+def _sam(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    mask, iou = output
+    one, t = mask.sigmoid(), y["y"]
+    apart = F.binary_cross_entropy_with_logits(mask, t, reduction="none")
+    focal = (apart * (1 - (one * t + (1 - one) * (1 - t))) ** 2 * (0.25 * t + 0.75 * (1 - t))).mean()
+    dice = 1 - (2 * (one * t).sum((2, 3)) + 1) / (one.sum((2, 3)) + t.sum((2, 3)) + 1)
+    return 20 * focal + dice.mean() + F.mse_loss(iou, y["q"])
+
+
+def _dino_detr(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    logits, boxes = output
+    wanted, t = y["target"].sigmoid(), F.one_hot(y["y"].long(), 5).to(logits.dtype)
+    one = logits.sigmoid()
+    focal = F.binary_cross_entropy_with_logits(logits, t, reduction="none")
+    focal = focal * (1 - (one * t + (1 - one) * (1 - t))) ** 2 * (0.25 * t + 0.75 * (1 - t))
+
+    def corners(b: Tensor) -> tuple[Tensor, Tensor]:
+        return b[..., :2] - b[..., 2:] / 2, b[..., :2] + b[..., 2:] / 2
+
+    (a1, a2), (b1, b2) = corners(boxes), corners(wanted)
+    both = (torch.minimum(a2, b2) - torch.maximum(a1, b1)).clamp(0).prod(-1)
+    union = (a2 - a1).prod(-1) + (b2 - b1).prod(-1) - both
+    hull = (torch.maximum(a2, b2) - torch.minimum(a1, b1)).prod(-1)
+    giou = both / union - (hull - union) / hull
+    return focal.sum() / 4 + 5 * F.l1_loss(boxes, wanted) + 2 * (1 - giou).mean()
+
+
+def _consistency(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    near, far = output
+    c, d = 0.00054 * math.sqrt(3 * 8 * 8), ((far - near) ** 2).sum((1, 2, 3))
+    return (((d + c**2).sqrt() - c) / (0.3 * x["sigma"])).mean()
+
+
+def _pairformer(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    single, distance = output
+    far = (y["at"][:, :, None] - y["at"][:, None]).norm(dim=-1)
+    bins = (far[..., None] > torch.linspace(0.3, 2.1, 7, dtype=far.dtype)).sum(-1)
+    return F.cross_entropy(distance.flatten(0, 2), bins.flatten()) + _classes(p, single, x, y)
+
+
 LOSSES: Final[dict[str, Loss]] = {
+    "encodec": _encodec, "ebranchformer": _ebranchformer, "sam": _sam, "dino_detr": _dino_detr, "fits": _squares,
+    "consistency": _consistency, "pairformer": _pairformer,
+    "fsq": lambda p, output, x, y: F.l1_loss(output[0], x["x"]) + F.mse_loss(output[0], x["x"]),
+    "ffno": lambda p, output, x, y: ((output - y["y"]).flatten(1).norm(dim=1) / y["y"].flatten(1).norm(dim=1)).mean(),
+    "eva02": lambda p, output, x, y: F.cross_entropy(output, y["y"].long(), label_smoothing=0.1),
+    "ngp": lambda p, output, x, y: F.huber_loss(output[0], y["y"], delta=0.1),
+    "splat": lambda p, output, x, y: 0.8 * F.l1_loss(output, y["y"]) + 0.2 * F.mse_loss(output, y["y"]),
     "dit": lambda p, output, x, y: F.mse_loss(output[:, :4], y["noise"]),
     "nafnet": lambda p, output, x, y: torch.sqrt((output - y["y"]) ** 2 + 1e-6).mean(),
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
@@ -68,7 +130,7 @@ LOSSES: Final[dict[str, Loss]] = {
 def record(paper: str, shapes: dict[str, Any]) -> dict[str, Any]:
     """The summaries of one paper."""
     folder, _, name = paper.partition("/")
-    function = getattr({"vision": vision, "language": language, "series": series}[folder], name)
+    function = getattr(FOLDERS[folder], name)
     p = {n: torch.from_numpy(parameter(paper, n, s)).double() for n, s in shapes["state"].items()}
     x, y = (
         {n: _wide(torch.from_numpy(given(paper, n, s, i))) for n, (s, i) in shapes[each].items()}

@@ -128,3 +128,12 @@ def gps(p: Params, x: Tensor, adj: Tensor) -> Any:
         h = far + layernorm(h + F.relu(linear(h, p, c + "own") + m), p, b + "ln2")
         h = layernorm(h + linear(F.relu(linear(h, p, b + "fc1")), p, b + "fc2"), p, b + "ln3")
     return linear(h.sum(1), p, "head")[:, 0]
+
+
+def fits(p: Params, x: Tensor) -> Any:
+    mu = x.mean(1, keepdim=True)
+    sd = (x.var(1, keepdim=True) + 1e-5).sqrt()
+    f = torch.fft.rfft(((x - mu) / sd).transpose(1, 2))[..., :8]
+    w, b = torch.complex(p["wr"], p["wi"]), torch.complex(p["br"], p["bi"])
+    y = torch.fft.irfft(F.pad(f @ w.T + b, (0, 7)), 36)
+    return y.transpose(1, 2) * 1.5 * sd + mu

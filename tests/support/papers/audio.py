@@ -1,0 +1,98 @@
+"""Models of sound with PyTorch: a function of parameters and inputs for each paper."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from papers.layers import Params, layernorm, linear, merged, split_heads
+
+
+def encodec(p: Params, wave: Tensor) -> Any:
+    def causal(x: Tensor, n: str, stride: int = 1) -> Tensor:
+        w = p[n + ".conv.weight"]
+        return F.conv1d(F.pad(x, (w.shape[-1] - stride, 0), mode="reflect"), w, p[n + ".conv.bias"], stride)
+
+    def residual(x: Tensor, n: str) -> Tensor:
+        return x + causal(F.elu(causal(F.elu(x), n + ".a")), n + ".b")
+
+    x = causal(wave, "first")
+    for i in range(2):
+        x = causal(F.elu(residual(x, f"down.{i}.unit")), f"down.{i}.conv", 2)
+    z = causal(F.elu(x), "last")
+    rest = z.transpose(1, 2)
+    code, commit, ids = torch.zeros_like(rest), torch.zeros((), dtype=z.dtype), []
+    for i in range(2):
+        table = p[f"quantizer.book.{i}.table"]
+        found = torch.cdist(rest.float() if rest.dtype is torch.bfloat16 else rest, table).argmin(-1)
+        picked = table[found].detach()
+        commit, code, rest = commit + F.mse_loss(rest, picked), code + picked, rest - picked
+        ids.append(found)
+    y = causal(z + (code.transpose(1, 2) - z).detach(), "open")
+    for i in range(2):
+        n = f"up.{i}."
+        y = F.conv_transpose1d(F.elu(y), p[n + "conv.weight"], p[n + "conv.bias"], 2)
+        y = residual(y[:, :, :-2], n + "unit")
+    return causal(F.elu(y), "close"), commit, torch.stack(ids, -1)
+
+
+def whisper(p: Params, mel: Tensor, ids: Tensor) -> Any:
+    def attention(x: Tensor, other: Tensor, n: str, causal: bool = False) -> Tensor:
+        q, k, v = (split_heads(linear(u, p, n + e), 2) for u, e in ((x, ".q"), (other, ".k"), (other, ".v")))
+        return linear(merged(F.scaled_dot_product_attention(q, k, v, is_causal=causal)), p, n + ".out")
+
+    def feed(x: Tensor, n: str) -> Tensor:
+        return linear(F.gelu(linear(x, p, n + ".fc1")), p, n + ".fc2")
+
+    x = F.gelu(F.conv1d(mel, p["conv1.weight"], p["conv1.bias"], padding=1))
+    x = F.gelu(F.conv1d(x, p["conv2.weight"], p["conv2.bias"], 2, 1)).transpose(1, 2)
+    T, D = x.shape[1:]
+    inverse = torch.exp(-math.log(10000) / (D // 2 - 1) * torch.arange(D // 2, dtype=p["pos"].dtype))
+    at = torch.arange(T, dtype=inverse.dtype)[:, None] * inverse
+    x = x + torch.cat([at.sin(), at.cos()], 1)
+    h = layernorm(x, p, "encoder.0.ln1")
+    x = x + attention(h, h, "encoder.0.attn")
+    x = x + feed(layernorm(x, p, "encoder.0.ln2"), "encoder.0.mlp")
+    x = layernorm(x, p, "ln_post")
+    y = p["tok.weight"][ids.long()] + p["pos"][: ids.shape[1]]
+    h = layernorm(y, p, "decoder.0.ln1")
+    y = y + attention(h, h, "decoder.0.attn", True)
+    y = y + attention(layernorm(y, p, "decoder.0.ln_cross"), x, "decoder.0.cross")
+    y = y + feed(layernorm(y, p, "decoder.0.ln2"), "decoder.0.mlp")
+    return layernorm(y, p, "ln") @ p["tok.weight"].T
+
+
+def ebranchformer(p: Params, x: Tensor) -> Any:
+    def macaron(x: Tensor, n: str) -> Tensor:
+        return x + 0.5 * linear(F.silu(linear(layernorm(x, p, n + ".ln"), p, n + ".up")), p, n + ".down")
+
+    def depthwise(x: Tensor, n: str) -> Tensor:
+        y = F.conv1d(x.transpose(1, 2), p[n + ".weight"], p[n + ".bias"], padding=1, groups=x.shape[-1])
+        return y.transpose(1, 2)
+
+    def attention(x: Tensor, n: str) -> Tensor:
+        B, T, D = x.shape
+        at = torch.arange(T - 1.0, -T, -1.0, dtype=p[n + ".u"].dtype)
+        angle = at[:, None] * torch.exp(torch.arange(0, D, 2.0, dtype=at.dtype) * (-math.log(10000) / D))
+        pos = torch.stack([angle.sin(), angle.cos()], 2).flatten(1)
+        r = linear(pos, p, n + ".pos").view(2 * T - 1, 2, -1).transpose(0, 1)
+        q, k, v = (split_heads(u, 2) for u in linear(x, p, n + ".qkv").chunk(3, -1))
+        far = (q + p[n + ".w"]) @ r.mT
+        # row t holds the distances T - 1 .. 1 - T: column s of the result is t - s
+        index = torch.arange(T)[None, :] - torch.arange(T)[:, None] + T - 1
+        far = far.gather(-1, index.expand(B, 2, T, T))
+        scores = ((q + p[n + ".u"]) @ k.mT + far) * (D // 2) ** -0.5
+        return linear(merged(scores.softmax(-1) @ v), p, n + ".out")
+
+    b = "layers.0."
+    x = macaron(linear(x, p, "embed"), b + "ff1")
+    far = attention(layernorm(x, p, b + "ln_far"), b + "attn")
+    u, w = F.gelu(linear(layernorm(x, p, b + "ln_near"), p, b + "local.up")).chunk(2, -1)
+    near = linear(u * depthwise(layernorm(w, p, b + "local.ln"), b + "local.conv"), p, b + "local.down")
+    both = torch.cat([far, near], -1)
+    x = x + linear(both + depthwise(both, b + "merge"), p, b + "proj")
+    return linear(layernorm(macaron(x, b + "ff2"), p, b + "ln"), p, "head")
