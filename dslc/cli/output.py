@@ -45,6 +45,12 @@ def say(text: str, *, err: bool = False) -> None:
     _write(visible(text), err)
 
 
+def say_part(text: str) -> None:
+    """Prints a part of a line on stdout at once."""
+    click.echo(fitting(visible(text), sys.stdout), nl=False)
+    sys.stdout.flush()
+
+
 def say_styled(text: str) -> None:
     """Prints text with our colours on stderr; its parts must have been made visible before they were coloured."""
     _write(text, True)

@@ -96,6 +96,11 @@ class Tokenizer:
             counts, ids = self._encoded(part, None)
             yield from np.split(ids.astype(self.dtype), np.cumsum(counts[:-1]))
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; those that the vocabulary lacks are left out. Raises DataError R101 if the library refuses
+        them."""
+        return self._client.decode(ids)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest of u16 and u32 that holds every id."""

@@ -77,6 +77,20 @@ class Client(LibraryProcess):
             self.answered()
             return counts, ids
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids. Raises TextRefused, and DataError R101 if the process has ended or hangs."""
+        with self.turn.hold() as scope, scope:
+            if self._dead is not None:
+                refuse(self._path, self._dead)
+            self.ready()
+            self.send(json.dumps({"decode": [int(id) for id in ids]}))
+            head = self.head()
+            self.answered()
+            if "refused" in head:
+                raise TextRefused("R101", f"the tokenizer refuses: {head['refused']}", place=str(self._path), help=HELP)
+            text: str = head["text"]
+            return text
+
     def failed(self, why: str) -> NoReturn:
         self._dead = f"the process that runs the tokenizer {why}"
         refuse(self._path, self._dead)

@@ -2,8 +2,8 @@
 
 The library is Rust on untrusted bytes: if it aborts, loops or allocates too much, only this process ends. FD is memory
 that holds the file. Each line of stdin asks for the ids of texts, as JSON; the answer is a line of JSON, then the
-number of ids of each text, i32, and the ids, u32. The first answer describes the tokenizer. The memory of the process
-is limited before the file is read.
+number of ids of each text, i32, and the ids, u32. Or a line asks for the text of ids, which the line of the answer has.
+The first answer describes the tokenizer. The memory of the process is limited before the file is read.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         try:
+            if "decode" in asked:
+                _answer(answers, {"text": _asked(lambda asked=asked: _decoded(tokenizer, asked["decode"]))})  # type: ignore[misc]
+                continue
             found = _asked(lambda asked=asked: _encoded(tokenizer, asked["texts"], asked["length"]))  # type: ignore[misc]
         except _Refused as error:
             _answer(answers, {"refused": str(error)})
@@ -74,6 +77,12 @@ def _encoded(tokenizer: Any, texts: list[str], length: int | None) -> list[list[
         return [found.ids for found in tokenizer.encode_batch(texts, add_special_tokens=False)]
     tokenizer.enable_truncation(length)
     return [found.ids[:length] for found in tokenizer.encode_batch(texts)]
+
+
+def _decoded(tokenizer: Any, ids: list[int]) -> str:
+    """The text of ids, special tokens among them."""
+    found: str = tokenizer.decode(ids, skip_special_tokens=False)
+    return found
 
 
 def _asked(call: Callable[[], Found]) -> Found:

@@ -83,6 +83,12 @@ def shape_of(interface: Interface, sizes: Sequence[Mapping[str, int]], independe
     return Shape(ids.name, ids.dtype, name, each, last, tuple(sorted(rows)), tuple(sorted(lengths)), independent)
 
 
+def vocabulary_of(session: Any) -> int:
+    """The number of tokens of a session's model. InputError R105 if it does not map tokens to logits."""
+    sizes = [program.sizes for program in session.artifact.programs("predict")]
+    return shape_of(session.interface, sizes, independent=False).vocabulary
+
+
 def _fits(result: tuple[Size, ...], ids: tuple[Size, ...]) -> bool:
     """Whether a result may be logits for each token, or for the last one."""
     return result[:-1] == ids or (len(result) == 2 and result[0] == ids[0])

@@ -93,8 +93,13 @@ def test_charlm_learns_and_writes_text(dslc_process: Callable, example: Callable
     found = trained(dslc_process, *flags, "--epochs", "4", "--set", "train.lr=constant")
     assert found["bits"] < 5.0, "7 bits are a guess among 128"
 
-    greedy = ("sample.py", "import ", "--length", 80, "--temperature", 0)
-    text = script(*greedy)
-    assert text.startswith("import ") and len(text) == 7 + 80 + 1 and text == script(*greedy)
-    warm = [script("sample.py", "--length", 30, "--temperature", 1, "--seed", seed) for seed in (0, 1)]
+    def written(*options: str) -> str:
+        ran = dslc_process("predict", "--artifact", "build/charlm", "--generate", *options)
+        assert ran.code == 0, ran.err
+        return str(ran.out)
+
+    greedy = ("80", "--prompt", "import ", "--temperature", "0")
+    text = written(*greedy)
+    assert text.startswith("import ") and len(text) == 7 + 80 + 1 and text == written(*greedy)
+    warm = [written("30", "--prompt", "def ", "--seed", seed) for seed in ("0", "1")]
     assert all(text.startswith("def ") for text in warm) and warm[0] != warm[1]

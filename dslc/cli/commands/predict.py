@@ -12,6 +12,7 @@ import click
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import artifact_to_run, require_weights_of, session_of
+from dslc.cli.generation import Wish, write_text
 from dslc.cli.options import trust_option
 from dslc.cli.output import emit, say
 
@@ -32,9 +33,7 @@ _UNCLEAR = (
 
 @click.command(cls=Command)
 @click.argument("inputs", nargs=-1, metavar="[[NAME=]SOURCE...]")
-@click.option(
-    "-o", "out", required=True, metavar="FILE", help="Output: .csv, .jsonl, .parquet, .npz, or .npy for one result."
-)
+@click.option("-o", "out", metavar="FILE", help="Output: .csv, .jsonl, .parquet, .npz, or .npy for one result.")
 @click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: the artifact of ./dslc.yaml.")
 @click.option("--weights", metavar="FILE", help="Use these weights instead of the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
@@ -47,8 +46,66 @@ _UNCLEAR = (
     metavar="COLUMN",
     help="Names of the rows: a column of the data, or of another table: x.csv:id.",
 )
+@click.option(
+    "--generate", type=click.IntRange(0, 1_000_000_000), metavar="N", help="Write N tokens after each --prompt."
+)
+@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="The beginning of a text. Repeatable.")
+@click.option("--temperature", type=float, default=1.0, metavar="X", help="0: the most likely token; default: 1.")
+@click.option("--top-k", type=int, metavar="K", help="Draw from the K most likely tokens only.")
+@click.option("--top-p", type=float, metavar="P", help="From the fewest that together have the probability P.")
+@click.option("--seed", type=int, default=0, metavar="N", help="Seed of the draws; default: 0.")
+@click.option("--stop", type=int, multiple=True, metavar="TOKEN", help="A text ends with this token. Repeatable.")
+@click.option("--ids", is_flag=True, help="Prompts and texts are numbers of tokens, such as 15,2,7.")
+@click.option("--tokenizer", metavar="FILE", help="The tokenizer of prompts; default: data.tokenizer, else bytes.")
 @trust_option
 def command(
+    inputs: tuple[str, ...],
+    out: str | None,
+    artifact: str | None,
+    weights: str | None,
+    device: str,
+    workers: int,
+    names: str | None,
+    generate: int | None,
+    prompts: tuple[str, ...],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int,
+    stop: tuple[int, ...],
+    ids: bool,
+    tokenizer: str | None,
+    trust: bool,
+) -> None:
+    """Run a model on data in files; write its results to one. Or write text: --generate.
+
+    SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
+    it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
+    Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
+    and the results. Predictions of a scaled target are in the units of the data; NAME.scaled are the results.
+
+    With --generate, a model that maps tokens [B, T] to logits [B, T, V], or [B, V], writes N tokens after each
+    --prompt. Equal seeds give equal texts. `session.generate` in Python does the same.
+    """
+    if generate is not None:
+        if inputs or out is not None or names is not None:
+            raise click.UsageError("--generate reads --prompt and prints the text: it takes no SOURCE, -o or --rows")
+        config = _config() if artifact is None else None
+        named = Path(tokenizer) if tokenizer is not None else None if config is None else config.data.tokenizer
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop": stop}
+        wish = Wish(generate, prompts or ("\n",), options, ids, named)
+        with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights, use="predict") as found:
+            require_weights_of(found, found.interface.name)
+            write_text(found, wish)
+        return
+    if prompts or ids or stop or tokenizer is not None:
+        raise click.UsageError("--prompt, --ids, --stop and --tokenizer belong to --generate N")
+    if out is None:
+        raise click.UsageError("Missing option '-o'.")
+    _to_file(inputs, out, artifact, weights, device, workers, names, trust)
+
+
+def _to_file(
     inputs: tuple[str, ...],
     out: str,
     artifact: str | None,
@@ -58,13 +115,6 @@ def command(
     names: str | None,
     trust: bool,
 ) -> None:
-    """Run a model on data in files; write its results to one.
-
-    SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
-    it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
-    Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
-    and the results. Predictions of a scaled target are in the units of the data; NAME.scaled are the results.
-    """
     from dslc.runtime.data.columns.fitted import Fitted
     from dslc.runtime.predict.files import FORMATS, check_folder, check_target, write
     from dslc.runtime.predict.layout import class_names, layout_of
