@@ -197,7 +197,8 @@ class Folder(Format):
         return ArrayRows(labels)
 
     def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
-        if self.decodes(source):
+        # that the input is no image is told before that the folder is missing
+        if self.decodes(source) and source.path.is_dir():
             for line in overlooked(source):
                 tools.notice(f"{wanted.field}: {source.name}: {line}")
         return source
