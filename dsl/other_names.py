@@ -19,7 +19,7 @@ _RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)
 FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
                      "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
-    **dict.fromkeys(("lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell"), _LOOP),
+    **dict.fromkeys(("lstmcell", "grucell", "rnncell"), _LOOP),
     **dict.fromkeys(("adagrad", "adadelta", "nadam", "radam", "lion", "adafactor", "lbfgs"), _OPTIMIZER),
     **dict.fromkeys(("view", "viewas", "reshapeas", "unflatten"), _RESHAPE),
     **dict.fromkeys(("expand", "expandas", "broadcast"),

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op
 from dslc.compiler.ir.sizes import Size
-from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Scan(Op):
     """scan(...): a loop at run time.
 
-    Statements of a model make it, no function does, so the table of ops does not list it. It has no kernel of its own:
-    a plan holds the kernels of its body once, in a loop.
+    The statement `scan` and the recurrent layers make it, so the table of ops does not list it. It has no kernel of
+    its own: a plan holds the kernels of its body once, in a loop.
     """
 
     name = "scan"
@@ -71,7 +71,24 @@ class Scan(Op):
         return gradient_of_loop(node, dys, b, total)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        raise AssertionError("a loop is run by the instructions of its body")
+        graph, consts = body_of(attrs), consts_of(attrs)
+        first = consts + len(graph.updates)
+        count = count_of(attrs)
+        assert isinstance(count, int), "sizes are known"
+        carried = list(xs[consts:first])
+        stacks: dict[str, dict[int, Array]] = {name: {} for name in graph.outputs}
+        for at in reversed(range(count)) if attrs["reverse"] else range(count):
+            values = [*xs[:consts], *carried, *(x[at] for x in xs[first:])]
+            known = dict(zip((source.value for source in graph.inputs), values))
+            for node in graph.nodes:
+                plain = {name: _plain(value) for name, value in node.attrs.items()}
+                known.update(zip(node.outputs, node.op.meaning([known[v] for v in node.inputs], plain)))
+            carried = [known[value] for _, value in graph.updates]
+            for name, value in graph.outputs.items():
+                stacks[name][at] = known[value]
+        import numpy as np
+
+        return [*carried, *(np.stack([rows[at] for at in range(count)]) for rows in stacks.values())]
 
     def cost(self, node: Node) -> Cost:
         costs = [inner.op.cost(inner) for inner in body_of(node.attrs).nodes if not inner.op.view]
@@ -102,6 +119,13 @@ class Scan(Op):
             inner[consts:sequences] = after  # a carry that starts equal for all rows
         stacks = (where[value] for value in graph.outputs.values())
         return (*inner[consts:sequences], *(None if axis is None else axis + 1 for axis in stacks))
+
+
+def _plain(attr: Attr) -> object:
+    """An attribute as ``meaning`` takes it: dtypes by name."""
+    if isinstance(attr, tuple):
+        return [_plain(each) for each in attr]
+    return attr.value if isinstance(attr, DType) else attr
 
 
 scan = Scan()

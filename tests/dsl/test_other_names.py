@@ -48,7 +48,7 @@ def test_an_arguments_help_names_an_argument(name: str) -> None:
         ("Conv2d(3, 8)", "conv(x, out, k)"),
         ("nn_attention(4)", "lists the built-in functions"),
         ("MultiheadAttention(4)", "sdpa(q, k, v)"),
-        ("lstm(4)", "`linear`, `sigmoid` and `tanh`"),
+        ("lstm_cell(4)", "`linear`, `sigmoid` and `tanh`"),
         ("batch_norm", "batchnorm"),
         ("BatchNorm2d", "batchnorm(x)"),
         ("Linear(4)", "linear"),
