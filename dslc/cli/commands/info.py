@@ -54,6 +54,7 @@ def command(artifact: str | None, weights: bool) -> None:
             *(f"argument   {s['name']} = {s['default']:g}" for s in train["scalars"]),
             f"metrics    {', '.join(train['metrics']) or 'none'}; lr {train['lr']:g}",
             *([f"step       {train['accumulate']} micro-batches"] if "accumulate" in train else []),
+            *([f"step       {train['shards']} shards"] if "shards" in train else []),
         ]
     kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
     needs, driver = session_needs(found), driver_needs(found)

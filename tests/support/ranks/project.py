@@ -59,11 +59,16 @@ def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None
 
 
 def ranks(
-    folders: list[Path], *arguments: str, of_rank: Mapping[int, Mapping[str, str]] | None = None, seconds: int = 3
+    folders: list[Path],
+    *arguments: str,
+    of_rank: Mapping[int, Mapping[str, str]] | None = None,
+    seconds: int = 10,
+    names: tuple[str, str] = ("RANK", "WORLD_SIZE"),
 ) -> list[subprocess.Popen[str]]:
-    """One process for each folder, by the variables of torchrun; ``of_rank`` adds variables to single ranks."""
+    """One process for each folder; ``names``: the launcher's variables (torchrun's by default); ``of_rank`` adds some
+    to single ranks."""
     common = {
-        "WORLD_SIZE": str(len(folders)),
+        names[1]: str(len(folders)),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "DSLC_RANKS_SECRET": "a secret of the tests",
@@ -72,7 +77,7 @@ def ranks(
     }
     given = of_rank or {}
     return [
-        started(folder, *arguments, environment={**common, "RANK": str(rank), **given.get(rank, {})})
+        started(folder, *arguments, environment={**common, names[0]: str(rank), **given.get(rank, {})})
         for rank, folder in enumerate(folders)
     ]
 
