@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.codegen.cpu.llvm.trigonometry import HALF_PI, sine
+from dslc.compiler.codegen.cpu.llvm.trigonometry import HALF_PI, tangent
 
 if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.llvm.math import Functions
@@ -32,7 +32,7 @@ _ATAN: Final = (
 
 
 def tan(f: Functions, x: Any) -> Any:
-    return f.b.fdiv(sine(f, x, 0), sine(f, x, 1))
+    return tangent(f, x)
 
 
 def atan(f: Functions, x: Any) -> Any:

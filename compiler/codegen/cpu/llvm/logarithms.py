@@ -1,7 +1,8 @@
 """log2, log10, exp2 and erfc of f64 vectors; those of f32 are computed in f64 and rounded once.
 
-log2 and log10 multiply pow's logarithm, a sum of two numbers, so those of powers of 2 and of 10 are exact. erfc follows
-``compiler/ir/special.py``. The errors, which a test checks, are below 1 ulp for the logarithms, 2 for exp2, 5 for erfc.
+log2 and log10 of f64 multiply pow's logarithm, a sum of two numbers, so those of powers of 2 and of 10 are exact.
+Before a rounding to f32, one polynomial without a division gives that, too. erfc follows ``compiler/ir/special.py``.
+The errors, which a test checks, are below 1 ulp for the logarithms, 2 for exp2, 5 for erfc.
 """
 
 from __future__ import annotations
@@ -17,30 +18,53 @@ if TYPE_CHECKING:
 
 _TERMS: Final = 14  # of the Taylor series of exp on |r| <= ln(2)/2
 _RANGE: Final = (-1080.0, 1024.0)  # outside: 0, inf
+_BRIEF_TERMS: Final = 9
+_BRIEF_RANGE: Final = (-160.0, 128.0)  # outside: 0, inf in f32
+#: log(1 + f) / f by rising powers of f from sqrt(1/2) - 1 to sqrt(2) - 1: the interpolation at Chebyshev points, whose
+#: error is below 6e-13.
+_BRIEF_LOG: Final = (
+    1.0000000000002172, -0.49999999998512556, 0.3333333331141725, -0.2500000043312815, 0.20000003805512753,
+    -0.16666632233794296, 0.1428545826094488, -0.12501075399501757, 0.11119413052789981, -0.09987366169121653,
+    0.08954162789286713, -0.08317435210903283, 0.08750405232693213, -0.08467876411458124, 0.04272800730435181,
+)  # fmt: skip
 #: 1/ln(2) and 1/ln(10) as sums of two numbers.
 _PER_2: Final = (1.4426950408889634, 2.0355273740931033e-17)
 _PER_10: Final = (0.4342944819032518, 1.098319650216765e-17)
 
 
 def exp2(f: Functions, x: Any) -> Any:
-    """2^n * exp(r * ln 2) with n the nearest integer; in two steps, as exp."""
-    b, bounded = f.b, f.clamp(x, *_RANGE)
+    """2^n * exp(r * ln 2) with n the nearest integer; in two steps, as exp, if the result may be subnormal in f64."""
+    b, bounded = f.b, f.clamp(x, *(_BRIEF_RANGE if f.brief else _RANGE))
     inside = b.select(f.is_nan(x), f.const(0.0), bounded)
     n = f.unary("rint", inside)
     r = b.fmul(b.fsub(inside, n), f.const(math.log(2)))
-    y = f.polynomial([1 / math.factorial(k) for k in range(_TERMS)], r)
+    y = f.polynomial([1 / math.factorial(k) for k in range(_BRIEF_TERMS if f.brief else _TERMS)], r)
     power = b.fptosi(n, f.int_type)
+    if f.brief:
+        return b.select(f.is_nan(x), x, b.fmul(y, f.power_of_two(power)))
     half = b.ashr(power, f.const(1, f.int_type))
     y = b.fmul(b.fmul(y, f.power_of_two(half)), f.power_of_two(b.sub(power, half)))
     return b.select(f.is_nan(x), x, y)
 
 
 def log2(f: Functions, x: Any) -> Any:
-    return _log(f, x, _PER_2)
+    return brief_log(f, x, _PER_2[0], 1.0) if f.brief else _log(f, x, _PER_2)
 
 
 def log10(f: Functions, x: Any) -> Any:
-    return _log(f, x, _PER_10)
+    return brief_log(f, x, _PER_10[0], math.log10(2)) if f.brief else _log(f, x, _PER_10)
+
+
+def brief_log(f: Functions, x: Any, per: float, of_two: float) -> Any:
+    """The logarithm of x = 2^e * m is ``per`` times that of m and ``of_two`` times e."""
+    b = f.b
+    exponent, m = f.split(x)
+    part = b.fsub(m, f.const(1.0))
+    found = b.fmul(b.fmul(part, f.polynomial(_BRIEF_LOG, part)), f.const(per))
+    found = f.fma(exponent, f.const(of_two), found)
+    found = b.select(b.fcmp_ordered("==", x, f.const(0.0)), f.const(-math.inf), found)
+    found = b.select(b.fcmp_ordered("<", x, f.const(0.0)), f.const(math.nan), found)
+    return b.select(b.fcmp_unordered("ueq", x, f.const(math.inf)), x, found)
 
 
 def _log(f: Functions, x: Any, per: tuple[float, float]) -> Any:

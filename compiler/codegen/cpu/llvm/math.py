@@ -4,7 +4,8 @@ files.
 They use only +, *, /, fma, rounding to an integer and bit moves. So they call no library, and every level gives the
 same bits. Error bounds, which a test checks against f64 (or the math module's f64) over the whole range: exp, expm1,
 log, log1p 2 ulp; tanh 4 ulp; erf 2e-7 (f32), 4e-16 (f64) absolute. Those of the table ``IN_F64`` have files of their
-own and compute in f64, so that those of f32 are rounded once: 0.51 ulp; in f64 5 ulp.
+own and compute in f64, so that those of f32 are rounded once: 0.51 ulp; in f64 5 ulp. What is rounded to f32 needs no
+more than some 2^-33 of error before: ``Functions.brief`` says so, and some functions then take shorter series.
 
 Sources: exp uses Cody and Waite's reduction. log has the form of Ng, "FDLIBM" (s = f/(2+f), log(1+f) = f - (f^2/2 -
 s*(f^2/2 + R))), with the exact series of atanh for R. expm1 keeps ``exp(r) - 1`` separate from 1 and scales both. erf
@@ -29,6 +30,7 @@ from dslc.compiler.ir.special import ERF_TABLES
 _LN2_HIGH: Final = {32: 0.693145751953125, 64: 6.93147180369123816490e-01}
 _LN2_LOW: Final = {32: 1.42860682030941723212e-06, 64: 1.90821492927058770002e-10}
 _EXP_TERMS: Final = {32: 7, 64: 13}  # degree of the Taylor series on |r| <= ln(2)/2
+_BRIEF_EXP_TERMS: Final = 9  # before a rounding to f32: the next term is below 2^-37
 _EXP_RANGE: Final = {32: (-104.5, 89.0), 64: (-746.0, 710.0)}  # outside: 0, inf
 _EXPM1_RANGE: Final = {32: (-20.0, 89.0), 64: (-40.0, 710.0)}  # below: -1
 _LOG_TERMS: Final = {32: 4, 64: 10}
@@ -70,10 +72,11 @@ COSTLY: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "pow",
 
 
 class Functions:
-    """The functions on values of one float type and lane count, emitted at the builder's position."""
+    """The functions on values of one float type and lane count, emitted at the builder's position. ``brief``: of f64,
+    whose results are rounded to f32, and whose arguments are f32."""
 
-    def __init__(self, code: Code, type: Any) -> None:
-        self.code, self.b, self.type = code, code.b, type
+    def __init__(self, code: Code, type: Any, brief: bool = False) -> None:
+        self.code, self.b, self.type, self.brief = code, code.b, type, brief
         lane = type.element if isinstance(type, ir.VectorType) else type
         self.lanes = type.count if isinstance(type, ir.VectorType) else 1
         self.bits = 32 if isinstance(lane, ir.FloatType) else 64
@@ -123,6 +126,10 @@ class Functions:
         biased = self.b.add(n, self.const(_BIAS[self.bits], self.int_type))
         return self.b.bitcast(self.b.shl(biased, self.const(_MANTISSA[self.bits], self.int_type)), self.type)
 
+    @property
+    def _exp_terms(self) -> int:
+        return _BRIEF_EXP_TERMS if self.brief else _EXP_TERMS[self.bits]
+
     def exp(self, x: Any) -> Any:
         return self.exp_of_sum(x, None)
 
@@ -134,7 +141,7 @@ class Functions:
         n, r = self._reduced(self.b.select(self.b.fcmp_ordered(">", x, self.const(most)), self.const(most), inside))
         if low is not None:
             r = self.b.fadd(r, low)
-        y = self.polynomial([1 / math.factorial(k) for k in range(_EXP_TERMS[self.bits] + 1)], r)
+        y = self.polynomial([1 / math.factorial(k) for k in range(self._exp_terms + 1)], r)
         # in two steps, so that neither power overflows and subnormal results round once
         half = self.b.ashr(n, self.const(1, self.int_type))
         y = self.b.fmul(self.b.fmul(y, self.power_of_two(half)), self.power_of_two(self.b.sub(n, half)))
@@ -142,7 +149,7 @@ class Functions:
 
     def expm1(self, x: Any) -> Any:
         n, r = self._reduced(self.clamp(x, *_EXPM1_RANGE[self.bits]))
-        terms = [1 / math.factorial(k) for k in range(2, _EXP_TERMS[self.bits] + 2)]
+        terms = [1 / math.factorial(k) for k in range(2, self._exp_terms + 2)]
         q = self.fma(self.b.fmul(r, r), self.polynomial(terms, r), r)
         # 2 * (h*q + (h - 1/2)) with h = 2^(n-1): h is finite whenever the result may be
         h = self.power_of_two(self.b.sub(n, self.const(1, self.int_type)))
@@ -164,6 +171,8 @@ class Functions:
         return b.select(tiny, b.fsub(exponent, self.const(float(_MANTISSA[bits]))), exponent), m
 
     def log(self, x: Any) -> Any:
+        if self.brief:
+            return logarithms.brief_log(self, x, 1.0, math.log(2))
         bits, b = self.bits, self.b
         exponent, m = self.split(x)
         f = b.fsub(m, self.const(1.0))
@@ -225,7 +234,7 @@ class Functions:
         if self.bits == 64:
             return function(self, *xs)
         wider = wide(ir.DoubleType(), self.lanes)
-        found = function(Functions(self.code, wider), *(self.b.fpext(x, wider) for x in xs))
+        found = function(Functions(self.code, wider, brief=True), *(self.b.fpext(x, wider) for x in xs))
         return self.b.fptrunc(found, self.type)
 
     def named(self) -> dict[str, Callable[[Any], Any]]:
