@@ -97,14 +97,15 @@ class Runner:
         self.arrays["out0"] = _placed(np.empty(work.shape, work.inputs[0].dtype))
         self.arrays |= {f"tmp{i}": _aligned(n) for i, n in enumerate(work.steps.scratch)}
         self.calls = []
-        kernels = {f"k_{number}": step.kernel for number, step in enumerate(work.steps.steps)}
+        kernels = {f"k_{number}": step.code for number, step in enumerate(work.steps.steps)}
         builder = llvm.JITLibraryBuilder().add_object_img(object_of(kernels, level))
         for symbol in kernels:
             builder = builder.export_symbol(symbol)
         self.library = builder.add_current_process().link(self.jit, "kernels")
         for number, step in enumerate(work.steps.steps):
-            args = (ctypes.c_void_p * len(step.args))(*(self.arrays[n].ctypes.data for n in step.args))
-            self.calls.append((_CALL(self.library[f"k_{number}"]), args, step.kernel.tasks))
+            values = [*(self.arrays[n].ctypes.data for n in step.args), *map(int, step.numbers)]
+            args = (ctypes.c_void_p * len(values))(*values)
+            self.calls.append((_CALL(self.library[f"k_{number}"]), args, step.tasks))
 
     def run(self) -> None:
         for call, args, tasks in self.calls:

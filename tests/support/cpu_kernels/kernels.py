@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
-from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
+from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
 from dslc.compiler.codegen.cpu.object.compile import compiled, texts_of
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -33,7 +33,7 @@ def runnable_levels() -> list[str]:
     return ["x86_64_v3", "x86_64_v4"] if llvm.get_host_cpu_features().get("avx512vl") else ["x86_64_v3"]
 
 
-def compile_kernel(kernel: KernelSpec, level: str, symbol: str = "k_test") -> tuple[bytes, float, set[str]]:
+def compile_kernel(kernel: KernelCode, level: str, symbol: str = "k_test") -> tuple[bytes, float, set[str]]:
     """The object, the processor's seconds it took, and the symbols that it asks for."""
     begin = time.process_time()
     data = compiled(texts_of(symbol, kernel, [level]), [level])[level]
@@ -70,14 +70,14 @@ class Loaded:
         self.kept: list[Any] = []
         self.calls: list[tuple[Any, int]] = []
         for number, step in enumerate(steps.steps):
-            data, seconds, foreign = compile_kernel(step.kernel, level, f"k_{number}")
+            data, seconds, foreign = compile_kernel(step.code, level, f"k_{number}")
             self.seconds.append(seconds)
             self.foreign |= foreign
             library = (
                 llvm.JITLibraryBuilder().add_object_img(data).export_symbol(f"k_{number}").add_current_process()
             ).link(_jit(), f"kernels{next(_NUMBERS)}")
             self.kept.append(library)
-            self.calls.append((_CALL(library[f"k_{number}"]), step.kernel.tasks))
+            self.calls.append((_CALL(library[f"k_{number}"]), step.tasks))
 
     def bind(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> list[tuple[Any, Any, int]]:
         """Calls with their argument blocks."""
@@ -85,7 +85,8 @@ class Loaded:
         arrays |= {f"tmp{i}": x for i, x in enumerate(self.scratch)}
         bound = []
         for step, (call, tasks) in zip(self.steps.steps, self.calls):
-            bound.append((call, (ctypes.c_void_p * len(step.args))(*(arrays[n].ctypes.data for n in step.args)), tasks))
+            values = [*(arrays[n].ctypes.data for n in step.args), *step.numbers]
+            bound.append((call, (ctypes.c_void_p * len(values))(*values), tasks))
         return bound
 
     def run(self, inputs: list[np.ndarray], outputs: list[np.ndarray], slices: int = 1) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width
 from dslc.compiler.codegen.cpu.contraction.dot import Dot
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
-from dslc.compiler.codegen.cpu.contraction.pack import Combine, Pack, Strided, lanes_of
+from dslc.compiler.codegen.cpu.contraction.pack import Combine, lanes_of
+from dslc.compiler.codegen.cpu.contraction.panels import Pack, Strided
 from dslc.compiler.codegen.cpu.contraction.steps import Step
 from dslc.compiler.ir.types import DType
 

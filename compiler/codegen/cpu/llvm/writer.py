@@ -161,15 +161,16 @@ class Code:
                 return known * 0 if known == 0 else other
         return self.b.mul(self.int(x), self.int(y))
 
-    def divmod(self, x: Any, by: Count) -> tuple[Any, Any]:
-        """Quotient and remainder of a non-negative i64 by a known number."""
-        if by == 1:
-            return x, 0
-        if isinstance(x, int):
-            return divmod(x, by)
-        return self.b.udiv(x, I64(by)), self.b.urem(x, I64(by))
+    def divmod(self, x: Any, by: Any) -> tuple[Any, Any]:
+        """Quotient and remainder of a non-negative i64 by a positive one, folded if both are known."""
+        if isinstance(by, int):
+            if by == 1:
+                return x, 0
+            if isinstance(x, int):
+                return divmod(x, by)
+        return self.b.udiv(self.int(x), self.int(by)), self.b.urem(self.int(x), self.int(by))
 
-    def unravel(self, x: Any, sizes: Sequence[Count]) -> list[Any]:
+    def unravel(self, x: Any, sizes: Sequence[Any]) -> list[Any]:
         """The index along each axis of the row-major index ``x``."""
         found: list[Any] = []
         for size in reversed(sizes[1:]):

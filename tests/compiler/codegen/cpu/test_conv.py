@@ -158,7 +158,7 @@ def test_every_level_compiles_soon(level: str, allowed: Callable[[float, float],
     back = spec.input_gradient()
     assert back is not None
     for step in (*spec.forward().steps, *spec.weight_gradient().steps, *back.steps):
-        data, seconds, foreign = compile_kernel(step.kernel, level)
+        data, seconds, foreign = compile_kernel(step.code, level)
         assert data[:4] == b"\x7fELF" and foreign <= ALLOWED
         assert allowed(seconds, 1.0)  # 0.15 on a machine with nothing else to do
 
