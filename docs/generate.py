@@ -162,10 +162,14 @@ def config_page() -> str:
 
 
 def _default(value: object) -> str:
+    from dslc.runtime.config.space import Space
+
     if isinstance(value, bool):
         return str(value).lower()
     if value == ():
         return "[]"
+    if isinstance(value, Space):
+        return "{}"
     return str(getattr(value, "kind", value))
 
 

@@ -35,6 +35,7 @@ SECTIONS: Final[dict[str, list[str]]] = {
 _CONFIG: Final = ROOT / "docs/zensical.toml"
 _COPIED: Final = (".md", ".svg", ".png")
 _HTML: Final = "html"
+_ITEM: Final = re.compile(r"(?:[-*]|[0-9]+\.) ")
 
 
 def pages() -> list[Path]:
@@ -64,7 +65,9 @@ def stage(folder: Path) -> None:
 
 def _staged(path: Path, text: str) -> str:
     """A page as the site has it: links to the README lead to the index, links to files that are no pages lose their
-    target, and blocks keep only their language and title, because zensical reads no block with other words."""
+    target, lists follow an empty line, and blocks keep only their language and title, because zensical reads no block
+    with other words."""
+    text = _with_lists(text)
     text = re.sub(r'^(```\w+)(?:.*?( title="[^"]*"))?.*$', r"\1\2", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
@@ -80,6 +83,20 @@ def _staged(path: Path, text: str) -> str:
         return f"{found[1]}"
 
     return re.sub(r"\[([^\]\[]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", link, text)
+
+
+def _with_lists(text: str) -> str:
+    """The text with an empty line before each list: zensical reads a list right after a paragraph as a part of it."""
+    lines: list[str] = []
+    in_block = in_list = False
+    for line in text.split("\n"):
+        in_block ^= line.lstrip().startswith("```")
+        begins = not in_block and _ITEM.match(line) is not None
+        if begins and not in_list and lines and lines[-1].strip():
+            lines.append("")
+        in_list = begins or (in_list and bool(line.strip()))
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def build(folder: Path) -> Path:

@@ -56,6 +56,12 @@ def test_blocks_keep_their_language_and_title(site: ModuleType) -> None:
         assert site._staged(Path("docs/a.md"), f"a\n```{words}\nx = 1\n```\nb\n") == f"a\n```{kept}\nx = 1\n```\nb\n"
 
 
+def test_lists_follow_an_empty_line(site: ModuleType) -> None:
+    page = "# Title\n\nText:\n- one\n  more\n- two\n\n1. first\n2. second\n\n```\nx\n- no list\n```\nEnd\n* star\n"
+    found = site._staged(Path("docs/page.md"), page)
+    assert found == page.replace("Text:\n", "Text:\n\n").replace("End\n", "End\n\n")
+
+
 def test_a_block_that_is_shown_as_text_is_found(site: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>```nn bad model</p>")
     (tmp_path / "b.html").write_text("<pre>model</pre>")
