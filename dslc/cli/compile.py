@@ -15,7 +15,7 @@ from dslc.base.version import has_compiler
 from dslc.base.visible import one_line
 from dslc.base.within import require_within
 from dslc.cli.as_built import LINK, artifact_as_built, foreign_because, path_as_built
-from dslc.cli.locks import choices_lines, with_lock
+from dslc.cli.locks.find import choices_lines, with_lock
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_warnings

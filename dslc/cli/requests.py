@@ -41,7 +41,7 @@ class Request:
         Raises BuildError E0603, E0607, E0608; EnvironmentFault R210.
         """
         from dslc.cli.compile import options_of
-        from dslc.cli.locks import with_lock
+        from dslc.cli.locks.find import with_lock
 
         options = options_of({**self.build, **{k: v for k, v in flags.items() if v is not None}}, name)
         with placed(self.config):

@@ -118,7 +118,7 @@ def _opened(
         for name in (*asked, *(["D"] if defines else [])):
             raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
         return session_of(artifact_to_run(model, trust=trust), device=device, weights="init")
-    from dslc.cli.locks import choices_lines
+    from dslc.cli.locks.find import choices_lines
     from dslc.cli.progress import build_progress
     from dslc.cli.requests import requested
     from dslc.compiler.pipeline import build

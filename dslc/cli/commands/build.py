@@ -9,7 +9,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.locks import choices_lines
+from dslc.cli.locks.find import choices_lines
 from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, lock_options, size_option
 from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress

@@ -14,7 +14,7 @@ from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, size_op
 from dslc.cli.output import emit, size_text, table
 
 if TYPE_CHECKING:
-    from dslc.cli.lock_check import Checkup
+    from dslc.cli.locks.check import Checkup
     from dslc.cli.requests import Request
     from dslc.compiler.lock.diff import Difference
     from dslc.compiler.lock.model import Block, Lock
@@ -177,8 +177,8 @@ def _diff_text(found: list[Difference]) -> str:
 
 
 def _check(request: Request, path: str | None, flags: dict[str, str | None]) -> int:
-    from dslc.cli.lock_check import checkup
-    from dslc.cli.locks import gpu_targets
+    from dslc.cli.locks.check import checkup
+    from dslc.cli.locks.find import gpu_targets
     from dslc.compiler.lock.find import FILE, find_lock
 
     options = request.options(locked=False, lock=None if path is None else Path(path), **flags)
@@ -209,7 +209,7 @@ def _check_text(found: dict[str, Checkup]) -> str:
 
 def _upgrade(request: Request, path: str | None, providers: str | None, device: str, text: str) -> int:
     from dslc.cli.compile import options_of
-    from dslc.cli.lock_upgrade import key_meant, measured_again
+    from dslc.cli.locks.upgrade import key_meant, measured_again
     from dslc.compiler.lock.diff import difference
     from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
     from dslc.runtime.cuda.device import index_of

@@ -70,7 +70,7 @@ def _foreseen(
 ) -> None:
     from dslc.cli import forecast
     from dslc.cli.compile import options_of
-    from dslc.cli.locks import with_lock
+    from dslc.cli.locks.find import with_lock
     from dslc.compiler.check.model import check_file, split_model
 
     wanted = sizes(size)

@@ -84,7 +84,7 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
 def _rebuilt(artifact: Artifact, path: Path, source: str, lock: Path | None) -> list[str]:
     """The differences between the artifact and a build of ``source`` with its options and the project's lock; empty if
     the bytes are equal."""
-    from dslc.cli.locks import with_lock
+    from dslc.cli.locks.find import with_lock
     from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.check.selection import Selection
     from dslc.compiler.pipeline import build

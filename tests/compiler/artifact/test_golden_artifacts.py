@@ -18,7 +18,7 @@ from places import ROOT
 
 from dslc.base.cache import Cache
 from dslc.base.canonical import dumps
-from dslc.cli.locks import with_lock
+from dslc.cli.locks.find import with_lock
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.cuda_cpp import Code, CppKernel
 from dslc.compiler.options import Options

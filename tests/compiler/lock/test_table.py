@@ -9,7 +9,7 @@ import pytest
 from locks import block, way
 from places import ROOT
 
-from dslc.cli.locks import with_lock
+from dslc.cli.locks.find import with_lock
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.targets import ARCHITECTURES
 from dslc.compiler.ir.choice import NO_CHOICES, Choice, Measured
