@@ -99,11 +99,12 @@ def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
         assert b"a-telling-name" not in data
 
 
-NOT_BUILT = ("lstm_lm.nn",)  # `state` is not compiled yet
+NOT_BUILT = ("lstm_lm.nn",)  # `scan` is not compiled yet
 FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *MODELS.glob("*.nn")])
 EVERY = [path for path in FILES if path.name not in NOT_BUILT]
 PIECES = {
     "gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16"),
+    "writer.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=4"),
     "bert.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16"),
     "vit.nn": ("-D", "layers=2", "--size", "B=2"),
 }
