@@ -280,6 +280,9 @@ class TreeBuilder:
     def _slice(self, c: list[Any], first: int, last: int) -> t.Slice:
         return t.Slice(c[0], c[1], c[2], span=self._span(first, last))
 
+    def _rest(self, c: list[Any], first: int, last: int) -> t.Rest:
+        return t.Rest(span=self._span(first, last))
+
     def _name(self, c: list[Any], first: int, last: int) -> t.Name:
         return t.Name(c[0].text, span=self._span(first, last))
 

@@ -124,6 +124,11 @@ class Slice(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Rest(Expr):
+    """``...`` in an index: a `:` for each axis that the other items leave."""
+
+
+@dataclass(frozen=True, slots=True)
 class Index(Expr):
     """``value[items]``"""
 

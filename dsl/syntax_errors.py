@@ -293,10 +293,10 @@ def _sign_or_dot_(p: _Place) -> Diagnostic | None:
 
 
 def _ellipsis_(p: _Place) -> Diagnostic | None:
-    """``x[..., 0]``"""
-    if p.token.kind != ".." or not p.in_brackets or p.tokens.items[p.index + 1].kind != ".":
+    """``x: [..., C]``"""
+    if p.token.kind != "...":
         return None
-    return p.error("`...` is not an index", "", "write `:` for each axis, as `x[:, :, 0]`")
+    return p.error("`...` stands only in an index, as `x[..., 0]`", "", "in a shape, write each axis: `[B, T, C]`")
 
 
 def _anything_else(p: _Place) -> Diagnostic:

@@ -60,6 +60,7 @@ class Evaluator:
             syntax.Choose: self._choose,
             syntax.Range: self._range,
             syntax.Slice: self._slice,
+            syntax.Rest: self._slice,
         }
 
     def __call__(self, expr: syntax.Expr, frame: Frame) -> Static:
@@ -213,14 +214,15 @@ class Evaluator:
         """Start, stop and step of each axis, the axes that a position takes away, and the tensors that index what
         remains, by axis. E0306 for too many indices."""
         shape = type.shape
-        if len(expr.items) > len(shape):
-            raise Problem("E0306", f"{len(expr.items)} indices for {type}", expr.span, f"has {len(shape)} axes")
+        items = _each_axis(expr, len(shape))
+        if len(items) > len(shape):
+            raise Problem("E0306", f"{len(items)} indices for {type}", expr.span, f"has {len(shape)} axes")
         starts: list[Size] = [0] * len(shape)
         stops: list[Size] = list(shape)
         steps = [1] * len(shape)
         picked: set[int] = set()
         tensors: dict[int, Value] = {}
-        for axis, item in enumerate(expr.items):
+        for axis, item in enumerate(items):
             if isinstance(item, syntax.Slice):
                 starts[axis], stops[axis], steps[axis] = self._slice_range(item, shape[axis], frame)
                 continue
@@ -287,8 +289,8 @@ class Evaluator:
             raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range")
         return at
 
-    def _slice(self, expr: syntax.Slice, frame: Frame) -> Static:
-        raise Problem("E0207", "a slice is only allowed inside `[ ]`", expr.span, "not an index")
+    def _slice(self, expr: syntax.Expr, frame: Frame) -> Static:
+        raise Problem("E0207", "a slice is only for the axes of a tensor", expr.span, "not an index")
 
     def _unary(self, expr: syntax.Unary, frame: Frame) -> Static:
         if expr.op == "not":
@@ -382,6 +384,18 @@ class Evaluator:
             )
         self.spend(max(0, high - low) // 4, expr.span)
         return list(range(low, high))
+
+
+def _each_axis(expr: syntax.Index, rank: int) -> tuple[syntax.Expr, ...]:
+    """The items of an index with a slice in the place of each axis that `...` stands for; E0207 if it stands twice."""
+    places = [i for i, item in enumerate(expr.items) if isinstance(item, syntax.Rest)]
+    if not places:
+        return expr.items
+    if len(places) > 1:
+        raise Problem("E0207", "`...` may stand once in an index", expr.items[places[1]].span, "again here")
+    [at] = places
+    whole = syntax.Slice(None, None, None, span=expr.items[at].span)
+    return (*expr.items[:at], *[whole] * (rank + 1 - len(expr.items)), *expr.items[at + 1 :])
 
 
 def resolve_callee(value: Static, name: str, span: Span) -> BlockRef | Function | Layer:

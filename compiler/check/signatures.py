@@ -21,20 +21,21 @@ from dslc.dsl.span import Span
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
-_FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+#: float dtypes that a `cast` fixes, which a block's arguments and results may have
+_FIXED: Final = ("f64", "f32", "f16", "bf16")
+_OTHER_FLOATS: Final = ("tf32", "f8e4m3", "f8e5m2")
 
 
-def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
-    """The dtype of a declared tensor; integer dtypes are declared, float dtypes are not."""
+def declared_dtype(type: syntax.TensorTypeExpr, *, inside: bool) -> DType:
+    """The dtype of a declared tensor. ``inside``: of a block; inputs and results of models and train sections are
+    integers, or floats without a dtype."""
     if type.dtype is None:
         return DType.FLOAT
-    if type.dtype in _FLOATS:
+    if type.dtype in _OTHER_FLOATS or (type.dtype in _FIXED and not inside):
+        one = f'`cast(x, "{type.dtype}")` one tensor' if type.dtype in _FIXED else "`@precision(...)` one block"
+        help = f"remove it: `precision {{ compute = ... }}` sets it for the file, {one}"
         raise Problem(
-            "E0202",
-            "a float tensor is declared without a dtype",
-            type.span,
-            f"declared {type.dtype}",
-            help="remove it: `precision { compute = ... }` sets it for the file, `@precision(...)` for one block",
+            "E0202", "a float tensor is declared without a dtype", type.span, f"declared {type.dtype}", help=help
         )
     return DType(type.dtype)
 
@@ -49,7 +50,7 @@ def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) ->
     for expr, size in zip(type.shape, shape):
         if bounds(size)[0] < 0:
             raise Problem("E0304", "a size is at least 0", expr.span, f"is {size}")
-    found = TensorType(declared_dtype(type), shape)
+    found = TensorType(declared_dtype(type, inside=False), shape)
     check_bytes(found, type.span)
     return found
 
@@ -233,11 +234,14 @@ def _type_of(arg: Given) -> TensorType:
 
 def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, block: syntax.Block) -> None:
     actual = _type_of(arg)
-    declared = declared_dtype(type)
+    declared = declared_dtype(type, inside=block.kind == "block")
     if declared is not actual.dtype:
         what = "floats" if declared is DType.FLOAT else str(declared)
         title = f"`{param.name}` of `{block.name}` holds {what}, this is {actual}"
-        raise Problem("E0202", title, arg.span, str(actual), help="convert with `cast`")
+        help = "convert with `cast`"
+        if declared is DType.FLOAT and actual.dtype.is_float:
+            help = f'`cast(x, "float")`, or declare `{param.name}: {actual.dtype}[...]`'
+        raise Problem("E0202", title, arg.span, str(actual), help=help)
     if len(type.shape) != actual.rank:
         raise Problem(
             "E0302",
@@ -280,7 +284,7 @@ def _check_result(
             raise Problem("E0307", f"dim `{expr.name}` of the result occurs in no argument", expr.span, "not known",
                           help=f"here the result is {actual}: write the size, or `_` to have it inferred")  # fmt: skip
     shape = tuple(None if inferred(s) else expander.evaluate.shape_size(s, frame) for s in sizes)
-    dtype = declared_dtype(result.type)
+    dtype = declared_dtype(result.type, inside=block.kind == "block")
     differing = [e for e, want, size in zip(sizes, shape, actual.shape) if want is not None and want != size]
     if dtype is actual.dtype and len(shape) == actual.rank and not differing:
         return

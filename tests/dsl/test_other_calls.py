@@ -102,7 +102,7 @@ def test_methods_prefixes_and_layers_that_are_called(expression: str, help: str)
         ("x[:, None]", "E0102", "`unsqueeze(x, 1)`"),
         ("x[:, none]", "E0102", "`unsqueeze(x, 1)`"),
         ("transpose(x, perm=None)", "E0102", "leave the argument out"),
-        ("x[..., 0]", "E0001", "`x[:, :, 0]`"),
+        ("reshape(x, [..., 12])", "E0001", "write each axis"),
         ("transpose(x, 1, 2)", "E0201", "`transpose(x, [0, 2, 1])`"),
         ("transpose(x, 1, -3)", "E0201", "`transpose(x, [1, 0, 2])`"),
         ("transpose(x, 1, 9)", "E0201", "it takes x, perm"),

@@ -16,9 +16,12 @@ from dslc.compiler.pipeline import build, compile_entry
 
 _MODEL = """nn 1
 dim B in 1..8 = 4
+block wide(x: {dtype}[B, D]) -> {dtype}[B, D] {{
+  return tanh(x) * 2
+}}
 model Net(x: [B, 16]) -> [B, 4] {{
   y = x |> linear(16) as first
-  z = tanh(cast(y, "{dtype}")) * 2
+  z = wide(cast(y, "{dtype}"))
   return {back} |> linear(4) as head
 }}
 precision {{ compute = {compute} }}

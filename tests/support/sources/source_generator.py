@@ -97,6 +97,8 @@ class Generator:
             items.append(
                 f"{part()}{self.gap()}:{self.gap()}{part()}{step}" if self.chance(0.5) else self.expr(depth - 1)
             )
+        if self.chance(0.2):
+            items.insert(self.count(0, len(items)), "...")
         return self.bracket("[", items, "]")
 
     def postfix(self, depth: int) -> str:
