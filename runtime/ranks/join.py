@@ -17,7 +17,7 @@ from dslc.base.errors import RanksError
 from dslc.runtime.ranks.contract import SECRET, START_SECONDS, Place
 from dslc.runtime.ranks.wire import WireError, admit, deadline, greet, receive_text, send_text
 
-_STRANGER: Final = 2.0  # seconds for a connection to prove the secret
+_STRANGER: Final = 5.0  # seconds for a connection to prove the secret
 _AGAIN: Final = 0.05  # seconds until a refused connection is tried again
 _LATER: Final = 5.0
 _BACKLOG: Final = 128

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from dslc.base.errors import InputError, RanksError
+from dslc.base.errors import DslcError, InputError, RanksError
 from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.header import OF_STATE
@@ -75,6 +75,12 @@ class Session:
         self._state = State(artifact.header["state"], self._backend.state)
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
+        if "update_step" in self._programs:
+            try:
+                _ = self._train_step  # it takes the memory for the sums over shards
+            except DslcError:
+                self._backend.close()
+                raise
 
     @property
     def name(self) -> str:

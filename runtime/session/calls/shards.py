@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dslc.runtime.session.batches import Cut
-from dslc.runtime.session.calls.shard_sum import Parts, Tree
+from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
+from dslc.runtime.session.host_memory import ensure_free
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Interface
@@ -35,6 +36,13 @@ class Shards:
         self._updating = updating
         self.group: Exchange | None = None
         self._trees: dict[Loaded, Tree] = {}
+
+    def prepare(self, programs: Sequence[Loaded]) -> None:
+        """Take the memory for the sums of these programs. OutOfMemory R401, ArtifactError R301."""
+        for program in programs:
+            need = sum_bytes(shard_bytes(program.plan), self.count, 1)
+            ensure_free(need, [("the sums over shards", need)])
+            self._tree(program)
 
     @property
     def owned(self) -> int:

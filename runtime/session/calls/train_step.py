@@ -47,6 +47,8 @@ class TrainStep(Call):
         self.train = interface.train
         self.accumulating = accumulating
         self.shards = Shards(interface, updating) if self.train.shards > 1 else None
+        if self.shards is not None:
+            self.shards.prepare(programs)
         self._found: tuple[Mapping[str, int], Loaded] | None = None  # the last call's dims and the program for them
 
     @cached_property

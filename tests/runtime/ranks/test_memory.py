@@ -11,10 +11,14 @@ import pytest
 from ranks.nets import BATCHNORM, built
 from ranks.together import places, together
 
+import dslc
+from dslc.base.errors import OutOfMemory
 from dslc.cli.app import run
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.ranks.group import Group
+from dslc.runtime.session.calls import shards
 from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
+from dslc.runtime.session.host_memory import out_of_memory
 
 COUNT = 1_000_000  # elements
 
@@ -37,6 +41,19 @@ def test_the_levels_of_the_tree_are_counted(tmp_path: Path) -> None:
     shard, update = (artifact.plan(artifact.programs(entry)[0]) for entry in ("train_step", "update_step"))
     for owned in (1, 2, 8):
         assert Tree(Parts(shard, update), owned).bytes == sum_bytes(shard_bytes(shard), owned, 1)
+
+
+def test_the_sums_are_taken_when_a_session_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = built(tmp_path, BATCHNORM, provider="reference")
+    monkeypatch.setattr(shards, "ensure_free", _refuse)
+    with pytest.raises(OutOfMemory) as caught:
+        dslc.load(path, weights="init", device="cpu")
+    assert caught.value.code == "R401" and "the sums over shards" in str(caught.value)
+    dslc.load(path, weights="init", device="cpu", calls=("predict",)).close()  # which needs none
+
+
+def _refuse(need: int, buffers: list[tuple[str, int]]) -> None:
+    raise out_of_memory(need, 0, buffers)
 
 
 @pytest.mark.parametrize("size", [2, 4])
