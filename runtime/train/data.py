@@ -299,7 +299,8 @@ def open_dataset(
         if not training:
             steps = tuple(step for step in steps if step.always)
         if tensor.range is not None and all(tensor.name != each.name for each in interface.inputs):
-            steps, mask = nearest_of(steps), True  # the classes of a target have no values between them
+            # The classes of a target have no values between them.
+            steps, mask = steps if mask else nearest_of(steps), True
         pictures = replace(images, mask=mask)
         found = tuple(files(sources[name], notice, field))
         row = shape[1:] if rows else shape

@@ -300,11 +300,11 @@ def test_classes_of_a_target_are_never_mixed(folder: Path, opened: Any) -> None:
     """Also without `mask: image`: a picture of classes for an input of `train` has no values between them."""
     for path in (folder / "masks" / "all").iterdir():
         Image.open(path).convert("L").point(lambda value: 8 * (value > 127)).save(path)
-    for steps in ((), (Rotate(10),)):
+    for steps in ((), (Rotate(10),), "image"):
         data = opened(
             image=(f"{folder}/photos/:image", "f32", ("B", 24, 24)),
             mask=(f"{folder}/masks/:image", "i32", ("B", 24, 24), (0, 9)),
-            augment={"mask": steps},
+            augment={"image": LIST, "mask": steps},
             targets=["mask"],
         )
         assert set(np.unique(data.take(np.arange(8), 0)["mask"])) == {0, 8}
