@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import numpy as np
@@ -46,8 +47,8 @@ class Move(Operation):
             matrix = around_centre(size, degrees=-amount)
         elif self.kind.startswith("move"):
             matrix = around_centre(size, shift=(x, y))
-        else:  # a shear leaves the first row or column in place
-            matrix = (1.0, x, 0.0, y, 1.0, 0.0)
+        else:  # a shear leaves the upper left corner of the first pixel in place
+            matrix = (1.0, x, x / 2, y, 1.0, y / 2)
         return transformed(image, matrix, nearest=True)
 
 
@@ -71,6 +72,12 @@ def _bits(most: int) -> Tone:
     return Tone(lambda image, strength: tones.posterized(image, 8 - round(most * strength)))
 
 
+def _threshold(strength: float) -> int:
+    """Solarize: the least value that is inverted, at or above 255 * (1 - strength). The strength is a part of 30, so a
+    product next to an integer is meant to be it."""
+    return ceil(255 * (1.0 - strength) - 1e-6)
+
+
 def _operations(shear: float, pixels: float | None, degrees: float, factor: float, bits: int) -> dict[str, Operation]:
     """``pixels``: the largest shift in pixels; None for RandAugment's part of the side."""
     return {
@@ -85,7 +92,7 @@ def _operations(shear: float, pixels: float | None, degrees: float, factor: floa
         "contrast": _factor(tones.contrast, factor),
         "sharpness": _factor(tones.sharpness, factor),
         "posterize": _bits(bits),
-        "solarize": Tone(lambda image, strength: tones.inverted_above(image, round(255 * (1.0 - strength)))),
+        "solarize": Tone(lambda image, strength: tones.inverted_above(image, _threshold(strength))),
         "autocontrast": Tone(lambda image, strength: tones.stretched(image)),
         "equalize": Tone(lambda image, strength: tones.equalized(image)),
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dslc.runtime.config.config import load_config
-from dslc.runtime.data.augment import exact, tones, warp
+from dslc.runtime.data.augment import exact, policy, tones, warp
 from dslc.runtime.data.augment.affine import around_centre
 from dslc.runtime.data.augment.apply import KINDS, apply, as_data, check, of_data
 from dslc.runtime.data.augment.step import Kept, Step
@@ -281,6 +281,32 @@ def test_a_third_of_the_hue_circle_exchanges_the_channels() -> None:
     assert np.abs(found.astype(int) - image[[2, 0, 1]]).max() <= 1
     assert np.array_equal(tones.hue(image, 0.0), image)
     assert np.array_equal(tones.hue(np.repeat(image[:1], 3, axis=0), 0.4), np.repeat(image[:1], 3, axis=0))
+
+
+@pytest.mark.parametrize("table", [policy.RAND, policy.WIDE])
+def test_solarize_inverts_from_the_exact_threshold(table: Any) -> None:
+    values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+    for step in range(31):
+        found = table["solarize"].apply(values, step / 30, negative=False, mask=False)
+        expected = [255 - v if 30 * v >= 255 * (30 - step) else v for v in range(256)]
+        assert found.reshape(-1).tolist() == expected, step
+
+
+@pytest.mark.parametrize("amount", [0.09, -0.3, 0.99])
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_a_shear_leaves_the_corner_in_place(axis: str, amount: float) -> None:
+    """Centres of pixels are at halves: the row whose centre is at y moves by amount * y."""
+    [image] = pixels(1, (3, 20, 30))
+    most, negative = policy.WIDE[f"shear_{axis}"].most, amount < 0
+    found = policy.WIDE[f"shear_{axis}"].apply(image, abs(amount) / most, negative=negative, mask=False)
+    wide = image if axis == "x" else image.swapaxes(1, 2)
+    expected = np.zeros_like(wide)
+    for line in range(wide.shape[1]):
+        for at in range(wide.shape[2]):
+            place = math.floor(at + 0.5 + amount * (line + 0.5))
+            if 0 <= place < wide.shape[2]:
+                expected[:, line, at] = wide[:, line, place]
+    np.testing.assert_array_equal(found, expected if axis == "x" else expected.swapaxes(1, 2))
 
 
 def test_blur_weights_sum_to_one_and_flat_images_stay() -> None:
