@@ -193,3 +193,36 @@ def test_accumulation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DslcError) as caught:
         opened(tmp_path, CARRIED + TRAIN.replace("optimizer", "accumulate = 2\n  optimizer"))
     assert caught.value.code == "E0509"
+
+
+LSTM = """nn 1
+dim B in 1..8 = 2
+dim T in 1..16 = 12
+block cell(x: [B, T, D], h0: [B, H], c0: [B, H]) -> ([B, T, H], [B, H], [B, H]) {
+  param wx: [D, 4*H] = uniform(0.5)
+  param wh: [H, 4*H] = uniform(0.5)
+  h, c = h0, c0
+  scan xt in x along T carry h, c into y {
+    i, f, g, o = split(xt @ wx + h @ wh, 4)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    h = sigmoid(o) * tanh(c)
+    yield h
+  }
+  return y, h, c
+}
+model Net(x: [B, T, 3], d: int = 6) -> [B, T, d] {
+  state h: [2, B, d] = 0
+  state c: [2, B, d] = 0
+  x = x |> linear(d) as embed
+  for l in 0..2 as rnn { x, h[l], c[l] = cell(x, h[l], c[l]) }
+  return x
+}
+"""
+
+
+def test_a_loop_over_time_in_windows_is_the_loop_over_all(tmp_path: Path) -> None:
+    with opened(tmp_path, LSTM, sizes={"predict": {"B": (2,), "T": (1, 5, 12)}}) as session:
+        x = np.random.default_rng(0).standard_normal((2, 12, 3)).astype(np.float32)
+        whole, stream = session.predict(x=x), session.stream()
+        parts = [stream.predict(x=x[:, a:b]) for a, b in ((0, 5), (5, 6), (6, 11), (11, 12))]
+        assert np.abs(np.concatenate(parts, axis=1) - whole).max() < 1e-6
