@@ -26,7 +26,6 @@ from dslc.runtime.artifact.header import (
     check_header,
     interface_sha256,
 )
-from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.plan_check import BlobInfo, check
 from dslc.runtime.artifact.port_check import check_ports
@@ -118,12 +117,11 @@ class Artifact:
         return tuple(b["name"] for b in self.header["blobs"] if b["kind"] == kind)
 
     def plan(self, program: Program) -> Plan:
-        """The plan of a program, its loops written out; decoded and checked at the first call, then cached.
-        ArtifactError R301."""
+        """The plan of a program, decoded and checked at the first call, then cached. ArtifactError R301."""
         index = self._programs.index(program)
         found = self._plans.get(index)
         if found is None:
-            found = self._plans[index] = unrolled(self._checked_plan(program))
+            found = self._plans[index] = self._checked_plan(program)
         return found
 
     def verify(self) -> None:

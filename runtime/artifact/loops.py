@@ -1,7 +1,8 @@
-"""The loops of a plan: what their buffers reach over all steps, and the plan in which each step is written out.
+"""The loops of a plan, and the plan in which each step is written out.
 
-A file holds the body of a loop once. A session has the instructions of each step in memory, since each has addresses of
-its own: on a CPU one native call runs them, on a GPU they are nodes of a CUDA graph.
+A file holds the body of a loop once. On a GPU the launches of each step are nodes of a CUDA graph, so the plan is
+written out there. So it is on a CPU for a loop with ops that run through numpy; a loop of kernels becomes rows of
+commands (``runtime/cpu/loop_commands.py``).
 """
 
 from __future__ import annotations
@@ -30,10 +31,20 @@ def unrolled(plan: Plan) -> Plan:
     return _Unrolling(plan).run()
 
 
+def only_kernels(plan: Plan) -> bool:
+    """Whether all loops of a plan hold nothing but kernels and loops."""
+    depth = 0
+    for instruction in plan.instructions:
+        depth += isinstance(instruction, Loop) - isinstance(instruction, LoopEnd)
+        if depth and not isinstance(instruction, Kernel | Loop | LoopEnd):
+            return False
+    return True
+
+
 class _Unrolling:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.ends = _ends(plan.instructions)
+        self.ends = ends_of(plan.instructions)
         self.work = {work.first: work for work in plan.work}
         self.buffers: dict[tuple[int, int], int] = {(i, 0): i for i in range(len(plan.buffers))}
         self.instructions: list[Instruction] = []
@@ -100,7 +111,7 @@ class _Unrolling:
         raise AssertionError(f"a loop holds a {type(instruction).__name__}, which the check refuses")
 
 
-def _ends(instructions: Sequence[Instruction]) -> dict[int, int]:
+def ends_of(instructions: Sequence[Instruction]) -> dict[int, int]:
     """The index of each loop -> that of its end."""
     found: dict[int, int] = {}
     stack: list[int] = []

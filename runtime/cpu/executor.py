@@ -19,7 +19,8 @@ import numpy as np
 from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.runtime.artifact.attributes import attribute
 from dslc.runtime.artifact.dtypes import name_of, numpy_dtype
-from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
+from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Loop, Reference, accesses
+from dslc.runtime.artifact.loops import ends_of, only_kernels, unrolled
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.session.backend import Change, Measured
@@ -123,6 +124,9 @@ class BoundPlan:
         objects: Objects | None = None,
     ) -> None:
         self.name = name
+        if not only_kernels(plan):
+            plan = unrolled(plan)
+        self._given = regions, meanings, constants, writes_state
         self._objects = objects
         self._open: CommandList | None = None  # collects consecutive kernels
         self._plan = plan
@@ -150,14 +154,18 @@ class BoundPlan:
         self._writing: list[Step] = []
         # only reference instructions compute with numpy, which would warn of non-finite values
         self._quiet = any(isinstance(i, Reference) for i in plan.instructions)
-        for instruction in plan.instructions:
-            changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
-            if (changes and not self._writing) or not isinstance(instruction, Kernel | BulkBegin | BulkEnd):
+        at = 0
+        while at < len(plan.instructions):
+            instruction = plan.instructions[at]
+            after = at + 1 if not isinstance(instruction, Loop) else ends_of(plan.instructions)[at] + 1
+            written = (b for i in plan.instructions[at:after] for b in accesses(i)[1])
+            changes = any(plan.buffers[b].region == "state" for b in written)
+            if (changes and not self._writing) or not isinstance(instruction, Kernel | Loop | BulkBegin | BulkEnd):
                 self._open = None
-            step = self._bind(instruction)
-            if step is None:
-                continue
-            (self._writing if self._writing or changes else self._reading).append(step)
+            step = self._bind(instruction) if not isinstance(instruction, Loop) else self._bind_loop(at, after)
+            at = after
+            if step is not None:
+                (self._writing if self._writing or changes else self._reading).append(step)
 
     def load_constants(self) -> None:
         """Copy the constants to their buffers; call this if another plan may have used the same blocks."""
@@ -206,6 +214,9 @@ class BoundPlan:
 
         The results have the same bits as those of ``run``. An exception from ``see`` ends the run midway.
         """
+        if any(isinstance(i, Loop) for i in self._plan.instructions):
+            self._written_out().watch(see)
+            return
         with _quiet():
             for instruction in self._plan.instructions:
                 self._open = None  # no instruction is merged with the one before
@@ -225,7 +236,10 @@ class BoundPlan:
         return np.asarray((view.astype(np.uint32) << np.uint32(16)).view(np.float32))
 
     def measure(self, rounds: int) -> Measured:
-        """Times each instruction alone: kernels that ``run`` would run concurrently run one after the other here."""
+        """Times each instruction of the plan without loops alone: kernels that ``run`` would run concurrently run one
+        after the other here."""
+        if any(isinstance(i, Loop) for i in self._plan.instructions):
+            return self._written_out().measure(rounds)
         alone: list[tuple[int, Step]] = []
         for index, instruction in enumerate(self._plan.instructions):
             self._open = None
@@ -240,6 +254,31 @@ class BoundPlan:
                     self._run(step)
                     times[index].append(time.perf_counter() - begun)
         return Measured(times, machine_roof())
+
+    def _written_out(self) -> BoundPlan:
+        """The same plan without loops, bound to the same memory."""
+        regions, meanings, constants, writes_state = self._given
+        return BoundPlan(
+            unrolled(self._plan), regions, meanings, constants, name=self.name, writes_state=writes_state,
+            objects=self._objects,
+        )  # fmt: skip
+
+    def _bind_loop(self, start: int, stop: int) -> Step | None:
+        """A step for a loop of kernels; None if it is added to that of the kernels before it."""
+        from dslc.runtime.cpu.loop_commands import LoopCommands
+        from dslc.runtime.cpu.native import CommandList, bytes_of
+
+        kernels = [i for i in self._plan.instructions[start:stop] if isinstance(i, Kernel)]
+        if not kernels:
+            return None
+        for kernel in kernels:
+            objects = self._checked(kernel)
+        fresh = self._open is None
+        if self._open is None:
+            self._open = CommandList(objects)
+        rows, args = LoopCommands(self._plan, lambda index: bytes_of(self._views[index]), objects).of(start)
+        self._open.add_table(rows, args)
+        return self._open if fresh else None
 
     def _bind(self, instruction: Instruction) -> Step | None:
         match instruction:
@@ -300,8 +339,8 @@ class BoundPlan:
             [self._output(o, where) for o in instruction.outputs],
         )
 
-    def _bind_kernel(self, kernel: Kernel) -> Step | None:
-        """A step for the first of several consecutive kernels; the others are added to it."""
+    def _checked(self, kernel: Kernel) -> Objects:
+        """The code of a kernel whose arguments this CPU supports, and which may write what it writes. R202, R301."""
         where = self._where(kernel.where)
         if self._objects is None:
             raise EnvironmentFault(
@@ -310,21 +349,29 @@ class BoundPlan:
                 place=where,
                 help="build with --target cpu",
             )
-        from dslc.runtime.cpu.native import VALUES, CommandList, values_of
+        from dslc.runtime.cpu.native import VALUES
 
-        values = [each for each in kernel.args if each[0] in VALUES]
-        arguments = []
-        for kind, value in kernel.args[: len(kernel.args) - len(values)]:
-            if kind not in ("in", "out", "inout"):
+        by_value = [kind in VALUES for kind, _ in kernel.args]
+        for (kind, value), is_value, follows in zip(kernel.args, by_value, [False, *by_value]):
+            if not is_value and (kind not in ("in", "out", "inout") or follows):
                 raise EnvironmentFault(
                     "R202", f"a kernel with an argument {kind}", place=where, help="build with --target cpu"
                 )
-            index = int(value)
-            written = kind != "in"
-            arguments.append((self._output(index, where) if written else self._views[index], written))
+            if not is_value and kind != "in":
+                self._output(int(value), where)
+        return self._objects
+
+    def _bind_kernel(self, kernel: Kernel) -> Step | None:
+        """A step for the first of several consecutive kernels; the others are added to it."""
+        objects = self._checked(kernel)
+        from dslc.runtime.cpu.native import VALUES, CommandList, values_of
+
+        values = [each for each in kernel.args if each[0] in VALUES]
+        pointers = kernel.args[: len(kernel.args) - len(values)]
+        arguments = [(self._views[int(index)], kind != "in") for kind, index in pointers]
         fresh = self._open is None
         if self._open is None:
-            self._open = CommandList(self._objects)
+            self._open = CommandList(objects)
         self._open.add(kernel.symbol, arguments, kernel.grid[0], values_of(values))
         return self._open if fresh else None
 

@@ -51,7 +51,9 @@ class CommandList:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects  # keeps the code alive as long as the list
         self._rows: list[tuple[int, int, int, bool]] = []
-        self._wave = _Wave()
+        self._tables: list[NDArray[np.int64]] = []  # the rows before these
+        self._waits = False  # whether the next kernel waits, whatever it accesses
+        self._wave = Wave()
         self._args: list[NDArray[np.uint64]] = []
         self._views: list[NDArray[Any]] = []
 
@@ -71,14 +73,26 @@ class CommandList:
             pointers[place : place + 1].view(np.uint8)[: value.nbytes] = value.view(np.uint8)
         self._args.append(pointers)
         self._views += views
-        waits = not self._wave.takes(*([_bytes(v) for v, w in arguments if w is written] for written in (False, True)))
-        self._rows.append((self._objects.address(symbol), pointers.ctypes.data, tasks, waits))
+        waits = not self._wave.takes(
+            *([bytes_of(v) for v, w in arguments if w is written] for written in (False, True))
+        )
+        self._rows.append((self._objects.address(symbol), pointers.ctypes.data, tasks, waits or self._waits))
+        self._waits = False
+
+    def add_table(self, rows: NDArray[np.int64], args: NDArray[np.uint64]) -> None:
+        """Append commands that are rows already, the first of which waits; ``args``: the memory of their arguments."""
+        assert "job" not in self.__dict__, "the list has run"
+        self._tables += [np.array(self._rows, np.int64).reshape(-1, 4), rows]
+        self._rows.clear()
+        self._args.append(args)
+        self._wave, self._waits = Wave(), True
 
     @cached_property
     def job(self) -> Job:
         """The kernels in executable form; a kernel waits for another one if either writes memory that the other
         accesses."""
-        return Job(self._objects, np.array(self._rows, np.int64).reshape(-1, 4))
+        rows = np.array(self._rows, np.int64).reshape(-1, 4)
+        return Job(self._objects, np.concatenate([*self._tables, rows]) if self._tables else rows)
 
 
 class Job:
@@ -114,12 +128,12 @@ class Steps:
             unbroken(steps)  # type: ignore[arg-type]
 
 
-def _bytes(view: NDArray[Any]) -> range:
+def bytes_of(view: NDArray[Any]) -> range:
     """The address range of a dense view."""
     return range(view.ctypes.data, view.ctypes.data + view.nbytes)
 
 
-class _Wave:
+class Wave:
     """The memory that kernels access between two waits."""
 
     def __init__(self) -> None:

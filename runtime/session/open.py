@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.artifact.interface import Interface
+from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 from dslc.runtime.session.context import Loaded
@@ -121,11 +122,19 @@ def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
     """The programs of a target, by entry. R202 for a target without programs."""
     found: dict[str, list[Loaded]] = {}
     interface = Interface.of_header(artifact.header["interface"])
+    each_step = unrolled if target != "cpu" else lambda plan: plan  # on a GPU, steps are nodes of a graph
     for program in (p for p in artifact.all_programs() if p.target == target):
         amounts = program.io_bytes, program.work_bytes
         carried = interface.carried(program.context, program.sizes)
         found.setdefault(program.entry, []).append(
-            Loaded(program.entry, program.sizes, *amounts, artifact.plan(program), program.context_bytes, carried)
+            Loaded(
+                program.entry,
+                program.sizes,
+                *amounts,
+                each_step(artifact.plan(program)),
+                program.context_bytes,
+                carried,
+            )
         )
     if not found:
         raise _not_built(artifact, sorted({p.target for p in artifact.all_programs()}), "a CPU", "cpu")

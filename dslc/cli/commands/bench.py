@@ -64,6 +64,7 @@ def command(
     `dslc bench net.nn --json > base.json`, then `dslc bench net.nn --against base.json`.
     """
     from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
+    from dslc.runtime.artifact.loops import unrolled
     from dslc.runtime.session import measure
 
     building = {"target": target, "precision": precision, "providers": providers, "locked": locked or None, "gpu": gpu}
@@ -78,12 +79,13 @@ def command(
         rounds = min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, int(seconds / median / 4)))
         measured = measure.measure(session, program, inputs, rounds)
         recorded = session.artifact.header["options"].get("precision", {})
-        nodes = node_rows(program.plan, measured, recorded.get("compute") == "tf32")
+        plan = unrolled(program.plan)
+        nodes = node_rows(plan, measured, recorded.get("compute") == "tf32")
         data = {
             **_described(session, program),
             "step": _step(session, program, steps),
             "counted": {name: round(value, 3) for name, value in steps.counted.items()},
-            "instructions": census(program.plan),
+            "instructions": census(plan),
             "roof": dict(measured.roof),
             "lines": [row.as_json() for row in line_rows(nodes)],
             "nodes": [row.as_json() for row in nodes],

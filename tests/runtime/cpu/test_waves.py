@@ -17,7 +17,7 @@ def spans(rng: random.Random) -> list[range]:
 def test_a_wave_has_no_two_kernels_that_meet(fuzz_count: Callable[[int], int]) -> None:
     rng, waits = random.Random(3), 0
     for _ in range(fuzz_count(2000)):
-        wave, read, written = native._Wave(), set[int](), set[int]()
+        wave, read, written = native.Wave(), set[int](), set[int]()
         for _ in range(12):
             reads, writes = spans(rng), spans(rng)
             r, w = ({at for span in side for at in span} for side in (reads, writes))
@@ -32,7 +32,7 @@ def test_a_wave_has_no_two_kernels_that_meet(fuzz_count: Callable[[int], int]) -
 
 def test_a_wave_is_not_wider_than_it_may_be() -> None:
     """So that to find waves takes time linear in kernels."""
-    wave, ends = native._Wave(), []
+    wave, ends = native.Wave(), []
     for number in range(1000):
         if not wave.takes([range(2 * number, 2 * number + 1)], []):
             ends.append(number)
