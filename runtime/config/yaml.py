@@ -57,6 +57,19 @@ class Mark:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
+#: Parts of the parser's messages, and what to do. The first that fits counts.
+_HELP: Final = {
+    r"'\t'": "indent with spaces, not with tabs",
+    "alias": "put a text that begins with * in quotes",
+    "anchor": "put a text that begins with & in quotes",
+    "cannot start any token": "put the text in quotes",
+    "mapping values": "indent a key as its neighbours, and put a text with `: ` in quotes",
+    "flow mapping": "write commas between the entries, and } at the end",
+    "flow sequence": "write commas between the entries, and ] at the end",
+    "quoted scalar": "write the same quote at the end of the text",
+}
+
+
 @dataclass(frozen=True)
 class Value:
     """One value with its place. ``key`` is the place of its key if the value is in a mapping."""
@@ -111,7 +124,8 @@ def parse_yaml(data: bytes, name: str) -> Value:
         at = error.problem_mark or error.context_mark
         mark = start if at is None else Mark(name, at.line + 1, at.column + 1)
         cause = " ".join(part for part in (error.context, error.problem) if part)
-        raise _wrong(mark, f"this is not YAML: {cause}", "fix the text at this place") from error
+        help = next((help for part, help in _HELP.items() if part in cause), "fix the text at this place")
+        raise _wrong(mark, f"this is not YAML: {cause}", help) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         cause = f"the character U+{error.character:04X} is not allowed"

@@ -223,6 +223,26 @@ print("control caught")
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "help"),
+    [
+        ("train:\n\tepochs: 1\n", "indent with spaces, not with tabs"),
+        ("data: {train: {x: *.csv}}\n", "put a text that begins with * in quotes"),
+        ("model: &net.nn\n", "put a text that begins with & in quotes"),
+        ("model: @net.nn\n", "put the text in quotes"),
+        ("model: net.nn: Net\n", "put a text with `: ` in quotes"),
+        ("model: a.nn\n train: {epochs: 1}\n", "indent a key as its neighbours"),
+        ("train: {epochs: 1\nsave: {}\n", "commas between the entries, and } at the end"),
+        ("args: {x: [1 2}\n", "and ] at the end"),
+        ("model: 'a.nn\n", "the same quote at the end"),
+    ],
+)
+def test_the_help_for_a_text_that_is_no_yaml(text: str, help: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_yaml(text.encode(), "dslc.yaml")
+    assert caught.value.code == "R104" and help in str(caught.value.help)
+
+
 def test_no_hostile_file_executes_or_opens_anything(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AUDIT, str(tmp_path)], env=with_support(),
