@@ -13,6 +13,7 @@ _TABLES: Final = (elementwise, shape, index, reduction, loss, normalization, pro
 
 #: Functions without a case, and why.
 WITHOUT: Final = {
+    **dict.fromkeys(("rnn", "gru", "lstm"), "a loop of kernels, no op"),
     **dict.fromkeys(
         ("full", "zeros", "ones", "tri", "linspace", "arange", "eye", "tensor"),
         "a constant of the build: no input, and no work in a step",

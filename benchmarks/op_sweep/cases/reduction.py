@@ -22,6 +22,7 @@ LINES: Final[dict[str, tuple[str, str, bool, bool, Callable[..., Any]]]] = {
     "norm": ("normal", "over", True, True, lambda t, x, n: t.linalg.vector_norm(x, 2, n)),
     "prod": ("above", "over", True, True, lambda t, x, n: x.prod(n)),
     "cumsum": ("normal", "axis", False, True, lambda t, x, n: x.cumsum(n)),
+    "logcumsumexp": ("normal", "axis", False, True, lambda t, x, n: x.logcumsumexp(n)),
     "cumprod": ("above", "axis", False, True, lambda t, x, n: x.cumprod(n)),
     "var": ("normal", "over", True, True, lambda t, x, n: x.var(n, correction=0)),
     "std": ("normal", "over", True, True, lambda t, x, n: x.std(n, correction=0)),
