@@ -121,7 +121,7 @@ def fsq(p: Params, x: Tensor) -> Any:
     z = conv2d(F.silu(groupnorm(h, p, "norm", eps=1e-6)), p, "last")
     z = z.float() if z.dtype is torch.bfloat16 else z
     levels = torch.tensor([5, 4, 3])
-    half = ((levels - 1) * (1 - 0.001) / 2).to(z.dtype)[:, None, None]
+    half = ((levels.to(z.dtype) - 1) * (1 - 0.001) / 2)[:, None, None]
     offset = torch.where(levels % 2 == 1, 0.0, 0.5).to(z.dtype)[:, None, None]
     code = (z + torch.atanh(offset / half)).tanh() * half - offset
     code = code + (code.round() - code).detach()
