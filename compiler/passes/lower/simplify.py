@@ -20,7 +20,8 @@ One sweep in order: the rules of ``simplify_rules.py`` rewrite each node, with i
 applies. Then the node is folded if its inputs are small constants, and then replaced by an equal earlier node. Ops are
 deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
 Nodes that no root depends on are removed, also of the bodies of loops (``prune_loops.py``). Products leave loops that
-they need not be in (``hoist_loops.py``). Inputs stay: they are the entry's interface. Idempotent.
+they need not be in (``hoist_loops.py``), and on a GPU their sequences are aligned (``align_loops.py``). Inputs stay:
+they are the entry's interface. Idempotent.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ import math
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import scan
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.lower.align_loops import align_loops
 from dslc.compiler.passes.lower.hoist_loops import hoist_loops
 from dslc.compiler.passes.lower.narrow import expanded_like, narrowed
 from dslc.compiler.passes.lower.prune_loops import prune_loops
@@ -53,6 +56,8 @@ def simplify(program: Program, build: Build) -> Program:
     if build.provider != "reference":
         hoisted = hoist_loops(graph)
         graph = graph if hoisted is graph else simplify_graph(hoisted)
+    if traits_of(build.target).has_device_memory:
+        graph = align_loops(graph)
     return dataclasses.replace(program, graph=graph)
 
 

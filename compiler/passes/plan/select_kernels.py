@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
@@ -24,12 +23,9 @@ from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.scan import Loop, body_of, scan
+from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
-
-#: Bytes of the largest load or store of a GPU's kernels, whose addresses are multiples of it.
-_VECTOR: Final = 16
 
 
 def select(program: Program, build: Build) -> Program:
@@ -54,28 +50,11 @@ def select(program: Program, build: Build) -> Program:
 
 
 def _planned_body(node: Node, program: Program, build: Build) -> Program:
-    """The program of a loop's body with all decisions of the planners; its nodes run one after another. Raises
-    BuildError E0603 if kernels of a GPU could not address the elements of its sequences."""
+    """The program of a loop's body with all decisions of the planners; its nodes run one after another."""
     graph = body_of(node.attrs)
-    if traits_of(program.target).has_device_memory:
-        _refuse_unaligned(node, program)
     own = build_of_body(graph, build)
     body = Program(program.entry, program.sizes, graph, target=program.target, vendor=program.vendor)
     return memory(schedule(select(body, own), own), own)
-
-
-def _refuse_unaligned(node: Node, program: Program) -> None:
-    loop = Loop.of(node)
-    inside = (*(i.value for i in loop.sequence_inputs), *loop.graph.outputs.values())
-    wrong = next((v.type for v in inside if v.type.bytes % _VECTOR), None)
-    if wrong is not None:
-        raise BuildError(
-            "E0603",
-            f"a step of this loop accesses {wrong}, an element of a sequence, of {wrong.bytes} bytes; the kernels for "
-            f"{program.target} address multiples of {_VECTOR}",
-            place=str(node.span) if node.span else node.name,
-            help=f"choose sizes whose product is a multiple of 8, or build with --target {DEFAULT}",
-        )
 
 
 def choice_of(node: Node, build: Build) -> Choice | None:

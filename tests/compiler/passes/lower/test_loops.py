@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from loops import CELLS, model
 
-from dslc.base.errors import BuildError
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
@@ -99,17 +98,6 @@ def test_an_unrolled_plan_has_every_step(tmp_path: Path) -> None:
     elements = {b.offset for b in read if b.shape == (2,) and b.dtype == "f32"}
     assert len(elements) == 4 + 1  # those of the inner sequence, and the inner carry
     assert unrolled(flat) is flat
-
-
-def test_a_gpu_refuses_steps_that_its_kernels_cannot_address(tmp_path: Path) -> None:
-    text = (
-        "nn 1\nmodel Net(x: [5, 3]) -> [5, 3] {\n  h = zeros([3])\n"
-        "  scan xt in x along 0 carry h into y { h = h + xt; yield h }\n  return y\n}\n"
-    )
-    (tmp_path / "net.nn").write_text(text)
-    with pytest.raises(BuildError) as caught:
-        compile_entry(check_file(tmp_path / "net.nn"), "predict", {}, Options(target="sm_90", provider="own"))
-    assert caught.value.code == "E0603" and "net.nn:4" in str(caught.value.place)
 
 
 def test_products_that_need_no_carry_are_outside_of_the_loops(tmp_path: Path) -> None:
