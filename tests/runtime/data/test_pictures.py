@@ -310,6 +310,14 @@ def test_classes_of_a_target_are_never_mixed(folder: Path, opened: Any) -> None:
         assert set(np.unique(data.take(np.arange(8), 0)["mask"])) == {0, 8}
 
 
+def test_the_help_for_a_mask_of_black_and_white(folder: Path, opened: Any, refused: Any) -> None:
+    for path in (folder / "masks" / "all").iterdir():
+        Image.open(path).convert("L").point(lambda value: 255 * (value > 127)).save(path)
+    mask = (f"{folder}/masks/:image", "i32", ("B", 24, 24), (0, 2))
+    error = refused(lambda: opened(mask=mask, targets=["mask"]).take(np.arange(8), 0))
+    assert error.code == "R103" and 'cast(mask > 127, "i32")' in error.help
+
+
 # Hostile files
 
 

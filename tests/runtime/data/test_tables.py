@@ -138,6 +138,8 @@ def test_the_number_of_columns_must_be_that_of_a_row(table: Path, opened: Any, r
     assert error.code == "R102" and "gives 2 columns" in error.message
     error = refused(lambda: opened(a=(f"{table}:lable", "f32", ("B",))))
     assert error.help == "did you mean `label`?"
+    error = refused(lambda: opened(a=(f"{table}:7", "f32", ("B",))))
+    assert "columns have numbers only if" in error.help
 
 
 def test_plain_lines_and_quoted_ones_give_the_same_bits(tmp_path: Path, opened: Any, fuzz_seed: int) -> None:
