@@ -1,7 +1,8 @@
 """Pointwise regions that read an input across its lines, such as a transpose, in square tiles.
 
 An input that is contiguous along another outer axis than the vectors' would be read element by element, each of another
-line of memory. Instead, a tile of it is read in whole vectors, transposed in registers and kept on the stack; then the
+line of memory. That is fast while the lines of a row of the result stay in the nearest cache until the next row reads
+them. Otherwise a tile of the input is read in whole vectors, transposed in registers and kept on the stack; then the
 rows of the tile read it like any other input. No result depends on this.
 """
 
@@ -21,6 +22,12 @@ from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.ir.described import described
 
 _COLUMNS: Final = 256  # elements of a line that a task takes, of each of a tile's lines
+_LINE: Final = 64  # bytes of a line of the cache
+#: The nearest cache, 48 KiB of Intel's processors since 2019: sets of lines, and lines of a set. A line's address
+#: chooses its set, so lines at distances of a power of two share few sets.
+_SETS: Final = 64
+_WAYS: Final = 12
+_WHOLE: Final = 0.9  # least share of the elements in whole tiles; others are moved one by one
 _NEAR: Final = 4  # strides up to this one are read in whole vectors without tiles
 
 
@@ -48,17 +55,29 @@ class Tiles:
 
 
 def tiles_of(region: Region, schedule: Schedule) -> Tiles | None:
-    """The tiles of a region; None if none of its inputs needs them, or they would not be full."""
+    """The tiles of a region; None if none of its inputs needs them, or too few would be full."""
     if not schedule.columns or region.inner or any(stage.element for stage in region.stages):
         return None
     lanes, last = schedule.lanes, len(region.outer) - 1
-    if last < 1 or region.outer[last] < lanes or any(a.strides[last] != 1 or a.bits for a in region.outputs):
+    if last < 1 or any(a.strides[last] != 1 or a.bits for a in region.outputs):
         return None
     found = [
         axis for axis in range(last)
-        if region.outer[axis] >= lanes and any(_is_across(a, axis) for a in region.inputs)
+        if _whole(region.outer[axis], lanes) * _whole(region.outer[last], lanes) >= _WHOLE
+        and any(_is_across(a, axis) and not _stays(a, region.outer[last]) for a in region.inputs)
     ]  # fmt: skip
     return Tiles(found[-1], lanes, region.outer[last] % lanes) if found else None
+
+
+def _whole(size: int, lanes: int) -> float:
+    """The share of an axis in whole vectors."""
+    return (size - size % lanes) / size
+
+
+def _stays(access: Access, count: int) -> bool:
+    """Whether the lines of ``count`` elements along the last axis fit into the nearest cache together."""
+    lines, rest = divmod(abs(access.strides[-1]) * access.dtype.itemsize, _LINE)
+    return count <= _WAYS * (_SETS if rest else _SETS // math.gcd(lines, _SETS))
 
 
 def _is_across(access: Access, axis: int) -> bool:
