@@ -226,3 +226,23 @@ def test_a_loop_over_time_in_windows_is_the_loop_over_all(tmp_path: Path) -> Non
         whole, stream = session.predict(x=x), session.stream()
         parts = [stream.predict(x=x[:, a:b]) for a, b in ((0, 5), (5, 6), (6, 11), (11, 12))]
         assert np.abs(np.concatenate(parts, axis=1) - whole).max() < 1e-6
+
+
+def test_a_state_with_a_dtype_of_its_own_and_every_axis(tmp_path: Path) -> None:
+    text = """nn 1
+dim B in 1..8 = 2
+model Net(x: [B, 4]) -> [B, 4] {
+  state h: f16[2, B, 4] = 0.5
+  y = cast(x[:, 1:3], "f16")
+  h[..., 1:3] = stack([y, y])
+  h[1, 0, -1] = h[0, 0, 1]
+  return cast(h[0] + h[1], "float") |> linear(4)
+}
+"""
+    with opened(tmp_path, text, sizes={"predict": {"B": (2,)}}) as session:
+        stream = session.stream()
+        stream.predict(x=np.full((2, 4), 2, np.float32))
+        wanted = np.full((2, 2, 4), 0.5, np.float16)
+        wanted[..., 1:3] = 2
+        wanted[1, 0, 3] = 2
+        assert stream.state["h"].dtype == np.float16 and np.array_equal(stream.state["h"], wanted)
