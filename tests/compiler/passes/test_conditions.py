@@ -25,7 +25,7 @@ LENET = ROOT / "tests/models/lenet.nn"
 #: Folders and files of the compiler that may name a target: its code generation, the compilers of its code, and the
 #: defaults of the data structures below them.
 NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "cached_build.py", "options.py")
-GPU_ONLY = {
+CONDITIONAL = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
 }  # fmt: skip
@@ -56,6 +56,13 @@ def _with_row(monkeypatch: pytest.MonkeyPatch, name: str, row: Row) -> None:
     cost.machine_of.cache_clear()
 
 
+def _with_plain_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target ``plain``, which has no property but the reference implementations."""
+    traits = dataclasses.replace(TARGETS["cpu"].traits, reads_slices=False)
+    assert {f.name for f in dataclasses.fields(Traits) if getattr(traits, f.name) is True} == {"has_reference"}
+    _with_row(monkeypatch, "plain", dataclasses.replace(TARGETS["sm_90"], traits=traits))
+
+
 def test_no_file_of_the_compiler_names_a_target_but_those_that_make_its_code() -> None:
     named = re.compile(rf"\b({'|'.join(TARGETS)})\b|codegen\.(cpu|cuda)\b")
     read = 0
@@ -68,27 +75,26 @@ def test_no_file_of_the_compiler_names_a_target_but_those_that_make_its_code() -
 
 
 def test_passes_leave_a_target_without_these_properties_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    row, plain = TARGETS["sm_90"], TARGETS["cpu"].traits
-    assert {f.name for f in dataclasses.fields(Traits) if getattr(plain, f.name) is True} == {"has_reference"}
-    _with_row(monkeypatch, "plain", dataclasses.replace(row, traits=plain))
+    _with_plain_row(monkeypatch)
     programs = _compiled(_checked(), "plain", provider="reference")
-    assert not _changed(programs) & GPU_ONLY
+    assert not _changed(programs) & CONDITIONAL
     assert not programs["memory"].streams and not programs["memory"].kernels
 
 
 def test_without_fusion_no_pass_fuses() -> None:
     changed = _changed(_compiled(_checked(), "sm_90", precision="bf16", fuse=False))
-    assert changed & GPU_ONLY <= {"channels_last", "decompose"}
+    assert changed & CONDITIONAL <= {"channels_last", "decompose"}
 
 
-def test_each_conditional_pass_asks() -> None:
+def test_each_conditional_pass_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_plain_row(monkeypatch)
     lifted = [step for step in PIPELINE if hasattr(step, "__wrapped__")]
-    assert {pass_name(step) for step in lifted} == GPU_ONLY | {"tf32", "widen_halves"}
+    assert {pass_name(step) for step in lifted} == CONDITIONAL | {"tf32", "widen_halves"}
     assert all(step.__module__.endswith(f".{pass_name(step)}") for step in lifted), "a pass is named as its file"
     source = compile_entry(_checked(), "train_step", {"B": 16}, Options(target="cpu"), after="simplify")[0]
     program = dataclasses.replace(source, target="sm_90")
     for step in lifted:
-        without = "sm_90" if pass_name(step) == "widen_halves" else "cpu"
+        without = "sm_90" if pass_name(step) == "widen_halves" else "plain"
         assert step(program, Build(target=without)) is program
     fusing = [step for step in lifted if pass_name(step) not in ("channels_last", "decompose", "tf32", "widen_halves")]
     for step in fusing:
