@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import IO, Final
 
 from dslc.base.errors import EXIT_OK, RanksError
+from dslc.base.visible import one_line
 from dslc.runtime.ranks.contract import SECONDS, SECRET, Place
 
 PARENT: Final = "DSLC_RANKS_PARENT"  # the process id of the launcher
@@ -121,7 +122,8 @@ class _Ranks:
     def _messages(self, rank: int) -> str:
         said = self._said[rank]
         said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID))
-        return said.read().decode(errors="replace")
+        lines = said.read().decode(errors="replace").splitlines()
+        return "".join(one_line(line) + "\n" for line in lines)
 
     def kill(self) -> None:
         for process in self._processes:

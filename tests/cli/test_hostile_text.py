@@ -179,6 +179,8 @@ WRITERS = {
     "runtime/sweep/trial.py": "likewise",
     "runtime/sweep/output.py": "writes a file, as bytes of the training's own lines",
     "dsl/tables.py": "makes a table of the grammar; no command runs it",
+    "runtime/ranks/watch.py": "the last words of a process that does not end: an error's visible text",
+    "runtime/ranks/launch.py": "what a process wrote, each line made visible",
     "runtime/train/progress.py": "the lines and the bar of a run, which it makes visible",
 }
 
