@@ -27,7 +27,17 @@ from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, paths, pooling, scatter, scatter_rows, sort, suppress, topk
+from dslc.compiler.codegen.cuda.ops import (
+    indexing,
+    paths,
+    pooling,
+    recurrence,
+    scatter,
+    scatter_rows,
+    sort,
+    suppress,
+    topk,
+)
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
@@ -43,7 +53,19 @@ pytestmark = pytest.mark.slow
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
 CPP = ops_of(
-    contraction, pooling, cuda_random, random, attention, indexing, paths, scatter, scatter_rows, sort, suppress, topk
+    contraction,
+    pooling,
+    cuda_random,
+    random,
+    attention,
+    indexing,
+    paths,
+    recurrence,
+    scatter,
+    scatter_rows,
+    sort,
+    suppress,
+    topk,
 )
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
