@@ -36,7 +36,7 @@ def start(processes: int) -> int:
     """Run this command as so many processes; returns the exit code."""
     from dslc.runtime.ranks.launch import launch
 
-    return launch([sys.executable, "-m", "dslc", *sys.argv[1:]], processes, os.environ)
+    return launch([sys.executable, "-P", "-m", "dslc", *sys.argv[1:]], processes, os.environ)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "sweep": Entry("Run", "history.sweep", "Train with each of several values, and compare the results."),
     "publish": Entry("Run", "history.publish", "Publish the weights of a run, whatever is published now."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
-    "predict": Entry("Run", "predict", "Run a model on data in files; write its results to one."),
+    "predict": Entry("Run", "predict", "Run a model on data in files, or let it write text."),
     "bench": Entry("Run", "bench", "Time a model's steps, and each kernel against the roofline."),
     "show": Entry("Look", "show", "Print a model's graph, as checked or after a pass."),
     "why": Entry("Look", "why", "Explain what the compiler did with a node or a line."),

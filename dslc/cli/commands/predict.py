@@ -77,7 +77,7 @@ def command(
     tokenizer: str | None,
     trust: bool,
 ) -> None:
-    """Run a model on data in files; write its results to one. Or write text: --generate.
+    """Run a model on data in files, or let it write text.
 
     SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
     it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
