@@ -24,6 +24,8 @@ from dslc.runtime.artifact.instructions import (
     GraphOp,
     Instruction,
     Kernel,
+    Loop,
+    LoopEnd,
     Reference,
     accesses,
 )
@@ -60,7 +62,8 @@ IMAGES = (
 )
 REFERENCE = Reference("softmax", {"axis": -1, "mask": None, "deep": {"a": [1.5, True]}}, (0,), (8, 9), 0)
 ALL: tuple[Instruction, ...] = (
-    BulkBegin(0), replace(REFERENCE, outputs=(2,)), KERNEL, GEMM, GRAPH, EventRecord(3, 0), EventWait(3, 1),
+    BulkBegin(0), replace(REFERENCE, outputs=(2,)), Loop(2, ((2, 4),)), KERNEL, LoopEnd(), GEMM,
+    GRAPH, EventRecord(3, 0), EventWait(3, 1),
     Copy(5, 0, 0, 1), Fill(0, b"\0\0\x80\x3f", 0, 1), Collective("all_reduce", "sum", 0, 5, 2, 1), BulkEnd(0),
 )  # fmt: skip
 BLOBS = {"code": BlobInfo("cubin", 10), "table": BlobInfo("constant", 16)}
