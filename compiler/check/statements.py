@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check import states
 from dslc.compiler.check.arguments import as_init, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.naming import Names
-from dslc.compiler.check.scans import run_scan, run_yield
+from dslc.compiler.check.over_time import states
+from dslc.compiler.check.over_time.scans import run_scan, run_yield
 from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
