@@ -101,6 +101,7 @@ def test_shapes_of_published_models(kind: str, name: str) -> None:
     right(kind, True, DType.BF16, {"batch": 2, "channels": 10, **NAMED[name]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back", [False, True])
 def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a large image: a thread computes several neighbours."""
@@ -113,6 +114,7 @@ def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> 
         right(kind, last, DType.BF16, sizes)
 
 
+@pytest.mark.slow
 def test_many_lines_of_taps_are_shared_out() -> None:
     """The gradient of a large filter: no thread holds the sums of all taps."""
     sizes = {"taps": (11, 13), "stride": (1, 1), "pad": (5, 6), "dilation": (1, 1), "space": (6, 9)}
