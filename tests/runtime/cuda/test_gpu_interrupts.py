@@ -13,7 +13,7 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.gpu_model import write_gpu_line
 from fake_gpu.gpu_pair import Machine, batch
-from interruption.interrupts import LOST, World, count, elsewhere, settle, spread, strike
+from interruption.interrupts import World, count, elsewhere, settle, spread, strike
 
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.session.load import load
@@ -54,7 +54,6 @@ def calls(session: Session, folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupt_at_any_point_of_a_call(kind: str, opcodes: bool, tmp_path: Path, machine: Machine) -> None:
@@ -79,7 +78,6 @@ def test_an_interrupt_at_any_point_of_a_call(kind: str, opcodes: bool, tmp_path:
     assert fake.leaks() == {}
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_that_were_not_read_before_an_interrupt_stay(kind: str, tmp_path: Path, machine: Machine) -> None:
     make, _ = opened(tmp_path, machine, kind)
@@ -99,7 +97,6 @@ def test_results_that_were_not_read_before_an_interrupt_stay(kind: str, tmp_path
             assert [one.loss for one in late] == expected, number
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 @pytest.mark.parametrize("name", ["load", "close", "first load"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interruption.interrupts import LOST, Hung, World, count, elsewhere, leaves_nothing, spread, strike
+from interruption.interrupts import Hung, World, count, elsewhere, leaves_nothing, spread, strike
 
 import dslc
 from dslc.base.turns import Scope
@@ -92,7 +92,6 @@ def calls(session: Session, folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 def test_an_interrupt_at_any_point_of_a_call(session: Session, tmp_path: Path, opcodes: bool) -> None:
     world = World(session, {"x": rows(9)["x"]}, lambda: (handles(), len(session._pool._turns.holders)))
@@ -105,7 +104,6 @@ def test_an_interrupt_at_any_point_of_a_call(session: Session, tmp_path: Path, o
     assert world.struck >= 120 and world.torn < world.struck // 2
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 @pytest.mark.parametrize("weights", ["init", "beside"])
 def test_an_interrupt_of_load_leaves_nothing(
@@ -159,7 +157,6 @@ def test_one_scope_alone_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert left >= 3
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 def test_an_interrupt_of_the_first_call_of_a_module(net: Path, opcodes: bool) -> None:
     """Its lock is free, and the next call of any thread answers."""
@@ -189,7 +186,6 @@ def test_an_interrupt_of_the_first_call_of_a_module(net: Path, opcodes: bool) ->
     assert struck >= 10 and points >= (3000 if opcodes else 1000)
 
 
-@pytest.mark.filterwarnings(LOST)
 def test_the_end_of_the_first_call_holds_its_lock_no_more(net: Path) -> None:
     """Every point of the module's own code, with a session that is there at once."""
     digest = read_artifact(net).header["interface_sha256"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interruption.interrupts import LOST, leaves_nothing, spread
+from interruption.interrupts import leaves_nothing, spread
 from training.small_model import batches, build, start
 
 from dslc.base.errors import ArtifactError
@@ -74,7 +74,6 @@ class Project:
         assert not weights.exists() or tensorfile.read(weights).verified
 
 
-@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize(
     ("kind", "workers", "points"),
     [
@@ -104,7 +103,6 @@ def test_an_interrupt_of_training(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(LOST)
 def test_an_interrupt_of_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dslc.runtime.data.rows.AT_ONCE", 8)
     project = Project(tmp_path, 1)

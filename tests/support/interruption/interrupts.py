@@ -30,8 +30,6 @@ from dslc.runtime.session.session import Session
 
 ROOT = str(Path(dslc.__file__).parent) + "/"
 WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "compiler/toolchain/", ROOT + "face.py")
-#: An interrupt that strikes the end of a generator which nobody has any more is shown by the interpreter, not raised.
-LOST = "ignore:(?s)Exception ignored in. <generator object .*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning"
 PATIENCE = 20.0  # seconds after which a call counts as hung
 
 
@@ -76,6 +74,14 @@ class Strike:
         self.points = 0
         self.struck: str | None = None
         self.error: KeyboardInterrupt | None = None
+        self._raised: KeyboardInterrupt | None = None
+        self._shows = sys.unraisablehook
+
+    def _show(self, lost: sys.UnraisableHookArgs) -> None:
+        """An interrupt that strikes the end of a generator which nobody has any more is shown by the interpreter, not
+        raised. Ours need not be seen; all else is shown."""
+        if lost.exc_value is None or lost.exc_value is not self._raised:
+            self._shows(lost)
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not frame.f_code.co_filename.startswith(WATCHED):
@@ -90,17 +96,21 @@ class Strike:
                 if self.opcodes:
                     self.struck += f" at {frame.f_lasti}"
                 sys.settrace(None)
-                raise self.kind()
+                self._raised = self.kind()
+                raise self._raised
         return self._trace
 
     def __enter__(self) -> Strike:
         if self.opcodes:  # Python 3.12 looks, in settrace, whether any frame has asked for them so far
             sys._getframe().f_trace_opcodes = True
+        self._shows, sys.unraisablehook = sys.unraisablehook, self._show
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *raised: object) -> None:
         sys.settrace(None)
+        sys.unraisablehook = self._shows
+        self._raised = None  # its traceback holds frames
 
 
 def _apart(call: Callable[[], object]) -> Iterator[object]:
