@@ -1,6 +1,7 @@
 """The tables that dslc ships: measured problems of its examples and benchmarks, for builds without a lock of their own.
 
-They hold own kernels alone, so they depend on no version of a library, and count for builds with own kernels alone.
+They hold own kernels alone, so they depend on no version of a library. A build that may call libraries takes from them
+what no library computes: reductions, norms, attention.
 ``benchmarks/shipped_table.py`` makes them of locks.
 """
 
@@ -14,9 +15,12 @@ from typing import Final
 from dslc.compiler.ir.choice import OWN
 from dslc.compiler.lock.find import read_lock
 from dslc.compiler.lock.model import Block, Lock
+from dslc.compiler.ops.compound.contraction import PRODUCTS
 
 #: The folder of the tables, one for each GPU.
 FOLDER: Final = Path(__file__).with_name("tables")
+#: Ops that a library may compute, and own kernels that contain one.
+_OF_LIBRARIES: Final = frozenset({*PRODUCTS, "contraction"})
 
 
 def tables() -> tuple[Path, ...]:
@@ -31,9 +35,11 @@ def shipped() -> Lock:
 
 
 def table_for(*, vendor: bool) -> Lock:
-    """The measurements that a build may obey without a lock. ``vendor``: it may call libraries; these are not in the
-    tables, so a table could make it take an own kernel that is slower than a library's."""
-    return Lock() if vendor else shipped()
+    """The measurements that a build may obey without a lock. ``vendor``: it may call libraries. These are not in the
+    tables, so the table's own kernel of a contraction could be slower than a library's, and does not count."""
+    if not vendor:
+        return shipped()
+    return Lock(tuple(block for block in shipped().blocks if block.key.partition(" ")[0] not in _OF_LIBRARIES))
 
 
 def worth_shipping(blocks: Iterable[Block]) -> Lock:

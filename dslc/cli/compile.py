@@ -16,6 +16,7 @@ from dslc.base.visible import one_line
 from dslc.base.within import require_within
 from dslc.cli.as_built import LINK, artifact_as_built, foreign_because, path_as_built
 from dslc.cli.locks.find import choices_lines, with_lock
+from dslc.cli.locks.providers import needs_line
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_warnings
@@ -235,7 +236,10 @@ def artifact_of(
     only = f" for {options.level} only (`dslc build`: for all CPUs)" if options.level != "all" else ""
     why = stale.why and f", because the existing one was {stale.why}"
     note(one_line(f"built {path} in {built.seconds:.2f} s{only}{why}"))
-    for line in choices_lines(built.facts["choices"]):
+    for line in (
+        *choices_lines(built.facts["choices"]),
+        *needs_line(built.facts["contractions"]["libraries"], options),
+    ):
         note(one_line(line))
     return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
 

@@ -10,12 +10,14 @@ import click
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.locks.find import choices_lines
+from dslc.cli.locks.providers import needs_line
 from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, lock_options, size_option
 from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
 if TYPE_CHECKING:
     from dslc.compiler.cached_build import Finished
+    from dslc.compiler.options import Options
 
 
 @click.command(cls=Command)
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 @click.option(
     "--providers",
     metavar="NAME",
-    help="own: dslc's kernels; reference: numpy; auto (the default): both; vendor: contractions on a GPU use "
-    "cuBLASLt and cuDNN, which must be installed on the machine that runs them.",
+    help="auto (the default): whatever is fastest: dslc's kernels, on a GPU also NVIDIA's libraries, if the project's "
+    "lock names them or they are installed here; own: dslc's kernels alone; vendor: on a GPU also cuBLASLt and cuDNN, "
+    "which must be installed on the machine that runs the artifact; reference: numpy.",
 )
 @click.option(
     "--bulk",
@@ -115,10 +118,10 @@ def command(
 
         assert made.result is not None
         publish_bytes(Path(report), page(made.result, request.checked.graph, times=True).encode())
-    emit(_data(path, made), _text(path, made))
+    emit(_data(path, made), _text(path, made, options))
 
 
-def _text(path: Path, made: Finished) -> str:
+def _text(path: Path, made: Finished, options: Options) -> str:
     facts = made.facts
     rows = [
         (
@@ -135,6 +138,7 @@ def _text(path: Path, made: Finished) -> str:
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
             *_how_it_runs(made),
+            *needs_line(made.facts["contractions"]["libraries"], options),
             *_mirrored(facts["programs"]),
             f"report {one_line(_report(path))}",
             f"state {size_text(facts['state_bytes'])}; built {one_line(path)} ({size_text(facts['bytes'])}) in "

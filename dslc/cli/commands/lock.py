@@ -209,7 +209,9 @@ def _check_text(found: dict[str, Checkup]) -> str:
 
 def _upgrade(request: Request, path: str | None, providers: str | None, device: str, text: str) -> int:
     from dslc.cli.compile import options_of
+    from dslc.cli.locks.providers import decided
     from dslc.cli.locks.upgrade import key_meant, measured_again
+    from dslc.compiler.codegen.targets import ARCHITECTURES
     from dslc.compiler.lock.diff import difference
     from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
     from dslc.runtime.cuda.device import index_of
@@ -217,7 +219,8 @@ def _upgrade(request: Request, path: str | None, providers: str | None, device: 
     file = _existing(Path(path) if path is not None else find_lock(request.folder), request.folder / FILE)
     before = read_lock(file)
     key = key_meant(before, text)
-    options = options_of({**request.build, **({} if providers is None else {"providers": providers})})
+    asked = options_of({**request.build, **({} if providers is None else {"providers": providers})})
+    options = decided(asked, ARCHITECTURES, before)
     after, why = measured_again(request.checked, options, index_of(device), before, key)
     if after != before:
         write_lock(file, after)

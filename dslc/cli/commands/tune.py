@@ -61,7 +61,9 @@ def command(
     """
     from dslc.base.cache import Cache
     from dslc.cli.compile import options_of
+    from dslc.cli.locks.providers import decided
     from dslc.cli.requests import requested
+    from dslc.compiler.codegen.targets import ARCHITECTURES
     from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
     from dslc.compiler.lock.model import Lock
     from dslc.runtime.cuda.device import index_of
@@ -75,6 +77,7 @@ def command(
     )  # fmt: skip
     path = request.folder / FILE
     earlier = Lock() if find_lock(request.folder) is None else read_lock(path)
+    options = decided(options, ARCHITECTURES, earlier)
     with tune_progress(settings.budget) as progress:
         outcome = tune(request.checked, options, settings, Cache.open(), earlier=earlier, progress=progress)
     lock = earlier.merged(outcome.blocks)

@@ -1,4 +1,5 @@
-"""Finds the measurements that a build may obey: the project's ``dslc.lock``, and the tables that dslc ships."""
+"""Finds the measurements that a build may obey: the project's ``dslc.lock``, and the tables that dslc ships. They also
+decide what ``--providers auto`` means."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import EnvironmentFault
+from dslc.cli.locks.providers import decided
 
 if TYPE_CHECKING:
     from dslc.compiler.options import Options
@@ -23,7 +25,8 @@ def gpu_targets(options: Options) -> tuple[str, ...]:
 def with_lock(
     options: Options, folder: Path, file: Path | None = None, *, gpus: Mapping[str, str] | None = None
 ) -> Options:
-    """The options with what was measured for their GPUs; unchanged for a build for CPUs, which reads no lock.
+    """The options with what was measured for their GPUs, and with ``--providers auto`` decided (``providers.py``);
+    unchanged for a build for CPUs, which reads no lock.
 
     ``folder``: of the project; ``file``: the lock, instead of the one there; ``gpus``: the GPU of each target instead
     of that of the options; a target that it lacks gets no measurements. Raises BuildError E0607, E0608;
@@ -42,6 +45,7 @@ def with_lock(
         help = "measure the model on its GPU: `dslc tune`; or build without --locked"
         raise EnvironmentFault("R210", "there is no lock", place=str(folder / FILE), help=help)
     lock = None if path is None else read_lock(path)
+    options = decided(options, targets, lock)
     table = Lock() if options.locked else table_for(vendor=options.provider == "vendor")
     place = None if path is None else str(path)
     if gpus is not None:

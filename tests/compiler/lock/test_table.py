@@ -73,11 +73,15 @@ def test_what_a_default_kernel_or_a_library_wins_is_not_shipped() -> None:
     assert worth_shipping((won, *others)) == Lock((won,))
 
 
-def test_tables_count_for_own_kernels_alone() -> None:
-    assert table_for(vendor=True) == Lock() and table_for(vendor=False) is shipped()
-    for provider in ("auto", "own", "vendor"):
+def test_a_build_with_libraries_takes_from_the_tables_what_no_library_computes() -> None:
+    assert table_for(vendor=False) is shipped()
+    left = {each.key for each in table_for(vendor=True).blocks}
+    assert {key.partition(" ")[0] for key in left} >= {"layernorm", "sum_to", "sdpa"}
+    for each in shipped().blocks:
+        assert (each.key in left) == (not each.key.startswith(("matmul", "conv", "contraction"))), each.key
+    for provider in ("own", "vendor"):
         found = with_lock(Options(target="sm_90", provider=provider), ROOT / "tests").tuned["sm_90"]
-        assert bool(found.blocks) == (provider != "vendor")
+        assert {*found.blocks} == {each.key for each in table_for(vendor=provider == "vendor").blocks}
 
 
 def test_a_shipped_block_is_one_that_a_build_would_miss() -> None:
