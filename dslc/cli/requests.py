@@ -40,7 +40,7 @@ class Request:
 
         Raises BuildError E0603, E0607, E0608; EnvironmentFault R210.
         """
-        from dslc.cli.compile import options_of
+        from dslc.cli.build_options import options_of
         from dslc.cli.locks.find import with_lock
 
         options = options_of({**self.build, **{k: v for k, v in flags.items() if v is not None}}, name)

@@ -94,7 +94,8 @@ def trial_artifact(config: Config, *, trust: bool, progress: Any = None) -> Arti
     compiler: the artifact of the project."""
     from dslc.base.cache import Cache
     from dslc.cli.as_built import artifact_as_built
-    from dslc.cli.compile import check_config, options_of, project_root
+    from dslc.cli.build_options import options_of
+    from dslc.cli.compile import check_config, project_root
     from dslc.cli.locks.find import with_lock
     from dslc.cli.origins import placed
     from dslc.runtime.artifact.file import Artifact

@@ -201,7 +201,8 @@ def test_good_data_is_opened_once(project: Path, dslc: Callable, monkeypatch: py
 
 
 def test_what_is_foreseen_is_what_a_build_promises(project: Path) -> None:
-    from dslc.cli.compile import check_config, foreseen, options_of
+    from dslc.cli.build_options import options_of
+    from dslc.cli.compile import check_config, foreseen
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.interface import Interface

@@ -208,7 +208,7 @@ def _check_text(found: dict[str, Checkup]) -> str:
 
 
 def _upgrade(request: Request, path: str | None, providers: str | None, device: str, text: str) -> int:
-    from dslc.cli.compile import options_of
+    from dslc.cli.build_options import options_of
     from dslc.cli.locks.providers import decided
     from dslc.cli.locks.upgrade import key_meant, measured_again
     from dslc.compiler.codegen.targets import ARCHITECTURES

@@ -69,7 +69,7 @@ def _foreseen(
     model: str, building: dict[str, Any], budget: str | None, defines: tuple[str, ...], size: tuple[str, ...]
 ) -> None:
     from dslc.cli import forecast
-    from dslc.cli.compile import options_of
+    from dslc.cli.build_options import options_of
     from dslc.cli.locks.find import with_lock
     from dslc.compiler.check.model import check_file, split_model
 

@@ -60,7 +60,7 @@ def command(
     with little workspace), fastest (any workspace).
     """
     from dslc.base.cache import Cache
-    from dslc.cli.compile import options_of
+    from dslc.cli.build_options import options_of
     from dslc.cli.locks.providers import decided
     from dslc.cli.requests import requested
     from dslc.compiler.codegen.targets import ARCHITECTURES

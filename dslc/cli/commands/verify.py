@@ -60,7 +60,7 @@ def command(artifact: str, digest: str | None, rebuild: str | None, lock: str | 
 
 def options_again(recorded: Mapping[str, Any], name: str) -> Options:
     """The options with which an artifact of this name was built."""
-    from dslc.cli.compile import options_of
+    from dslc.cli.build_options import options_of
 
     compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
     by_option = "f32" if compute in ("bf16", "f16", "tf32") else compute  # the source specifies other pairs itself

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from dslc.cli.build_options import options_of
 from dslc.cli.commands.verify import options_again
-from dslc.cli.compile import options_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
 from dslc.runtime.artifact.container import Blob

@@ -20,7 +20,7 @@ from artifacts.small_artifact import WHERE
 from places import EXAMPLES
 
 from dslc.base.errors import ArtifactError
-from dslc.cli.compile import options_of
+from dslc.cli.build_options import options_of
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import entry_sizes

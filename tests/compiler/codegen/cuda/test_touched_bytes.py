@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gpu_kernels import ptx_machine
 
-from dslc.cli.compile import options_of
+from dslc.cli.build_options import options_of
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.compile import compiled

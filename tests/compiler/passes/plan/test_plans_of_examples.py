@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from places import EXAMPLES
 
-from dslc.cli.compile import options_of
+from dslc.cli.build_options import options_of
 from dslc.cli.forecast import all_sizes
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
