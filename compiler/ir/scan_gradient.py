@@ -5,9 +5,9 @@ again with more results, the *residuals*: the values that the second loop reads.
 place of the first. Values that cost nothing to compute again, constants and views, are no residuals.
 
 A constant's gradient is a carry of the second loop, to which each step adds its terms one after another, as the program
-written out would. It starts at -0.0, which leaves the bits of every term. Where the program written out would have one
-matrix product for the products of all steps (``sum_gradients.py``), this one has it, too: their factors are results of
-the second loop, and one product over all steps follows it.
+written out would. It starts at -0.0, which leaves the bits of every term, or at the sum so far (``scan_sums.py``).
+Where the program written out would have one matrix product for the products of all steps (``sum_gradients.py``), this
+one has it, too: their factors are results of the second loop, and one product over all steps follows it.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class _Backward:
         assert isinstance(self.count, int), "sizes are known"
         self.active = sorted(i for i in active if loop.carries[i].type.dtype.is_float)
         self.terms: dict[Value, list[Value]] = {}
-        self.d_carry = {i: new_input("carry", i, loop.carries[i].type) for i in self.active}
+        self.d_carry = {i: new_input("carry", n, loop.carries[i].type) for n, i in enumerate(self.active)}
         self.d_yield: dict[int, Input] = {}
         graph = loop.graph
         for i in self.active:
             self._begin(graph.updates[i][1], self.d_carry[i])
         for j, value in enumerate(graph.outputs.values()):
             if dys[len(loop.carries) + j] is not None:
-                self.d_yield[j] = new_input("x", j, value.type)
+                self.d_yield[j] = new_input("x", len(self.d_yield), value.type)
                 self._begin(value, self.d_yield[j])
         reached = {i.value for i in graph.inputs if i.value.type.dtype.is_float}
         between = []
@@ -98,7 +98,8 @@ class _Backward:
             for i, source in enumerate(loop.const_inputs)
             if source.value in self.terms
         }
-        sums = {i: new_input("carry", len(self.active) + i, loop.consts[i].type) for i in consts if consts[i].added}
+        summed = [i for i in consts if consts[i].added]
+        sums = {i: new_input("carry", len(self.active) + n, loop.consts[i].type) for n, i in enumerate(summed)}
         after: dict[Input, Value] = {}
         for i in self.active:
             found = self.terms.get(loop.carry_inputs[i].value)

@@ -36,6 +36,7 @@ from dslc.compiler.ir.op import OPS, Builder, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.scan_merge import merged_loops
+from dslc.compiler.ir.scan_sums import continued_sums
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.lower.averages import averages
@@ -135,7 +136,7 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
             updates += verdict.updates()
             outputs |= verdict.outputs()
     nodes = order([*outputs.values(), *(v for _, v in updates)])
-    return merged_loops(Graph((*graph.inputs, *added), nodes, outputs, tuple(updates)))
+    return continued_sums(merged_loops(Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))))
 
 
 def _shard_graph(graph: Graph, train: TrainSpec) -> Graph:
@@ -147,7 +148,7 @@ def _shard_graph(graph: Graph, train: TrainSpec) -> Graph:
     outputs = dict(graph.outputs)
     outputs |= {f"{SHARD}{spec.name}": gradient for spec, gradient in zip(trained, gradients)}
     outputs |= {f"{SHARD}{buffer.name}": value for buffer, value in graph.updates}
-    return Graph(graph.inputs, order(outputs.values()), outputs)
+    return continued_sums(merged_loops(Graph(graph.inputs, order(outputs.values()), outputs)))
 
 
 def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
@@ -198,7 +199,7 @@ def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
     outputs["loss"] = _sum(losses)
     outputs["nonfinite"] = _flags([flags[spec.name] for spec in train.params if spec.trained])
     nodes = order([*outputs.values(), *(v for _, v in updates)])
-    return merged_loops(Graph((*graph.inputs, *added), nodes, outputs, tuple(updates)))
+    return continued_sums(merged_loops(Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))))
 
 
 def _reading(inputs: tuple[Input, ...], value: Value, instead: Mapping[Value, Value]) -> Value:

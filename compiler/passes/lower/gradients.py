@@ -26,6 +26,7 @@ from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.scan_merge import merged_loops
+from dslc.compiler.ir.scan_sums import continued_sums
 from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.autodiff import differentiate
 
@@ -53,4 +54,4 @@ def with_gradients(graph: Graph, missed: Callable[[Node], None] | None = None) -
             found = b(OPS["full"], value=0.0, dtype=x.type.dtype, shape=x.type.shape)
         return (found,)
 
-    return merged_loops(graph.rewrite(rule))
+    return continued_sums(merged_loops(graph.rewrite(rule)))

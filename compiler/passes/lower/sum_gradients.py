@@ -28,6 +28,7 @@ These are the same terms, added up within the contraction.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -106,13 +107,14 @@ def _part(term: Value, number: int) -> _Part | None:
 
 
 def _runs(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Runs of two or more parts that are adjacent along their axis, without gaps or overlap."""
-    ending: dict[tuple[int, int], list[list[_Part]]] = {}  # axis and end -> the runs that end there
+    """Runs of two or more parts that are adjacent along their axis, without gaps or overlap. Of parts of the same
+    place, the first one goes on the first run: each element is added up in the order of the terms."""
+    ending: dict[tuple[int, int], deque[list[_Part]]] = {}  # axis and end -> the runs that end there
     for part in sorted(parts, key=lambda p: p.start):
         before = ending.get((part.axis, part.start))
-        run = before.pop() if before else []
+        run = before.popleft() if before else []
         run.append(part)
-        ending.setdefault((part.axis, part.stop), []).append(run)
+        ending.setdefault((part.axis, part.stop), deque()).append(run)
     return [run for runs in ending.values() for run in runs if len(run) > 1]
 
 

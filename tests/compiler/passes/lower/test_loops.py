@@ -42,6 +42,11 @@ def test_the_plan_does_not_grow_with_the_steps(tmp_path: Path) -> None:
     assert [i.count for i in plans[1].instructions if isinstance(i, Loop)] == [4096, 4096]
 
 
+def test_a_step_of_shards_runs_a_loop_once(tmp_path: Path) -> None:
+    text = model(CELLS["lstm"], 3, written_out=False) + "mesh { shards = 2 }\n"
+    assert len(loops(program(text, tmp_path).graph)) == 2  # and the second one, of the gradient
+
+
 def test_a_body_is_read_back(tmp_path: Path) -> None:
     graph = program(model(CELLS["nested"], 3, written_out=False), tmp_path).graph
     again = parse_graph(format_graph(graph))
