@@ -14,6 +14,7 @@ import sys
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -21,6 +22,7 @@ import pytest
 from gpu_kernels import symbols
 from gpu_kernels.sample_nodes import OPS, SAMPLES, node_of
 from places import SUPPORT
+from thinning import SOAK, taken
 
 from dslc.compiler.codegen.cpu import kernel_spec as cpu
 from dslc.compiler.codegen.cpu.lower import SHARED
@@ -56,11 +58,11 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launches() -> Iterator[tuple[str, Launch]]:
-    """Those of all samples on each target."""
+    """Those of samples that the seed takes, on each target."""
     for target, vendor in (("cpu", False), ("sm_90", False), ("sm_90", True)):
         made = target_of(target, vendor)
         for name in sorted(SAMPLES.keys() & OPS.keys()):
-            for number, dtype in ((n, d) for n in range(len(SAMPLES[name])) for d in ("f32", "bf16", "f64")):
+            for number, dtype in taken(product(range(len(SAMPLES[name])), ("f32", "bf16", "f64")), 4):
                 for launch in made.lower(node_of(name, number, dtype)[0]) or []:
                     yield f"{name} {number} {dtype} {target}", launch
 
@@ -78,6 +80,8 @@ def test_no_symbol_follows_a_renaming(tmp_path: Path) -> None:
     renamed = set()
     for path in sorted((copy / "compiler").rglob("*.py")):
         text = path.read_text()
+        if not any(name in text for name in RENAMES):
+            continue
         renamed |= {t.string for t in _tokens(text) if t.type == tokenize.NAME} & RENAMES.keys()
         path.write_text(_renamed(text))
     assert renamed == RENAMES.keys(), "names that are no more"
@@ -118,7 +122,7 @@ def test_texts_tell_descriptions_apart() -> None:
         text, own = canonical(launch.code), json.dumps(encode(launch.code))
         assert texts.setdefault(text, own) == own, f"{where} is written like another one"
         assert data.setdefault(own, text) == text, f"{where} is written in two ways"
-    assert len(texts) > 1000
+    assert len(texts) > (1000 if SOAK else 250)
 
 
 def test_all_classes_of_descriptions_are_declared() -> None:

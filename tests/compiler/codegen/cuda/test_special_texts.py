@@ -3,17 +3,14 @@ DSLC_SEED; all with DSLC_SOAK=1."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from gpu_kernels.sample_nodes import OPS, SAMPLES
 from gpu_kernels.simulation import simulated
 from op_laws.kernel_law import differences, fed_cases, fed_node
+from thinning import taken
 
-SHARE = 1 if os.environ.get("DSLC_SOAK") == "1" else 24
 
-
-@pytest.mark.parametrize(("name", "number"), fed_cases(OPS, SAMPLES)[int(os.environ["DSLC_SEED"]) % SHARE :: SHARE])
+@pytest.mark.parametrize(("name", "number"), taken(fed_cases(OPS, SAMPLES), 24))
 def test_a_text_gives_the_reference_of_special_values(name: str, number: int) -> None:
     node, given = fed_node(OPS[name], SAMPLES[name][number])
     found = differences(node, given, lambda xs: simulated(node, xs))

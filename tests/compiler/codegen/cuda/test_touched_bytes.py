@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_kernels import ptx_machine
+from thinning import taken
 
 from dslc.cli.build_options import options_of
 from dslc.compiler.artifact.plan import plan_of
@@ -63,7 +64,7 @@ def launches(folder: Path, model: str) -> tuple[list[Any], dict[str, Any]]:
     return rows_of([plan_of(p, kernels) for p in programs]), kernels
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", taken(MODELS, 2))
 def test_threads_touch_no_more_than_the_header_says(tmp_path: Path, model: str) -> None:
     """The machine refuses an access beyond the bytes; and most launches touch the last one of each buffer. A normal run
     takes a third of the launches, chosen by DSLC_SEED."""

@@ -6,7 +6,6 @@ A run compiles a share of the regions of the samples of op_samples, chosen by DS
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from gpu_kernels.sample_nodes import OPS
 from llvmlite import binding
 from llvmlite import ir as llvm
 from places import with_support
+from thinning import taken
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.llvm import indexing as llvm_indexing
@@ -84,8 +84,7 @@ def assert_clean(where: str, launch: Launch, ptx: str) -> None:
 
 def test_regions_compile_for_every_architecture(allowed: Callable[[float, float], bool]) -> None:
     """About 100 ms of the processor each, which is printed."""
-    share = 1 if os.environ.get("DSLC_SOAK") == "1" else 40
-    chosen = list(distinct())[int(os.environ["DSLC_SEED"]) % share :: share]
+    chosen = taken(distinct(), 40)
     seconds = []
     for number, (where, launch) in enumerate(chosen):
         begin = time.process_time()

@@ -5,7 +5,6 @@ A run takes a sixth of the samples of op_samples, chosen by DSLC_SEED; all with 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from gpu_kernels import simulator
 from gpu_kernels.kernel_sources import source_of
 from gpu_kernels.sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
-from gpu_kernels.simulation import drawn, simulated
+from gpu_kernels.simulation import simulated, taken
 from op_laws.evaluation import apply, values_of
 from thinning import thinned
 
@@ -32,9 +31,7 @@ from dslc.compiler.ir.types import DType, TensorType
 
 def part_of(name: str) -> list[tuple[int, str]]:
     """(number, dtype) of an op's samples: a part that the seed decides, all of them with DSLC_SOAK=1."""
-    share = 1 if os.environ.get("DSLC_SOAK") == "1" else 6
-    first = int(os.environ["DSLC_SEED"]) % share
-    return [(n, dtype) for n in range(len(SAMPLES[name])) for dtype in TOLERANCE][first::share]
+    return taken([(n, dtype) for n in range(len(SAMPLES[name])) for dtype in TOLERANCE], 6)
 
 
 LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
@@ -69,7 +66,7 @@ LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
 def test_few_long_rows_are_shared_out(
     name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], count: int
 ) -> None:
-    xs = drawn(np.random.default_rng(len(shapes)), *shapes)
+    xs = taken(np.random.default_rng(len(shapes)), *shapes)
     node = Builder(name="here").node(OPS[name], *values_of(xs), **attrs)
     launches = lower(node)
     assert launches is not None and len(launches) == count
@@ -86,7 +83,7 @@ def test_few_long_rows_are_shared_out(
     [((1500, 100), (0,), 2), ((3600, 60), (0,), 2), ((1511, 100), (0,), 3), ((6, 60_000), (1,), 2)],
 )
 def test_sums_of_parts_write_what_they_add_up(shape: tuple[int, ...], over: tuple[int, ...], count: int) -> None:
-    xs = drawn(np.random.default_rng(0), shape, shape)
+    xs = taken(np.random.default_rng(0), shape, shape)
     attrs: dict[str, Any] = {"body": (("mul", (0, 1), ()),), "summed": (2,), "over": over, "kept": (2,)}
     node = Builder(name="here").node(OPS["fused_sums"], *values_of(xs), **attrs)
     assert len(lower(node) or []) == count
@@ -101,7 +98,7 @@ def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
 ) -> None:
     """However many vectors a thread has room for, and whether it reads bits: so it is with what stands around a sum."""
     rng = np.random.default_rng(0)
-    xs = [simulator.held(x, DType.BF16) for x in drawn(rng, shape, shape, *[(shape[1],)] * 4)]
+    xs = [simulator.held(x, DType.BF16) for x in taken(rng, shape, shape, *[(shape[1],)] * 4)]
     types = [TensorType(DType.BF16 if x.ndim == 2 else DType.F32, x.shape) for x in xs]
     found = []
     for few, bits in ((100, False), (0, False), (100, True), (0, True)):
@@ -152,7 +149,7 @@ def test_the_order_of_a_sum_is_the_same_however_its_inputs_lie(
 ) -> None:
     """What is read in one program and made in place in another, as an expanded gradient."""
     rng = np.random.default_rng(0)
-    wide, small = (simulator.held(x, kind) for x in drawn(rng, shape, narrow))
+    wide, small = (simulator.held(x, kind) for x in taken(rng, shape, narrow))
     cast = (("dtype", DType.F32),)
     body = (("cast", (0,), cast), ("cast", (1,), cast), ("mul", (2, 3), ()))
     attrs: dict[str, Any] = {"body": body, "summed": (3, 4), "over": over}
@@ -171,7 +168,7 @@ def test_the_order_of_a_sum_is_the_same_however_its_inputs_lie(
 def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They lie in shared memory; the bits are the same. So it is from about 10,000 columns on."""
     shapes = [(rows, 24), (24,), (rows,), (rows,), (rows, 24)]
-    xs = drawn(np.random.default_rng(0), *shapes)
+    xs = taken(np.random.default_rng(0), *shapes)
     node = Builder(name="here").node(OPS["layernorm_grad"], *values_of(xs), axis=1)
     in_registers = simulated(node, xs)
     monkeypatch.setattr(sweep, "_REGISTERS", 1 << 12)
