@@ -20,11 +20,12 @@ _QUADRATIC_UP_TO: Final = 4000
 #: The size of the gap above all buffers, and the size given to gaps that are too small, in bytes.
 _ABOVE: Final = 1 << 61
 _NO_GAP: Final = 1 << 62
-#: Repeated placement. It aims at a need of (1 + _AIM) times the bound and stops at (1 + _ENOUGH). Buffers take part
-#: from these shares of the bound on, in turns. Limits: rounds, and pairs of simultaneously alive buffers visited per
-#: round.
+#: Repeated placement begins if the need is more than (1 + _AIM) times the bound, and more than _SLACK bytes above it:
+#: fewer are not worth seconds of building. It aims at the former, stops at (1 + _ENOUGH). Buffers take part from these
+#: shares of the bound on, in turns. Limits: rounds, and pairs of simultaneously alive buffers visited per round.
 _AIM: Final = 0.005
 _ENOUGH: Final = 0.01
+_SLACK: Final = 16 << 10
 _SHARES: Final = (0.005, 0.001)
 _ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
@@ -56,7 +57,7 @@ def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
         for order in _orders(buffers):
             if best.need > bound:
                 best.take(_by_order(buffers, order, best.need))
-        if best.need > (1 + _AIM) * bound:
+        if best.need > max((1 + _AIM) * bound, bound + _SLACK):
             for order in _improved_orders(buffers, bound):
                 best.take(_by_order(buffers, order, best.need))
                 if best.need <= (1 + _ENOUGH) * bound:

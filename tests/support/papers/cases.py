@@ -1,4 +1,4 @@
-"""Small models of papers of 2022 to 2025, with parameters and inputs that follow from names alone.
+"""Small models of papers, most of 2022 to 2025, with parameters and inputs that follow from names alone.
 
 ``recorded.json`` holds what PyTorch computes from them in f64: of each output and of each parameter's gradient the sum
 of its elements times fixed weights, and its length; and the loss.
@@ -18,7 +18,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "papers"
 RECORDED: Final = FOLDER / "recorded.json"
 PAPERS: Final = tuple(sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.nn")))
 RATE: Final = 0.125  # of sgd in all these files, a power of 2
-_IDS: Final = {"ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2}  # integers below
+_IDS: Final = {"ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2, "left": 2, "masked": 8}  # integers below
 
 
 def parameter(paper: str, name: str, shape: Sequence[int]) -> NDArray[np.float32]:
@@ -36,6 +36,8 @@ def given(paper: str, name: str, shape: Sequence[int], integer: bool) -> NDArray
     """The value of an input of the model or of its train section."""
     drawn = np.random.default_rng(crc32(f"{paper} input {name}".encode())).random((1, *shape))[0]
     if integer:
+        if name == "right":  # the other ends of edges, whose left ends are 0 or 1
+            return (2 + np.floor(2 * drawn)).astype(np.int32)
         return np.floor(_IDS[name] * drawn).astype(np.int32)
     match name:
         case "sigma":

@@ -20,15 +20,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers import audio, fields, images, language, series, tokens, vision
+from papers import (
+    audio,
+    fields,
+    flows,
+    images,
+    language,
+    sequences,
+    series,
+    signals,
+    structures,
+    tokens,
+    vision,
+)
 from papers.cases import PAPERS, RECORDED, given, parameter, summary
 from papers.layers import Params, linear
 
 Loss = Callable[[Params, Any, Params, Params], Tensor]
 
 #: the module of the models in each folder
-FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (audio, fields, images, language, series,
-                                                                            tokens, vision)}  # fmt: skip
+FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (
+    audio, fields, flows, images, language, sequences, series, signals, structures, tokens, vision,
+)}  # fmt: skip
 
 
 def _classes(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
@@ -112,6 +125,53 @@ def _pairformer(p: Params, output: Any, x: Params, y: Params) -> Tensor:
     return F.cross_entropy(distance.flatten(0, 2), bins.flatten()) + _classes(p, single, x, y)
 
 
+def _hrm(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    logits, halt = output
+    right = (logits.argmax(-1) == y["y"]).all(1)
+    wanted = torch.stack([right.to(halt.dtype), torch.sigmoid(halt.amax(1)).detach()], 1)
+    stop = F.binary_cross_entropy_with_logits(halt, wanted, reduction="sum") / len(halt)
+    return _classes(p, logits, x, y) + 0.5 * stop
+
+
+def _ipa(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    single, place = output
+    apart = place[:, :, None] - place[:, None] - y["at"][:, :, None] + y["at"][:, None]
+    far = torch.sqrt((apart**2).sum(-1) + 1e-4)
+    return far.clamp(max=10).mean() + 0.1 * (single**2).mean()
+
+
+def _capsule(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    length, image = output
+    t = F.one_hot(y["y"].long(), 3)
+    margin = t * F.relu(0.9 - length) ** 2 + 0.5 * (1 - t) * F.relu(length - 0.1) ** 2
+    return margin.sum(1).mean() + 0.0005 * F.mse_loss(image, x["x"].flatten(1), reduction="sum") / 2
+
+
+def _tft(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
+    q, e = torch.tensor([0.1, 0.5, 0.9], dtype=output.dtype), y["y"][..., None] - output
+    return torch.maximum(q * e, (q - 1) * e).sum(-1).mean()
+
+
+def _wav2vec(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    guess, target, usage = output
+    same = F.cosine_similarity(guess[:, :, None], target[:, None], dim=-1) / 0.1
+    hidden = (x["masked"] > 4).to(guess.dtype)
+    each = F.cross_entropy(same.flatten(0, 1), torch.arange(8).repeat(2), reduction="none").view(2, 8)
+    diverse = (6 - torch.exp(-(usage * torch.log(usage + 1e-7)).sum(1)).sum()) / 6
+    return (each * hidden).sum() / (hidden.sum() + 1e-6) + 0.1 * diverse
+
+
+def _rssm(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    image, prior, post = output
+    wanted = x["x"].sign() * x["x"].abs().log1p()
+
+    def kl(p: Tensor, q: Tensor) -> Tensor:
+        return F.kl_div(q, p, reduction="none", log_target=True).sum((2, 3)).clamp(min=0.1)
+
+    apart = ((image - wanted) ** 2).sum(2)
+    return (apart + 0.5 * kl(post.detach(), prior) + 0.1 * kl(post, prior.detach())).mean()
+
+
 LOSSES: Final[dict[str, Loss]] = {
     "encodec": _encodec, "ebranchformer": _ebranchformer, "sam": _sam, "dino_detr": _dino_detr, "fits": _squares,
     "consistency": _consistency, "pairformer": _pairformer,
@@ -122,6 +182,17 @@ LOSSES: Final[dict[str, Loss]] = {
     "splat": lambda p, output, x, y: 0.8 * F.l1_loss(output, y["y"]) + 0.2 * F.mse_loss(output, y["y"]),
     "dit": lambda p, output, x, y: F.mse_loss(output[:, :4], y["noise"]),
     "nafnet": lambda p, output, x, y: torch.sqrt((output - y["y"]) ** 2 + 1e-6).mean(),
+    "hrm": _hrm, "ipa": _ipa, "capsule": _capsule, "tft": _tft, "wav2vec": _wav2vec, "rssm": _rssm,
+    "glow": lambda p, output, x, y: -output[1].mean() / (16 * math.log(2)),
+    "egnn": lambda p, output, x, y: F.l1_loss(output[0], y["e"]) + F.mse_loss(output[1], y["at"]),
+    "painn": lambda p, output, x, y: F.mse_loss(output[1], y["f"]),
+    "siren": lambda p, output, x, y: F.mse_loss(output[1], y["g"]) + 0.01 * F.mse_loss(output[2], y["l"]),
+    "slot": lambda p, output, x, y: F.mse_loss(output[1].transpose(1, 2) @ output[0], y["target"]),
+    "raft": lambda p, output, x, y: 0.8 * F.l1_loss(output[0], y["truth"]) + F.l1_loss(output[1], y["truth"]),
+    "tabnet": lambda p, output, x, y: _classes(p, output[0], x, y) + 0.001 * output[1].mean(),
+    "convlstm": lambda p, output, x, y: F.binary_cross_entropy_with_logits(output, y["y"].sigmoid()),
+    **dict.fromkeys(("mmdit", "meanflow"), lambda p, output, x, y: F.mse_loss(*output)),
+    **dict.fromkeys(("spline", "ffjord"), lambda p, output, x, y: -output[1].mean()),
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
 }  # fmt: skip

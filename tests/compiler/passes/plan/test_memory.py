@@ -137,7 +137,7 @@ def test_offsets_never_overlap_and_are_near_the_bound(fuzz_count: Callable[[int]
         buffers = []
         for _ in range(rng.randint(0, 60)):
             start = rng.randint(0, 50)
-            buffers.append(Buffer(64 * rng.choice([0, 1, 2, 3, 10, 100]), start, start + rng.randint(0, 20)))
+            buffers.append(Buffer(65536 * rng.choice([0, 1, 2, 3, 10, 100]), start, start + rng.randint(0, 20)))
         offsets, need, bound = assign(buffers)
         assert bound == max((sum(b.size for b in buffers if b.start <= t <= b.end) for t in range(80)), default=0)
         assert bound == lower_bound(buffers)
@@ -149,6 +149,17 @@ def test_offsets_never_overlap_and_are_near_the_bound(fuzz_count: Callable[[int]
                 assert not (alive and offsets[i] < offsets[j] + b.size and offsets[j] < offsets[i] + a.size)
         worst = max(worst, need / bound if bound else 1.0)
     assert worst < 1.02, f"planned {worst:.3f} times the bound"  # 1.05 by the greedy orders alone
+
+
+def test_no_time_is_spent_on_the_last_bytes_of_a_small_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, tried = random.Random(0), []
+    monkeypatch.setattr(allocate, "_improved_orders", lambda buffers, bound: tried.append(bound) or [])
+    starts = [rng.randint(0, 300) for _ in range(400)]
+    buffers = [Buffer(64 * rng.randint(1, 5), s, s + rng.randint(0, 15)) for s in starts]
+    _, need, bound = assign(buffers)
+    assert 1.01 * bound < need < bound + 16 * 1024 and not tried
+    assign([Buffer(1024 * b.size, b.start, b.end) for b in buffers])
+    assert tried == [1024 * bound]
 
 
 def test_of_many_placements_the_smallest_is_taken() -> None:
