@@ -101,24 +101,40 @@ class Scan(Op):
         if any(axis == 0 for axis in axes[sequences:]):  # the steps would mix rows
             return None
         inner = [*axes[:sequences], *(None if axis is None else axis - 1 for axis in axes[sequences:])]
-        while True:
-            where = dict(zip((i.value for i in graph.inputs), inner))
-            for each in graph.nodes:
-                read = [where[v] for v in each.inputs]
-                known = all(axis is None for axis in read)
-                found = (None,) * len(each.outputs) if known else each.op.rows_of(each, read, count)
-                if found is None:
-                    return None
-                where.update(zip(each.outputs, found))
-            after = [where[value] for _, value in graph.updates]
-            before = inner[consts:sequences]
-            if after == before:
-                break
-            if any(b is not None and a != b for a, b in zip(after, before)):
+        likely = [axis if axis is not None else _row_axis(v, count) for v, axis in zip(node.inputs, inner)]
+        likely = [*inner[:consts], *likely[consts:sequences], *inner[sequences:]]
+        return _rows_of_steps(graph, consts, likely, count) or _rows_of_steps(graph, consts, inner, count)
+
+
+def _row_axis(value: Value, count: int) -> int | None:
+    """The axis that may be that of the rows of a tensor whose elements are equal."""
+    made = value.producer
+    if not isinstance(made, Node) or made.op.name != "full":
+        return None
+    return next((axis for axis, size in enumerate(value.type.shape) if size == count), None)
+
+
+def _rows_of_steps(graph: Graph, consts: int, inner: list[int | None], count: int) -> tuple[int | None, ...] | None:
+    """The row axes of a loop's outputs from those of its body's inputs; None if rows are mixed."""
+    inner, sequences = [*inner], consts + len(graph.updates)
+    while True:
+        where = dict(zip((i.value for i in graph.inputs), inner))
+        for each in graph.nodes:
+            read = [where[v] for v in each.inputs]
+            known = all(axis is None for axis in read)
+            found = (None,) * len(each.outputs) if known else each.op.rows_of(each, read, count)
+            if found is None:
                 return None
-            inner[consts:sequences] = after  # a carry that starts equal for all rows
-        stacks = (where[value] for value in graph.outputs.values())
-        return (*inner[consts:sequences], *(None if axis is None else axis + 1 for axis in stacks))
+            where.update(zip(each.outputs, found))
+        after = [where[value] for _, value in graph.updates]
+        before = inner[consts:sequences]
+        if after == before:
+            break
+        if any(b is not None and a != b for a, b in zip(after, before)):
+            return None
+        inner[consts:sequences] = after  # a carry that starts equal for all rows
+    stacks = (where[value] for value in graph.outputs.values())
+    return (*inner[consts:sequences], *(None if axis is None else axis + 1 for axis in stacks))
 
 
 def _plain(attr: Attr) -> object:

@@ -103,3 +103,32 @@ def test_charlm_learns_and_writes_text(dslc_process: Callable, example: Callable
     assert text.startswith("import ") and len(text) == 7 + 80 + 1 and text == written(*greedy)
     warm = [written("30", "--prompt", "def ", "--seed", seed) for seed in ("0", "1")]
     assert all(text.startswith("def ") for text in warm) and warm[0] != warm[1]
+
+
+def test_lstm_carries_its_state_and_writes_text(dslc_process: Callable, example: Callable[[str], Path]) -> None:
+    example("lstm")
+    said = script("make_data.py", 20_000, 4_000)
+    assert 3 < float(said.split("pairs of characters: ")[1].split()[0]) < 6
+    flags = ("-D", "layers=1", "-D", "hidden=48", "-D", "d=16", "--size", "train:T=16", "--epochs", "3")
+    found = trained(dslc_process, *flags, "--set", "train.lr=constant", "--lr", "0.01")
+    assert found["bits"] < 5.0, "7 bits are a guess among 128"
+
+    def written(prompt: str) -> str:
+        asked = ("predict", "--artifact", "build/lstm", "--generate", "20", "--prompt", prompt, "--temperature", "0")
+        ran = dslc_process(*asked)
+        assert ran.code == 0, ran.err
+        return str(ran.out)
+
+    prompt = "Return the object of that name."  # in windows of 16 and 1
+    text = written(prompt)
+    assert text.startswith(prompt) and len(text) == len(prompt) + 20 + 1
+    assert written(text[: len(prompt) + 7]).startswith(text[: len(prompt) + 20]), "it goes on as it would have"
+
+
+def test_forecast_beats_the_week_before(dslc_process: Callable, example: Callable[[str], Path]) -> None:
+    example("forecast")
+    guess = float(script("make_data.py", 160, 40).split("a week ago: an error of ")[1])
+    found = trained(dslc_process, "-D", "hidden=12", "--size", "B=16", "--epochs", "6", "--lr", "0.02")
+    assert found["error"] < 0.75 * guess
+    said = script("predict.py")
+    assert said.count(" h  ") == 24 and f"over 40 days: {found['error']:.3f}" in said

@@ -61,7 +61,9 @@ def test_the_digits_are_as_declared() -> None:
             assert (flat[f"{split}_x"] == x.reshape(rows, 784)).all()
 
 
-@pytest.mark.parametrize("example", ["digits", "mlp", "vae", "unet", "charlm", "inception", "resnet"])
+@pytest.mark.parametrize(
+    "example", ["digits", "mlp", "vae", "unet", "charlm", "lstm", "forecast", "inception", "resnet"]
+)
 def test_config_reads_every_example(example: str, dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "examples" / example)
     ran = dslc("config")

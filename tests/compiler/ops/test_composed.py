@@ -325,6 +325,17 @@ def test_whether_predict_keeps_rows_apart(expression: str, result: str, apart: b
     assert entries.rows_independent(program.graph, {"x"}) is apart
 
 
+@pytest.mark.parametrize(("step", "apart"), [("concat([xt, h], axis=1)", True), ("cumsum(xt + h, axis=0)", False)])
+def test_whether_a_loop_keeps_rows_apart(step: str, apart: bool, tmp_path: Path) -> None:
+    """Its carry begins with equal rows, as many as it has columns."""
+    loop = (
+        f"  h = zeros([B, 4])\n  scan xt in reshape(x, [B, 2, 4]) along 1 carry h {{ h = tanh(linear({step}, 4)) }}\n"
+    )
+    checked = check(tmp_path, XS, f"{loop}  return h", "[B, 4]")
+    program = entries.predict(checked, {"B": 4})
+    assert entries.rows_independent(program.graph, {"x"}) is apart
+
+
 REFUSED = [
     (XS, "roll(x, [1, 2])", "E0209", "2 shifts for 1 axes"),
     (XS, "roll(x, 1, axis=[0, 1])", "E0209", "1 shifts for 2 axes"),
