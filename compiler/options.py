@@ -35,7 +35,9 @@ class Options:
     parameter dtypes. ``tuned``: what was measured, by target. ``locked``: each problem of a GPU must be in the lock.
     ``gpu``: a part of the name of the GPU whose measurements count. ``mirror``: ``auto`` (values may be recomputed
     in the backward pass if that costs almost nothing, or if the budget requires it), ``never``, or bytes: a budget
-    that replaces the file's. ``level`` (`build.cpu`): the only level of the CPU's code, or ``ALL``."""
+    that replaces the file's. ``prepare``: ``auto`` (``predict`` reads copies of weights that are computed once after
+    the weights change, where that saves time) or ``never``. ``level`` (`build.cpu`): the only level of the CPU's code,
+    or ``ALL``."""
 
     target: str = DEFAULT
     provider: str = "auto"
@@ -47,6 +49,7 @@ class Options:
     streams: int | Literal["auto"] = "auto"
     steps_per_launch: int = 1
     mirror: str | int = "auto"
+    prepare: Literal["auto", "never"] = "auto"
     locked: bool = False
     gpu: str | None = None
     tuned: Mapping[str, Tuned] = field(default_factory=lambda: MappingProxyType({}))
@@ -237,6 +240,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "steps_per_launch": options.steps_per_launch,
         "streams": options.streams,
         "mirror": options.mirror,
+        **({} if options.prepare == "auto" else {"prepare": options.prepare}),
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
         },

@@ -68,6 +68,7 @@ from dslc.compiler.passes.lower.simplify import simplify
 from dslc.compiler.passes.lower.widen_halves import widen_halves
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.prepare import merged, prepare, relocated
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.plan.streams import streams
@@ -95,7 +96,7 @@ _FUSING: Final[tuple[Pass, ...]] = _everywhere(
     when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )
-_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
+_PLANNING: Final[tuple[Pass, ...]] = (prepare, select, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
@@ -181,6 +182,7 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         mirror_words=checked.mirror,
         streams=options.streams,
         choices=options.tuned[target].choices if target in options.tuned else NO_CHOICES,
+        prepare=options.prepare == "auto",
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
         train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,
@@ -283,21 +285,13 @@ def build(
             progress(_title(entry, sizes), i, len(wanted))
         program, passes = compile_entry(checked, entry, sizes, options, target=target)
         programs.append(program)
-        memory_plan = program.memory
-        assert memory_plan is not None
-        reports.append(
-            EntryReport(
-                entry,
-                target,
-                sizes,
-                len(program.graph.nodes),
-                memory_plan.io_bytes,
-                memory_plan.work_bytes,
-                memory_plan.lower_bound,
-                program.mirrored,
-                passes,
-            )
-        )
+        reports.append(_report(program, passes))
+    for target in options.targets:
+        made = compile_prepare(checked, programs, options, layout, target)
+        if made is not None:
+            programs = [relocated(p, made[0]) if p.target == target and p.prepared else p for p in programs]
+            programs.append(made[0])
+            reports.append(_report(*made))
     gpus = [target for target in options.targets if target in ARCHITECTURES]
     chosen = {target: origins(programs, target, options.tuned.get(target)) for target in gpus}
     if options.locked:
@@ -337,6 +331,35 @@ def build(
     )
 
 
+def compile_prepare(
+    checked: Checked, programs: Iterable[Program], options: Options, layout: StateLayout, target: str = DEFAULT
+) -> tuple[Program, tuple[PassReport, ...]] | None:
+    """The program ``prepare`` of a target: what its finished programs of ``predict`` read prepared, each value once.
+    None if they read nothing of this kind."""
+    graphs = [p.prepared for p in programs if p.target == target and p.prepared is not None]
+    if not graphs:
+        return None
+    sizes = {d.name: d.default for d in checked.dims}
+    program = Program("prepare", sizes, merged(graphs), target=target)
+    return run_passes(program, build_options(checked, options, layout, target), _PLANNING)
+
+
+def _report(program: Program, passes: tuple[PassReport, ...]) -> EntryReport:
+    memory_plan = program.memory
+    assert memory_plan is not None
+    return EntryReport(
+        program.entry,
+        program.target,
+        program.sizes,
+        len(program.graph.nodes),
+        memory_plan.io_bytes,
+        memory_plan.work_bytes,
+        memory_plan.lower_bound,
+        program.mirrored,
+        passes,
+    )
+
+
 def _title(entry: str, sizes: Sizes) -> str:
     return f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())}".strip()
 
@@ -360,9 +383,10 @@ def _rows_independent(checked: Checked) -> bool:
 
 
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
-    """The bytes that are compared with a budget: the state, plus io, work and context of the largest entry."""
+    """The bytes that are compared with a budget: the state, plus io, work, context and prepared values of the largest
+    entry."""
     plans = [p.memory for p in programs if p.memory is not None]
-    return layout.bytes + max(plan.io_bytes + plan.work_bytes + plan.context_bytes for plan in plans)
+    return layout.bytes + max(p.io_bytes + p.work_bytes + p.context_bytes + p.prepared_bytes for p in plans)
 
 
 def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:

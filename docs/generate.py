@@ -104,7 +104,7 @@ The keys under `data.train` are the inputs of the model and of its train section
 [data.md](data.md).
 
 `build` accepts `target` (one name, or a list such as `[cpu, sm_90]`), `cpu`, `precision`, `sizes`, `name`, `fuse`,
-`providers`, `bulk`, `mirror`, `steps_per_launch`, `streams`, `locked` and `gpu` ([tuning.md](tuning.md)).
+`providers`, `bulk`, `mirror`, `prepare`, `steps_per_launch`, `streams`, `locked` and `gpu` ([tuning.md](tuning.md)).
 `cpu` says which CPUs run the artifact: `all`, `native` (those like this machine's, which compiles faster), or a level
 such as `x86_64_v3`. Without it, `dslc build` compiles for all, so its artifact can be shipped. The other commands
 compile for this machine only if they have to build. `dslc build` afterwards replaces the artifact and keeps the

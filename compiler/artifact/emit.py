@@ -14,7 +14,7 @@ from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
-from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE, OF_EPOCH
+from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE, OF_EPOCH, PREPARE
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Loop, Reference
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.extents import rows_of
@@ -79,6 +79,7 @@ def emit_artifact(
                 "planned": memory.work_bytes,
             }
             | ({"context": {name: offset for name, _, offset in memory.carried}} if memory.carried else {})
+            | ({"prepared_bytes": memory.prepared_bytes} if memory.prepared_bytes else {})
         )
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
@@ -94,6 +95,7 @@ def emit_artifact(
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()
+    features |= {"prepared"} if any(p.entry == PREPARE for p in programs) else set()
     features |= {"state"} if interface.get("states") else set()
     header: dict[str, Any] = {
         "format": list(FORMAT),

@@ -133,7 +133,8 @@ class Build:
     bytes, the same for all entries. ``mirror``: whether values may be recomputed in the backward pass (``auto``,
     ``never``); ``mirror_words`` overrides it for single nodes (``always`` or ``never``). ``budget``: the target for the
     bytes of a program's io and work, as far as recomputation can reach it. ``streams``: the number of GPU streams for
-    nodes. ``choices``: the measured ways to compute nodes on the target's GPU."""
+    nodes. ``choices``: the measured ways to compute nodes on the target's GPU. ``prepare``: whether ``predict`` may
+    read values that another entry computes from the weights."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -144,6 +145,7 @@ class Build:
     budget: int | None = None
     streams: int | Literal["auto"] = 1
     choices: Choices = NO_CHOICES
+    prepare: bool = False
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

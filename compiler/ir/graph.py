@@ -43,6 +43,7 @@ class Kind(enum.Enum):
     STATE = "state"
     SCALAR = "scalar"
     CONSTANT = "constant"  #: its numbers are in the artifact
+    PREPARED = "prepared"  #: computed from the weights before the first call that reads it
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,7 @@ from dslc.compiler.ir.types import TensorType
 ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
 STEP_BLOCK: Final = 256  # bytes at the start of the io region, which hold the scalars
 
-Region: TypeAlias = Literal["state", "context", "io", "work"]
+Region: TypeAlias = Literal["state", "context", "prepared", "io", "work"]
 #: The entries whose tensors that last from step to step (``state``) lie in the state region; those of other entries lie
 #: in a context.
 TRAINING: Final = ("accumulate_step", "train_step")
@@ -27,7 +27,7 @@ def aligned(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The address of a value: a region (``state``, ``context``, ``io``, ``work``) and an offset in it."""
+    """The address of a value: a region (``state``, ``context``, ``prepared``, ``io``, ``work``) and an offset in it."""
 
     region: Region
     offset: int
@@ -50,7 +50,8 @@ class MemoryPlan:
     ``results``: the addresses of the graph's outputs at the end. ``moves`` run in order after the last node, for values
     that could not be computed at their final address. ``lower_bound``: peak of live ``work`` bytes under the schedule;
     ``work_bytes``: the planned bytes. ``carried``: the tensors of the context region, which last from call to call:
-    name, type and offset. ``scratch``: the addresses of the scratch blocks of a node's kernels.
+    name, type and offset. ``scratch``: the addresses of the scratch blocks of a node's kernels. ``prepared_bytes``: the
+    size of the region of what ``prepare`` computes from the weights.
     """
 
     places: Mapping[Value, Place]
@@ -61,6 +62,7 @@ class MemoryPlan:
     lower_bound: int
     scratch: Mapping[Node, tuple[Place, ...]] = field(default_factory=lambda: MappingProxyType({}))
     carried: tuple[tuple[str, TensorType, int], ...] = ()
+    prepared_bytes: int = 0
 
     @property
     def context_bytes(self) -> int:
@@ -99,7 +101,7 @@ class Program:
     each other in the order of the schedule. ``waits``: nodes of other streams that must have ended before a node
     begins. Stream 0 waits for all others before the moves. ``loops``: the planned program of each loop's body. Its io
     region stands for what the loop reads and writes outside, its state for the carries, and its work for the scratch
-    memory of the loop's node.
+    memory of the loop's node. ``prepared``: of ``predict``, the graph that computes what it reads prepared.
     """
 
     entry: str
@@ -115,6 +117,7 @@ class Program:
     vendor: bool = False
     mirrored: Mirrored | None = None
     loops: Mapping[Node, Program] = field(default_factory=lambda: MappingProxyType({}))
+    prepared: Graph | None = None
 
     @property
     def all_kernels(self) -> dict[Node, Sequence[Any]]:

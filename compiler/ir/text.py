@@ -32,7 +32,9 @@ _NAME: Final = r"(\"(?:[^\"\\]|\\.)*\"|[^\s\"#]+)"
 _NODE: Final = re.compile(
     r"((?:%\d+(?:, )?)+) = ([\w.]+)((?: %\d+,?)*)" + _ATTRS + r" : (.*?)  # " + _NAME + r".* (\w+)"
 )
-_INPUT: Final = re.compile(r"%(\d+) = (data|param|buffer|optimizer|state|scalar|constant) " + _NAME + r" : (.*)")
+_INPUT: Final = re.compile(
+    r"%(\d+) = (data|param|buffer|optimizer|state|scalar|constant|prepared) " + _NAME + r" : (.*)"
+)
 _ROOT: Final = re.compile(r"(output|update) " + _NAME + r" = %(\d+)")
 _INDENT: Final = "  "
 _DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")

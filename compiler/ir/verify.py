@@ -195,7 +195,8 @@ class _Replay:
         self.plan = plan
         self.build = build
         self.sizes: Mapping[str, int] = {
-            "state": build.state_bytes, "context": plan.context_bytes, "io": plan.io_bytes, "work": plan.work_bytes,
+            "state": build.state_bytes, "context": plan.context_bytes, "prepared": plan.prepared_bytes,
+            "io": plan.io_bytes, "work": plan.work_bytes,
         }  # fmt: skip
         self.context = {name: offset for name, _, offset in plan.carried}
         self.owners = {region: Ownership() for region in self.sizes}
@@ -211,6 +212,8 @@ class _Replay:
 
     def _home(self, source: Input) -> Place:
         """Where a tensor that lasts longer than a run must lie."""
+        if source.kind is Kind.PREPARED:  # anywhere in its region, if it shares no byte with another input
+            return self.plan.places.get(source.value, Place("prepared", -1))
         if source.kind is Kind.STATE and self.context:
             return Place("context", self.context.get(source.name, -1))
         name = OF_STATE + source.name if source.kind is Kind.STATE else source.name
@@ -238,7 +241,7 @@ class _Replay:
     def _may_be_written(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
         if place.region == "io" and place.offset < STEP_BLOCK:
             raise _fault(self.graph, node, f"{what} is written onto the step block")
-        if place.region in ("state", "context") and (place, type.bytes) not in self.updated:
+        if place.region in ("state", "context", "prepared") and (place, type.bytes) not in self.updated:
             raise _fault(self.graph, node, f"{what} is written onto a state that is not updated: {place.offset}")
 
     def _own(self, place: Place, value: Value) -> None:
@@ -259,6 +262,8 @@ class _Replay:
                 right = place.region == "io" and place.offset >= STEP_BLOCK
             elif source.kind is Kind.CONSTANT:
                 right = place.region == "work"
+            elif source.kind is Kind.PREPARED:
+                right = place.region == "prepared"
             else:
                 right = place == self._home(source)
             if not right:

@@ -42,7 +42,7 @@ def verify_streams(program: Program, refuse: Callable[[Node, str], Exception]) -
     none = (-1,) * (1 + max(streams.values()))
     ended = dict.fromkeys(range(len(none)), none)  # the nodes that have ended when the last node of each stream has
     clocks: dict[Node, Clock] = {}
-    touched = {region: _Touched(none) for region in ("state", "context", "io", "work")}
+    touched = {region: _Touched(none) for region in ("state", "context", "prepared", "io", "work")}
     for node in order:
         if node.op.view:
             continue

@@ -71,7 +71,10 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     state, context = header["state"]["bytes"], max(map(_context, facts))
     steps = int(header["options"].get("steps_per_launch", 1))
     regions = (
-        (f.program.target, Regions(f.program.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried))
+        (
+            f.program.target,
+            Regions(f.program.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried, m.prepared_bytes),
+        )
         for f, m in ((f, f.memory) for f in facts)
     )
     driver = driver_needs_of(_on_gpus(facts), lambda _, held: Code.foreseen(held), steps)

@@ -152,6 +152,7 @@ def program_data(program: Program) -> dict[str, Any]:
         "io_bytes": program.io_bytes,
         "work_bytes": program.work_bytes,
         "carried_bytes": program.context_bytes,
+        "prepared_bytes": program.prepared_bytes,
         "lower_bound": program.lower_bound,
         "planned": program.planned,
         "ratio": ratio(program.planned, program.lower_bound),

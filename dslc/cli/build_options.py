@@ -25,7 +25,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
-             "steps_per_launch", "locked", "gpu", "cpu")  # fmt: skip
+             "steps_per_launch", "locked", "gpu", "cpu", "prepare")  # fmt: skip
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
@@ -36,6 +36,8 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
             _refuse(f"`{key}` is not a build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key in ("fuse", "locked") and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
+        if key == "prepare" and value not in ("auto", "never"):
+            _refuse(f"`prepare: {value}` is not known", key, "write prepare: auto, or never")
         if key in ("precision", "providers", "name", "gpu", "cpu") and not isinstance(value, str):
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
     options = Options(
@@ -50,6 +52,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
         streams=_streams(build.get("streams", "auto")),
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
+        prepare=build.get("prepare", "auto"),
         locked=build.get("locked", False),
         gpu=build.get("gpu"),
     )

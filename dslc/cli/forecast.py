@@ -135,7 +135,9 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, 
     from dslc.runtime.session.context import Loaded
 
     plans = [(p, p.memory) for p in programs if p.memory is not None]
-    regions = [Regions(p.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried) for p, m in plans]
+    regions = [
+        Regions(p.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried, m.prepared_bytes) for p, m in plans
+    ]
     on_gpu = traits_of(programs[0].target).has_device_memory
     total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
     if not on_gpu:

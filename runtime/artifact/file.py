@@ -19,9 +19,11 @@ from dslc.runtime.artifact import container
 from dslc.runtime.artifact.container import Blob, Container
 from dslc.runtime.artifact.header import (
     FORMAT,
+    PREPARE,
     WITH_EXTENTS,
     WITH_LOCK,
     WITH_PACKAGES,
+    WITH_PREPARED,
     WRITERS,
     check_header,
     interface_sha256,
@@ -52,6 +54,7 @@ class Program:
     lower_bound: int
     planned: int
     context: Mapping[str, int] = field(default_factory=dict)
+    prepared_bytes: int = 0
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
@@ -149,9 +152,11 @@ class Artifact:
             program.context_bytes,
             program.io_bytes,
             program.work_bytes,
+            prepared_bytes=program.prepared_bytes,
             blobs=self._infos,
             extents=self._extents,
             writes_state=program.entry in WRITERS,
+            prepares=program.entry == PREPARE,
             place=where,
         )
         check_ports(found, program.entry, program.sizes, self.header, place=where)
@@ -202,7 +207,10 @@ def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
         raise ArtifactError("R301", f"no interface, or none that JSON holds: {error}", place="interface") from error
     # The lowest version that describes it, so that a reader refuses no artifact without need.
     since = {"packages": WITH_PACKAGES, "lock": WITH_LOCK}
-    form = [FORMAT[0], max((minor for name, minor in since.items() if name in header), default=WITH_EXTENTS)]
+    minor = max((minor for name, minor in since.items() if name in header), default=WITH_EXTENTS)
+    if any(program.get("prepared_bytes") for program in header["programs"]):
+        minor = WITH_PREPARED
+    form = [FORMAT[0], minor]
     data = container.pack({**header, "format": form, "interface_sha256": digest}, blobs)
     Artifact.of_bytes(data).verify()
     return data

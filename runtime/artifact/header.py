@@ -32,17 +32,20 @@ from dslc.runtime.artifact.interface import size_value
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
 from dslc.runtime.extents import key_of
 
-FORMAT: Final = (1, 3)
+FORMAT: Final = (1, 4)
 #: The first minor version whose header says how many bytes kernels touch.
 WITH_EXTENTS: Final = 1
 #: The minor version of a header that says which measurements the build obeyed; without any it has the version before.
 WITH_LOCK: Final = 2
 #: The minor version of a header that names the packages whose ops the model uses.
 WITH_PACKAGES: Final = 3
+#: The minor version of a header whose programs read what `prepare` computed from the weights.
+WITH_PREPARED: Final = 4
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics", "shards", "state", "loop"})  # fmt: skip
-ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
+                            "epoch_metrics", "shards", "state", "loop", "prepared"})  # fmt: skip
+ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "prepare",
+                  "predict")  # fmt: skip
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step", "update_step")
 #: ``init`` of an optimizer slot that starts as a copy of its parameter and is set whenever the parameter is set.
@@ -64,6 +67,9 @@ KINDS: Final = ("param", "buffer", "optimizer", "state")
 WEIGHTS: Final = ("param", "buffer")
 #: The entries whose tensors that last from call to call lie in the region ``context``.
 CARRYING: Final = ("eval_step", "predict")
+#: The entry that computes from the weights what the other entries of ``PREPARED`` read, in the region ``prepared``.
+PREPARE: Final = "prepare"
+PREPARED: Final = (PREPARE, "predict")
 STATE_ALIGNMENT: Final = 64
 MOST_STEPS_PER_LAUNCH: Final = 1024
 MOST_SHARDS: Final = 1024
@@ -166,7 +172,7 @@ HEADER: Final = Record(
                     "lower_bound": _BYTES,
                     "planned": _BYTES,
                 },
-                {"context": MapOf(_TENSOR, _BYTES, 200_000)},
+                {"context": MapOf(_TENSOR, _BYTES, 200_000), "prepared_bytes": Int(1)},
             ),
             1024,
         ),
@@ -207,6 +213,7 @@ def check_header(header: dict[str, Any], place: str = "artifact") -> None:
         _check_state(header["state"])
         _check_programs(header)
         _check_states(header)
+        _check_prepared(header)
         _check_kernels(header)
         _check_lock(header)
         _check_packages(header)
@@ -352,6 +359,25 @@ def _check_states(header: dict[str, Any]) -> None:
             _refuse(path, f"ends at {end}, the context has {program['context_bytes']} bytes")
 
 
+def _check_prepared(header: dict[str, Any]) -> None:
+    """The region ``prepared``: one program of a target writes it, and it has one size for all that use it."""
+    sizes: dict[str, int] = {}
+    for index, program in enumerate(header["programs"]):
+        path, size = f"programs[{index}].prepared_bytes", program.get("prepared_bytes")
+        if size is not None and program["entry"] not in PREPARED:
+            _refuse(path, f"only {' and '.join(PREPARED)} have this region")
+        if program["entry"] == PREPARE:
+            if program["target"] in sizes or size is None:
+                _refuse(path, "a target has one program `prepare`, which has this region")
+            sizes[program["target"]] = size
+    for index, program in enumerate(header["programs"]):
+        size = program.get("prepared_bytes")
+        if size is not None and size != sizes.get(program["target"]):
+            _refuse(f"programs[{index}].prepared_bytes", "the size of the region that the target's `prepare` writes")
+    if ("prepared" in header["required_features"]) != bool(sizes):
+        _refuse("required_features", "`prepared` if and only if there is a program `prepare`")
+
+
 def _check_programs(header: dict[str, Any]) -> None:
     dims = {d["name"]: d for d in header["interface"]["dims"]}
     plans = {b["name"]: b["bytes"] for b in header["blobs"] if b["kind"] == "plan"}
@@ -370,8 +396,8 @@ def _check_programs(header: dict[str, Any]) -> None:
         if program["plan"] not in plans:
             _refuse(f"{path}.plan", f"the plan {program['plan']!r} does not exist, or belongs to another program")
         del plans[program["plan"]]
-        if header["interface"]["train"] is None and program["entry"] not in ("init", "predict"):
-            _refuse(f"{path}.entry", "a model without a train section has only init and predict")
+        if header["interface"]["train"] is None and program["entry"] not in ("init", *PREPARED):
+            _refuse(f"{path}.entry", "a model without a train section has only init, prepare and predict")
     if plans:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
     train = header["interface"]["train"] or {}

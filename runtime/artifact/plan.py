@@ -19,7 +19,7 @@ from dslc.runtime.artifact import plan_schema
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.instructions import INSTRUCTIONS, Instruction
 
-Region: TypeAlias = Literal["state", "context", "io", "work"]
+Region: TypeAlias = Literal["state", "context", "prepared", "io", "work"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from dslc.runtime.artifact.instructions import (
 from dslc.runtime.artifact.library_check import gemm_fault, graph_fault
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.artifact.plan_schema import MAX_STEPS, STEP_BLOCK, THREADS
+from dslc.runtime.artifact.prepared_check import check_prepared
 from dslc.runtime.extents import Extents, extent_fault
 
 CODE_KINDS: Final = ("ptx", "cubin", "object")
@@ -55,18 +56,24 @@ def check(
     io_bytes: int,
     work_bytes: int,
     *,
+    prepared_bytes: int = 0,
     blobs: Mapping[str, BlobInfo] | None = None,
     extents: Extents | None = None,
     writes_state: bool = True,
+    prepares: bool = False,
     place: str = "plan",
 ) -> None:
     """Raise ArtifactError R301 with the field and the rule if a plan does not fit regions of these sizes.
 
     ``blobs``: the artifact's blobs, for kernels and constants. ``extents``: what kernels touch, where the artifact says
-    it. ``writes_state``: whether the entry may write the state.
+    it. ``writes_state``: whether the entry may write the state. ``prepares``: whether it is the entry that writes what
+    others read prepared; it then writes all of that region.
     """
-    regions = {"state": state_bytes, "context": context_bytes, "io": io_bytes, "work": work_bytes}
+    regions = {
+        "state": state_bytes, "context": context_bytes, "prepared": prepared_bytes, "io": io_bytes, "work": work_bytes,
+    }  # fmt: skip
     _Checker(plan, regions, blobs or {}, extents, writes_state, place).run()
+    check_prepared(plan, prepared_bytes, prepares=prepares, place=place)
 
 
 class _Checker:

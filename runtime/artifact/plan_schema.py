@@ -42,7 +42,7 @@ SHARED_BYTES: Final = 232448  # 227 KiB, the most that any supported device give
 #: Inputs or outputs: a shard of a large model returns a gradient for each of its parameters.
 PORTS: Final = 1 << 16
 
-REGIONS: Final = ("state", "context", "io", "work")
+REGIONS: Final = ("state", "context", "prepared", "io", "work")
 INPUT_KINDS: Final = ("data",)
 OUTPUT_KINDS: Final = (
     "result",

@@ -22,6 +22,7 @@ _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "update_step": ("flags",),
     "eval_step": (*_PARTIALS, "count"),
     "eval_finish": ("loss", "metric"),
+    "prepare": (),
     "predict": ("result",),
 }
 
@@ -79,7 +80,7 @@ class _Ports:
                 self._summed("inputs", index, port)
             return
         tensors: dict[str, Mapping[str, Any]] = {}
-        if self.entry != "init":
+        if self.entry not in ("init", "prepare"):
             tensors |= {t["name"]: t for t in self.interface["inputs"]}
         if self.entry in ("accumulate_step", "train_step", "eval_step"):
             tensors |= {t["name"]: t for t in self.train["inputs"]}

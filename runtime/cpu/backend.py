@@ -10,7 +10,7 @@ import numpy as np
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.artifact.dtypes import filled
-from dslc.runtime.artifact.header import WRITERS
+from dslc.runtime.artifact.header import PREPARE, WRITERS
 from dslc.runtime.artifact.instructions import Kernel, Reference
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
 from dslc.runtime.session.backend import OnDevice
@@ -60,13 +60,15 @@ class HostBackend:
         table = artifact.header["state"]
         io, work = (max(p.io_bytes for p in programs), max(p.work_bytes for p in programs))
         carried = {p.carried: p.context_bytes for p in programs if p.context_bytes}
-        with _reserved(table["bytes"] + contexts * (io + work + sum(carried.values())), table, programs):
+        prepared = max(p.prepared_bytes for p in programs)
+        with _reserved(table["bytes"] + prepared + contexts * (io + work + sum(carried.values())), table, programs):
             self.state = HostState(table["bytes"])
+            lasting = {"state": self.state.block, "prepared": block(prepared)}  # of all contexts
             self.contexts: list[dict[Loaded, BoundPlan]] = []
             self.blocks: list[dict[tuple[Carried, ...], HostState]] = []
             for _ in range(contexts):
                 # Programs share memory: one runs at a time.
-                regions = {"state": self.state.block, "io": block(io), "work": block(work)}
+                regions = {**lasting, "io": block(io), "work": block(work)}
                 kept = {layout: HostState(size) for layout, size in carried.items()}
                 self.blocks.append(kept)
                 self.contexts.append(
@@ -78,6 +80,7 @@ class HostBackend:
                             artifact.blob,
                             name=str(program),
                             writes_state=program.entry in WRITERS,
+                            prepares=program.entry == PREPARE,
                             objects=objects,
                         )
                         for program in programs

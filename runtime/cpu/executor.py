@@ -1,6 +1,6 @@
 """Runs a plan on the CPU: blocks of memory, views made once, then a loop over instructions.
 
-A plan's buffers are dense row-major ranges of four regions. ``BoundPlan`` turns them into numpy views of the given
+A plan's buffers are dense row-major ranges of regions. ``BoundPlan`` turns them into numpy views of the given
 blocks, and each instruction into a callable: a reference instruction calls numpy, and consecutive kernels are one
 native call. After that, a run allocates only what an op's numpy meaning allocates.
 """
@@ -107,7 +107,8 @@ class BoundPlan:
     """A plan bound to given blocks of memory. Not thread-safe: each context binds its own.
 
     ``regions`` maps region names to u8 blocks whose bases are 64-byte aligned; ``constants`` returns the bytes of a
-    plan constant by its blob's name. ``writes_state``: the entry may write the state region, which contexts share.
+    plan constant by its blob's name. ``writes_state``, ``prepares``: the entry may write the state, or what is prepared
+    from it; contexts share both.
     Raises, before anything runs, EnvironmentFault R202 for an instruction or dtype that the CPU does not support, R203
     for an op without a meaning, and ArtifactError R301 for a plan that must not be bound.
     """
@@ -121,17 +122,18 @@ class BoundPlan:
         *,
         name: str = "plan",
         writes_state: bool = False,
+        prepares: bool = False,
         objects: Objects | None = None,
     ) -> None:
         self.name = name
         if not only_kernels(plan):
             plan = unrolled(plan)
-        self._given = regions, meanings, constants, writes_state
+        self._given = regions, meanings, constants
         self._objects = objects
         self._open: CommandList | None = None  # collects consecutive kernels
         self._plan = plan
         self._meanings = meanings
-        self._writes_state = writes_state
+        self._may_write = {"state": writes_state, "prepared": prepares}
         self._views = [_view(buffer, regions) for buffer in plan.buffers]
         self.inputs: dict[str, Array] = {port.name: self._views[port.buffer] for port in plan.inputs}
         self.outputs: tuple[tuple[str, str, Array], ...] = tuple(
@@ -257,10 +259,10 @@ class BoundPlan:
 
     def _written_out(self) -> BoundPlan:
         """The same plan without loops, bound to the same memory."""
-        regions, meanings, constants, writes_state = self._given
+        regions, meanings, constants = self._given
         return BoundPlan(
-            unrolled(self._plan), regions, meanings, constants, name=self.name, writes_state=writes_state,
-            objects=self._objects,
+            unrolled(self._plan), regions, meanings, constants, name=self.name, objects=self._objects,
+            writes_state=self._may_write["state"], prepares=self._may_write["prepared"],
         )  # fmt: skip
 
     def _bind_loop(self, start: int, stop: int) -> Step | None:
@@ -304,8 +306,10 @@ class BoundPlan:
         return self._plan.names[index]
 
     def _output(self, index: int, where: str) -> Array:
-        if self._plan.buffers[index].region == "state" and not self._writes_state:
-            raise ArtifactError("R301", f"{self.name} may not write the state", place=where)
+        region = self._plan.buffers[index].region
+        if not self._may_write.get(region, True):
+            what = "the state" if region == "state" else "what is prepared from the weights"
+            raise ArtifactError("R301", f"{self.name} may not write {what}", place=where)
         return self._views[index]
 
     def _bind_reference(self, instruction: Reference) -> Step:

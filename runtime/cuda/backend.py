@@ -41,10 +41,11 @@ _SPARE_BYTES: Final = 64 << 20
 
 
 class DeviceState:
-    """The state region in device memory."""
+    """The state region in device memory. ``prepared``: the address of what is prepared from it, 0 for nothing. Runs
+    that write either count as runs that write the state."""
 
-    def __init__(self, device: Device, address: int, stream: Any) -> None:
-        self.address = address
+    def __init__(self, device: Device, address: int, prepared: int, stream: Any) -> None:
+        self.address, self.prepared = address, prepared
         self._device, self._stream = device, stream
         self._written: Any = None  # the event after the last run that wrote the state
         self._writer: Lane | None = None  # the lane of that run
@@ -113,7 +114,8 @@ class CudaBackend:
         self._device = device
         table = artifact.header["state"]
         sizes = lane_sizes(programs, steps)
-        self.bytes = session_bytes(table["bytes"], sizes, contexts)
+        prepared = max(p.prepared_bytes for p in programs)
+        self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared)
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
         self.driver_bytes = driver_bytes(programs, code_of(artifact, programs, capability), sizes, contexts)
@@ -121,7 +123,7 @@ class CudaBackend:
         self._owned = owned = Owned(device)
         with device, owned:
             _ensure_room(device, self.bytes, self.driver_bytes, artifact, programs)
-            self.state = _state(device, table["bytes"], owned)
+            self.state = _state(device, table["bytes"], prepared, owned)
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
             owned.on_close(self._modules.close)
@@ -222,15 +224,14 @@ class CudaBackend:
         self.blocks.clear()
 
 
-def _state(device: Device, size: int, owned: Owned) -> DeviceState:
-    address = 0
-    if size:
-        address = device.pool.allocate(size, owned.noted).address
+def _state(device: Device, size: int, prepared: int, owned: Owned) -> DeviceState:
+    blocks = [(device.pool.allocate(each, owned.noted).address if each else 0, each) for each in (size, prepared)]
     stream = idle_stream(device, owned)
-    if size:
-        device.driver.fill(address, 0, 1, size, stream)
+    for address, each in blocks:
+        if each:
+            device.driver.fill(address, 0, 1, each, stream)
     device.driver.synchronise(stream)
-    return DeviceState(device, address, stream)
+    return DeviceState(device, blocks[0][0], blocks[1][0], stream)
 
 
 def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:

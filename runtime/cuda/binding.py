@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 
+_LASTING: Final = ("state", "prepared")  # the regions that lanes share
 _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments passed by value; all others have 8
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """What is submitted together: a bulk, or single steps, one after another, which the host ``waits`` for one by one
-    or not at all."""
+    or not at all. ``writes_state``: it writes the state, or what is prepared from it."""
 
     bulk: Bulk | None
     steps: tuple[Step, ...]
@@ -77,7 +78,7 @@ class Binder:
         found = []
         for instructions, together in _cut(self._plan, bulk):
             placed = [item for instruction in instructions for item in self.placed(instruction)]
-            writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
+            writes = any(self._plan.buffers[b].region in _LASTING for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:
                 made = Bulk(lane.device, placed, lane.stream, owned) if together and not once else None

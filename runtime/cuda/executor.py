@@ -86,7 +86,8 @@ class DevicePlan:
         self._results = Results(plan)
         self._step_block = StepBlock(plan.scalars, name)
 
-        bases = {"state": state.address, "work": lane.work} | ({} if context is None else {"context": context})
+        bases = {"state": state.address, "prepared": state.prepared, "work": lane.work}
+        bases |= {} if context is None else {"context": context}
 
         def binder(io: int) -> Binder:
             return Binder(plan, {**bases, "io": io}, modules, libraries, name)

@@ -12,8 +12,8 @@ from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
 if TYPE_CHECKING:
     from dslc.runtime.session.context import Loaded
 
-#: Entries that run when a session starts, and then hardly ever: no graph is kept for them.
-RUN_ONCE: Final = ("init",)
+#: Entries that run when a session starts or its weights change, and then hardly ever: no graph is kept for them.
+RUN_ONCE: Final = ("init", "prepare")
 SLOTS: Final = 2  # runs of a lane that may be under way: one is filled while another one runs
 _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
@@ -41,13 +41,15 @@ class LaneSizes:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Sizes in bytes of a program's ``io``, ``work`` and ``context``. Programs of one ``layout`` share a context."""
+    """Sizes in bytes of a program's ``io``, ``work``, ``context`` and ``prepared``. Programs of one ``layout`` share a
+    context; all share the region ``prepared``."""
 
     entry: str
     io: int
     work: int
     context: int = 0
     layout: Hashable = ()
+    prepared: int = 0
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:
@@ -67,7 +69,9 @@ def device_blocks(programs: Sequence[Regions]) -> tuple[int, int, int]:
 def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
     """The sizes of a lane for these programs, of which one runs at a time."""
     steps = steps_held((p.entry for p in programs), steps)
-    regions = [Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, p.carried) for p in programs]
+    regions = [
+        Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, p.carried, p.prepared_bytes) for p in programs
+    ]
     io, work, frame = device_blocks(regions)
     copied = max(input_bytes(p.plan) for p in programs)
     results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
@@ -82,14 +86,17 @@ def context_sizes(programs: Sequence[Regions]) -> dict[Hashable, int]:
 
 def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts: int = 1, *, on_gpu: bool) -> int:
     """Bytes of a session of these programs: host memory on a CPU, pool memory on a GPU."""
+    prepared = max((p.prepared for p in programs), default=0)
     if not on_gpu:
         carried = sum(context_sizes(programs).values())
-        return state + contexts * (max(p.io for p in programs) + max(p.work for p in programs) + carried)
+        return state + prepared + contexts * (max(p.io for p in programs) + max(p.work for p in programs) + carried)
     steps = steps_held((p.entry for p in programs), steps)
     io, work, frame = device_blocks(programs)
-    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0, context_sizes(programs)), contexts)
+    sizes = LaneSizes(io, work, frame, steps, 0, 0, context_sizes(programs))
+    return session_bytes(state, sizes, contexts, prepared)
 
 
-def session_bytes(state: int, sizes: LaneSizes, contexts: int) -> int:
-    """The exact bytes that a session takes from its device's pool: the state and a lane for each context."""
-    return sum(map(size_class, filter(None, (state, *sizes.device * contexts))))
+def session_bytes(state: int, sizes: LaneSizes, contexts: int, prepared: int = 0) -> int:
+    """The exact bytes that a session takes from its device's pool: the state, what is prepared from it, and a lane for
+    each context."""
+    return sum(map(size_class, filter(None, (state, prepared, *sizes.device * contexts))))

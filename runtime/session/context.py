@@ -35,7 +35,7 @@ class Holder(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
     """A program of the artifact for one entry and one size, with its plan. ``carried``: its states; programs with the
-    same ones share them."""
+    same ones share them. ``prepared_bytes``: the region that ``prepare`` writes, which programs share."""
 
     entry: str
     sizes: Mapping[str, int]
@@ -44,6 +44,7 @@ class Loaded:
     plan: Plan
     context_bytes: int = 0
     carried: tuple[Carried, ...] = ()
+    prepared_bytes: int = 0
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))

@@ -21,8 +21,7 @@ def closed_error(call: str | None = None) -> ArtifactError:
 
 
 class Pool(Generic[T]):
-    """``with pool.shared() as scope, scope as context`` lends one context; ``exclusive`` takes all and yields the
-    first.
+    """``with pool.shared() as scope, scope as context`` lends one context; ``exclusive`` takes all and yields one.
 
     Callers wait while none is free; a thread that would wait for itself gets R105. After ``closing`` is entered, all
     waiting and later callers get R309.
@@ -51,9 +50,10 @@ class Pool(Generic[T]):
         number %= len(self._all)
         return Scope(Hold(self._turns, partial(self._take_this, number), (number,)))
 
-    def exclusive(self) -> Scope[T]:
-        """Takes all contexts and yields the first, so that nobody else runs."""
-        return Scope(Hold(self._turns, self._take_all, range(_ALONE, len(self._all))))
+    def exclusive(self, number: int = 0) -> Scope[T]:
+        """Takes all contexts, so that nobody else runs, and yields the one with this number, modulo their number."""
+        chosen = self._all[number % len(self._all)]
+        return Scope(Hold(self._turns, partial(self._take_all, chosen), range(_ALONE, len(self._all))))
 
     def closing(self) -> Scope[T]:
         """``exclusive`` for the first or a repeated close: later callers are refused from then on."""
@@ -86,13 +86,13 @@ class Pool(Generic[T]):
             raise _own_call()
         return False
 
-    def _take_all(self, hold: Hold[T]) -> T:
+    def _take_all(self, chosen: T, hold: Hold[T]) -> T:
         for key in hold.keys:
             if not self._this(key, hold):
                 self._turns.until(lambda key=key: self._closed or self._this(key, hold))  # type: ignore[misc]
             if self._closed:
                 raise closed_error()
-        return self._all[0]
+        return chosen
 
     def _take_last(self, hold: Hold[T]) -> T:
         for key in hold.keys:

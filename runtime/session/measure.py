@@ -121,4 +121,8 @@ def measure(session: Session, program: Loaded, inputs: Mapping[str, NDArray[Any]
     rows = program.sizes.get(interface.batch or "")
     micro = {name: array[:rows] if name in by_row else array for name, array in inputs.items()}
     with session._pool.exclusive() as scope, scope as context:
+        if program.entry == "predict":
+            session._preparation.ensure(context)
+        else:
+            session._state.prepared = False
         return context.feed(program, micro, scalars).measure(rounds)

@@ -31,7 +31,7 @@ ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk; exceeds the instructions
 CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     "train_step": ("train_step", "accumulate_step", "update_step"),
     "evaluate": ("eval_step", "eval_finish"),
-    "predict": ("predict",),
+    "predict": ("predict", "prepare"),
 }
 #: The uses of a session (``dslc train`` and so on, ``dslc.load``) and the calls that each of them makes.
 USES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -134,6 +134,7 @@ def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
                 each_step(artifact.plan(program)),
                 program.context_bytes,
                 carried,
+                program.prepared_bytes,
             )
         )
     if not found:
@@ -178,10 +179,10 @@ def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, 
     """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
     many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
     interface = Interface.of_header(artifact.header["interface"])
-    programs = [
-        (p.target, Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, interface.carried(p.context, p.sizes)))
-        for p in artifact.all_programs()
-    ]
+    programs = []
+    for p in artifact.all_programs():
+        lasting = p.context_bytes, interface.carried(p.context, p.sizes), p.prepared_bytes
+        programs.append((p.target, Regions(p.entry, p.io_bytes, p.work_bytes, *lasting)))
     return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
 
 

@@ -24,6 +24,7 @@ from dslc.runtime.session.context_pool import Pool, closed_error
 from dslc.runtime.session.find_nonfinite import Nonfinite
 from dslc.runtime.session.inputs import as_numpy, check_names
 from dslc.runtime.session.open import CALLS, check_options, choose_place, loaded_programs, open_backend, programs_for
+from dslc.runtime.session.preparation import Preparation
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.state import State
 from dslc.runtime.session.step_queue import StepQueue
@@ -74,6 +75,7 @@ class Session:
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state)
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
+        self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
         if "update_step" in self._programs:
             try:
@@ -135,11 +137,13 @@ class Session:
         arrays, dims = call.check(given)
         scalars = self._scalars(step=step, row=row)
         pieces = call.pieces(dims)
-        with self._pool.shared() as scope, scope as context:
-            self._state.ensure_ready("predict")
+
+        def run(context: Context) -> Any:
             if given and all(isinstance(value, OnDevice) for value in given.values()):
                 return call.run_on_device(context, self._backend, arrays, dims, pieces, scalars)
             return call.run(context, arrays, dims, pieces, scalars)
+
+        return self._preparation.run(run)
 
     def stream(self) -> Stream:
         """A sequence of ``predict`` calls of which each begins with the states that the last one left.
@@ -150,7 +154,7 @@ class Session:
             help = "call predict; `state h: [B, 8] = 0` in a model declares one"
             raise InputError("R105", f"`{self.interface.model}` has no state", place="stream", help=help)
         self._streams += 1
-        parts = self._predict, self._pool, self._backend, self._state
+        parts = self._predict, self._pool, self._backend, self._preparation
         return Stream(*parts, number=self._streams - 1, alive=self._alive, scalars=self._scalars)
 
     def generate(self, prompt: Any, steps: int, **options: Any) -> Any:

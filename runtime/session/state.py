@@ -46,7 +46,8 @@ class State:
 
     ``missing``: the parameters and buffers without a value; ``optimizer_ready``: the optimizer's slots, and the states
     that training carries from step to step, have values;
-    ``torn``: a change stopped midway, so that old and new values are mixed.
+    ``torn``: a change stopped midway, so that old and new values are mixed. ``prepared``: what an artifact prepares
+    from the weights was computed from the values that they have now.
 
     A writer tears the state first, and settles it after all writes: an interrupt in between leaves it torn.
     """
@@ -63,6 +64,7 @@ class State:
         self.missing = set(self.weights)
         self.without_optimizer = all(t.kind in WEIGHTS for t in self.tensors.values())
         self.optimizer_ready = self.without_optimizer
+        self.prepared = False
         #: The number of steps in the values; complemented (``~``) while they are torn. One number, so that no interrupt
         #: can separate the two facts.
         self.at = 0
@@ -114,6 +116,7 @@ class State:
 
     def tear(self) -> None:
         """Record that the state may be partially updated from now on, until ``settle``."""
+        self.prepared = False
         self.at = ~self.step
 
     def settle(self, step: int) -> None:
@@ -122,6 +125,7 @@ class State:
 
     def change(self, step: int, *, last: bool = True) -> Change:
         """The functions for a run that makes the step with this number, or a part of it that is not the ``last``."""
+        self.prepared = False
         begin = partial(setattr, self, "at", ~step)
         return Change(begin, partial(setattr, self, "at", step + 1) if last else begin)
 

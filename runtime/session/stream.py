@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dslc.runtime.session.calls.predict import Predict
     from dslc.runtime.session.context import Context, Loaded, States
     from dslc.runtime.session.context_pool import Pool
-    from dslc.runtime.session.state import State
+    from dslc.runtime.session.preparation import Preparation
 
 
 class _Kept:
@@ -44,13 +44,13 @@ class Stream:
         predict: Predict,
         pool: Pool[Context],
         backend: Backend,
-        weights: State,
+        preparation: Preparation,
         *,
         number: int,
         alive: Callable[[str], None],
         scalars: Callable[..., dict[str, int | float]],
     ) -> None:
-        self._predict, self._pool, self._backend, self._weights = predict, pool, backend, weights
+        self._predict, self._pool, self._backend, self._preparation = predict, pool, backend, preparation
         self._number, self._alive, self._scalars = number, alive, scalars
         self._program: Loaded | None = None  # that of the last call
         self._kept = _Kept()
@@ -69,8 +69,8 @@ class Stream:
         arrays, dims = call.check(given)
         program = call.matching(dims, whole=True)[0]
         scalars = self._scalars(step=step, row=row)
-        with self._pool.one(self._number) as scope, scope as context:
-            self._weights.ensure_ready("predict")
+
+        def run(context: Context) -> Any:
             if self._torn:
                 cause = "a call was interrupted: the stream's state mixes old and new values"
                 raise ArtifactError("R310", cause, place="stream.predict", help="call reset() of the stream")
@@ -85,6 +85,8 @@ class Stream:
                 found = call.run(context, arrays, dims, pieces, scalars, states)
             self._torn = False
             return found
+
+        return self._preparation.run(run, self._number)
 
     def reset(self) -> None:
         """Begin again with the initial states."""

@@ -1,4 +1,4 @@
-"""Assigns offsets: every value gets bytes in the state, context, io or work region.
+"""Assigns offsets: every value gets bytes in the state, context, prepared, io or work region.
 
 Before: a schedule. After: ``program.memory``. For example, in a chain ``a = conv x; b = relu a; y = mul b, b`` with the
 result ``y``::
@@ -13,6 +13,7 @@ result ``y``::
 - The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
   itself and allows it. Otherwise a move at the end copies it.
 - Constants lie at the start of the work region. Nothing overwrites them.
+- What ``prepare`` computes from the weights lies in the region prepared, in the order of names.
 - All other values share the rest of the work region by lifetime (``allocate.py``), and so does the scratch memory of
   kernels. With several streams, a lifetime ends when all later nodes follow those that access the value.
 """
@@ -105,6 +106,7 @@ class _Planner:
         self.carried: list[tuple[str, TensorType, int]] = []
         self.io_bytes = STEP_BLOCK
         self.constant_bytes = 0
+        self.prepared_bytes = 0
         self.results: dict[str, Place] = {}
         self.moves: list[Move] = []
 
@@ -137,7 +139,8 @@ class _Planner:
         places = {v: self.places[c] for v, c in self.content.items()}
         work_bytes, least = self.constant_bytes + work_bytes, self.constant_bytes + least
         amounts = self.io_bytes, work_bytes, least
-        return MemoryPlan(places, self.results, tuple(self.moves), *amounts, scratch, tuple(self.carried))
+        lasting = tuple(self.carried), self.prepared_bytes
+        return MemoryPlan(places, self.results, tuple(self.moves), *amounts, scratch, *lasting)
 
     def _io(self, size: int) -> Place:
         place = Place("io", self.io_bytes)
@@ -155,12 +158,16 @@ class _Planner:
             elif source.kind is Kind.CONSTANT:
                 self.places[source.value] = Place("work", self.constant_bytes)
                 self.constant_bytes += aligned(source.value.type.bytes)
-            elif source.kind is Kind.STATE and self.in_context:
+            elif source.kind is Kind.PREPARED or (source.kind is Kind.STATE and self.in_context):
                 continue
             else:
                 name = OF_STATE + source.name if source.kind is Kind.STATE else source.name
                 assert name in self.build.state, f"{name} is not part of the state"
                 self.places[source.value] = Place("state", self.build.state[name])
+
+        for source in sorted((i for i in self.graph.inputs if i.kind is Kind.PREPARED), key=lambda i: i.name):
+            self.places[source.value] = Place("prepared", self.prepared_bytes)
+            self.prepared_bytes += aligned(source.value.type.bytes)
 
         end = 0
         for source in sorted((i for i in self.graph.inputs if i.kind is Kind.STATE), key=lambda i: i.name):
@@ -214,7 +221,7 @@ class _Planner:
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])
-        return place is not None and place.region in ("state", "context")
+        return place is not None and place.region in ("state", "context", "prepared")
 
     def _late_moves(self, late: list[tuple[Input, Value]], saves: list[Place]) -> None:
         """Moves new values to their states. Values that lie in other states are saved before any state is
@@ -224,7 +231,7 @@ class _Planner:
         for source, value in late:
             place = self.places[self.content[value]]
             target = self.places[source.value]
-            if place.region in ("state", "context"):
+            if place.region in ("state", "context", "prepared"):
                 saved = next(free)
                 self.moves.append(Move(value.type, place, saved, source.name))
                 place = saved

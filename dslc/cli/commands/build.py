@@ -60,6 +60,12 @@ if TYPE_CHECKING:
     help="Recompute values in the backward pass to save memory: if it costs little time (auto, the default), never, or "
     "until the program fits into SIZE, such as 20GiB.",
 )
+@click.option(
+    "--prepare",
+    metavar="auto|never",
+    help="What predict needs of the weights alone, such as casts, is computed once after they change where that saves "
+    "time (auto, the default), or at every call, which takes less memory (never).",
+)
 @define_option
 @size_option
 @lock_options
@@ -74,6 +80,7 @@ def command(
     precision: str | None,
     providers: str | None,
     mirror: str | None,
+    prepare: str | None,
     bulk: str | None,
     steps_per_launch: str | None,
     streams: str | None,
@@ -98,6 +105,7 @@ def command(
         "cpu": cpu,
         "providers": providers,
         "mirror": mirror,
+        "prepare": prepare,
         "bulk": bulk,
         "streams": streams,
         "steps_per_launch": steps_per_launch,

@@ -113,11 +113,13 @@ def _planned(artifact: str | None, top: int) -> None:
     kinds, needs, driver = state_bytes(found), session_needs(found), driver_needs(found)
     largest = max(programs, key=lambda p: p.io_bytes + p.work_bytes)
     buffers = largest_buffers(found.plan(largest), top)
+    prepared = {p.target: p.prepared_bytes for p in programs if p.prepared_bytes}
     lines = [
         table(PROGRAM_HEAD, [program_row(p) for p in programs], PROGRAM_RIGHT),
         "",
         f"state    {size_text(state)}  ({', '.join(f'{kind} {size_text(n)}' for kind, n in kinds.items())})",
         f"largest  {size_text(context)}  (io and work of {largest})",
+        *(f"prepared {size_text(size)}  (computed from the weights for predict, {t})" for t, size in prepared.items()),
         *(f"states   {size_text(p.context_bytes)}  (carried by {p})" for p in programs if p.context_bytes),
         *session_lines(needs, driver),
     ]
@@ -132,6 +134,7 @@ def _planned(artifact: str | None, top: int) -> None:
         "path": str(found.path),
         "state_bytes": state,
         "context_bytes": context,
+        "prepared_bytes": prepared,
         "sessions": needs,
         "driver": driver,
         "programs": [program_data(p) for p in programs],

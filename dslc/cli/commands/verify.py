@@ -73,6 +73,7 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
             "sizes": recorded["sizes"],
             "fuse": recorded["fuse"],
             "mirror": recorded["mirror"],
+            "prepare": recorded.get("prepare", "auto"),
             "bulk": recorded.get("bulk", "all"),
             "streams": recorded.get("streams", 1),
             "steps_per_launch": recorded.get("steps_per_launch", 1),

@@ -60,7 +60,7 @@ def cause(plan: Plan, known: Any) -> str | None:
     """Why the plan is refused, with its place."""
     kernels = {i.blob: BlobInfo("cubin", 1) for i in plan.instructions if isinstance(i, Kernel)}
     try:
-        check(plan, LARGE, LARGE, LARGE, LARGE, blobs=kernels, extents=known)
+        check(plan, LARGE, LARGE, LARGE, LARGE, prepared_bytes=LARGE, blobs=kernels, extents=known)
     except ArtifactError as error:
         assert error.code == "R301" and error.help
         return f"{error.place}: {error.message}"

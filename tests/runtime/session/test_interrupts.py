@@ -28,7 +28,8 @@ pytestmark = pytest.mark.slow
 MODEL = """nn 1
 dim B in 1..64 = 8
 model Net(x: [B, 6]) -> [B, 3] {
-  return x |> linear(64) as a |> relu |> linear(3) as b
+  param mix: [6, 6] = normal(1.0)
+  return x @ softmax(mix) |> linear(64) as a |> relu |> linear(3) as b
 }
 train Net(label: i32[B]) {
   loss      = cross_entropy(output, label)
