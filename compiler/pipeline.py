@@ -336,12 +336,32 @@ def compile_prepare(
 ) -> tuple[Program, tuple[PassReport, ...]] | None:
     """The program ``prepare`` of a target: what its finished programs of ``predict`` read prepared, each value once.
     None if they read nothing of this kind."""
-    graphs = [p.prepared for p in programs if p.target == target and p.prepared is not None]
-    if not graphs:
+    program = _prepare_of(checked, [p for p in programs if p.target == target])
+    build = build_options(checked, options, layout, target)
+    return None if program is None else run_passes(program, build, _PLANNING)
+
+
+def foresee_prepare(
+    checked: Checked, programs: Iterable[Program], options: Options, layout: StateLayout
+) -> list[Program]:
+    """The program that ``compile_prepare`` would plan for the options' first target, or none; not verified."""
+    program = _prepare_of(checked, programs)
+    if program is None:
+        return []
+    build = build_options(checked, options, layout, program.target)
+    with no_collection():
+        for step in _PLANNING:
+            program = step(program, build)
+    return [program]
+
+
+def _prepare_of(checked: Checked, programs: Iterable[Program]) -> Program | None:
+    """``prepare`` before any pass, for programs of one target."""
+    reading = [(p.target, p.prepared) for p in programs if p.prepared is not None]
+    if not reading:
         return None
     sizes = {d.name: d.default for d in checked.dims}
-    program = Program("prepare", sizes, merged(graphs), target=target)
-    return run_passes(program, build_options(checked, options, layout, target), _PLANNING)
+    return Program("prepare", sizes, merged([graph for _, graph in reading]), target=reading[0][0])
 
 
 def _report(program: Program, passes: tuple[PassReport, ...]) -> EntryReport:

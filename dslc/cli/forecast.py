@@ -86,11 +86,12 @@ def forecasts(
     from dslc.compiler.cost import machine_of
     from dslc.compiler.options import divided, precision_of, rounded_up
     from dslc.compiler.passes.plan.stream_timeline import finish
-    from dslc.compiler.pipeline import foresee
+    from dslc.compiler.pipeline import foresee, foresee_prepare
 
     entry = "predict" if checked.train is None else "train_step"
     precision = precision_of(checked, options)
-    state = layout_state(checked, precision.params, precision.loss_scale, sizes).bytes
+    layout = layout_state(checked, precision.params, precision.loss_scale, sizes)
+    state = layout.bytes
     found = []
     others = _others(checked, options, sizes, mirrors)
     part = sizes if checked.train is None else divided(checked, rounded_up(checked, sizes))
@@ -101,7 +102,9 @@ def forecasts(
         seconds = finish(program, machine_of(program.target, options.provider))
         again = 0 if program.mirrored is None else program.mirrored.nodes
         said = mirror if isinstance(mirror, str) else size_text(mirror)
-        total, driver = _session(state, [program, *other], options.steps_per_launch)
+        held = [program, *other]
+        held += foresee_prepare(checked, held, options, layout)
+        total, driver = _session(state, held, options.steps_per_launch)
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
         found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver))
     return found

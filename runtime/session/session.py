@@ -127,8 +127,9 @@ class Session:
         """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.
 
         The number of rows is free; if rows depend on each other, it must be within the batch dim's bounds. ``step`` and
-        ``row`` select the random draws of a model that draws in ``predict``. Raises InputError R105, WeightsMissing
-        R304.
+        ``row`` select the random draws of a model that draws in ``predict``. The first call after a change of the
+        weights takes longer if the artifact has values that are prepared from them. Raises InputError R105,
+        WeightsMissing R304.
         """
         self._alive("predict")
         call = self._predict
