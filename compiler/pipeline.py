@@ -81,7 +81,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
     return tuple(in_bodies(each) for each in passes)
 
 
-_FUSING: Final[tuple[Pass, ...]] = _everywhere(
+_FUSED: Final[tuple[Pass, ...]] = _everywhere(
     fuse,
     when_by(fuses_into_contractions, epilogue, joins),
     when(fuses_reductions, cross_entropy),
@@ -96,7 +96,8 @@ _FUSING: Final[tuple[Pass, ...]] = _everywhere(
     when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )
-_PLANNING: Final[tuple[Pass, ...]] = (prepare, select, schedule, streams, memory)
+_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, prepare)
+_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
