@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+import diagram
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: The sections of the site and their pages. A test finds pages that no section names.
 SECTIONS: Final[dict[str, list[str]]] = {
@@ -65,9 +67,11 @@ def stage(folder: Path) -> None:
 
 def _staged(path: Path, text: str) -> str:
     """A page as the site has it: links to the README lead to the index, links to files that are no pages lose their
-    target, lists follow an empty line, and blocks keep only their language and title, because zensical reads no block
-    with other words."""
+    target, lists follow an empty line, diagrams are drawn, models have the language nn, and blocks keep only their
+    language and title, because zensical reads no block with other words."""
     text = _with_lists(text)
+    text = re.sub(r"^```mermaid\n(.*?)^```$", _drawn, text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```\n(?=nn 1\n)", "```nn\n", text, flags=re.MULTILINE)
     text = re.sub(r'^(```\w+)(?:.*?( title="[^"]*"))?.*$', r"\1\2", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
@@ -83,6 +87,10 @@ def _staged(path: Path, text: str) -> str:
         return f"{found[1]}"
 
     return re.sub(r"\[([^\]\[]*)\]\(([^)#\s]+)(#[^)\s]*)?\)", link, text)
+
+
+def _drawn(block: re.Match[str]) -> str:
+    return f'<div class="diagram">{diagram.svg(block[1])}</div>'
 
 
 def _with_lists(text: str) -> str:
@@ -102,23 +110,26 @@ def _with_lists(text: str) -> str:
 def build(folder: Path) -> Path:
     """Build the site in an empty folder; returns the folder of its HTML. CalledProcessError if zensical fails."""
     stage(folder)
-    command = [sys.executable, "-m", "zensical", "build", "--config-file", "zensical.toml", "--strict"]
+    command = [sys.executable, str(ROOT / "docs/nn_lexer.py"), "build", "--config-file", "zensical.toml", "--strict"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return folder / _HTML
 
 
 class _Page(HTMLParser):
-    """The links and the anchors of a page."""
+    """The links and the anchors of a page, and what it loads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.links: list[str] = []
+        self.loaded: list[str] = []
         self.anchors: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
         given = dict(attrs)
         self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
         self.links += [given[name] for name in ("href", "src") if given.get(name)]
+        if given.get("src") or (tag == "link" and given.get("rel") not in ("canonical", "prev", "next")):
+            self.loaded.append(given.get("src") or given.get("href") or "")
 
 
 def broken_links(html: Path) -> Iterator[str]:
@@ -147,6 +158,16 @@ def broken_blocks(html: Path) -> Iterator[str]:
             yield str(path.relative_to(html))
 
 
+def other_servers(html: Path) -> Iterator[str]:
+    """``PAGE: LINK`` for each script, style, picture or frame that a page would load from another server."""
+    for path in sorted(html.rglob("*.html")):
+        page = _Page()
+        page.feed(path.read_text(encoding="utf-8"))
+        for link in page.loaded:
+            if urlsplit(link).netloc:
+                yield f"{path.relative_to(html)}: {link}"
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
@@ -155,9 +176,11 @@ def main() -> None:
     broken = list(broken_links(html))
     if broken:
         raise SystemExit("\n".join(["these links lead nowhere:", *broken]))
+    if loaded := list(other_servers(html)):
+        raise SystemExit("\n".join(["these pages load from other servers:", *loaded]))
     if shown := list(broken_blocks(html)):
         raise SystemExit("\n".join(["these pages show the fences of a block:", *shown]))
-    print(f"the site is in {html}/index.html")
+    print(f"the site is in {html}/index.html; its search needs a server: python -m http.server -d {html}")
 
 
 if __name__ == "__main__":
