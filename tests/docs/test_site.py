@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +15,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[ModuleType]:
-    sys.path.append(str(DOCS))
     spec = importlib.util.spec_from_file_location("site_builder", DOCS / "site.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(DOCS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))  # as for the script
+        spec.loader.exec_module(module)
+        yield module
 
 
 @pytest.mark.slow
