@@ -110,9 +110,14 @@ class ArrayFormat(Format):
     def open(self, source: Source, wanted: Wanted) -> Rows:
         def accept(shape: tuple[int, ...]) -> None:
             if not shape or not self.same_rows(shape[1:], wanted.shape):
-                raise misshaped(source, wanted, shape, f"any number of rows of {list(wanted.shape)}")
+                raise misshaped(source, wanted, shape, rows_of(wanted))
 
         return ArrayRows(self.read(source, accept))
+
+
+def rows_of(wanted: Wanted) -> str:
+    """The shape of an array of rows, for messages: ``[n, 28, 28]``."""
+    return f"[{', '.join(map(str, ('n', *wanted.shape)))}] with any n"
 
 
 def misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: str) -> DataError:
@@ -123,8 +128,8 @@ def misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: 
 
 
 def has_suffix(path: str, suffix: str) -> bool:
-    """True if the last part of a path is a name followed by ``suffix``."""
-    last = path.rpartition("/")[2]
+    """True if the last part of a path is a name followed by ``suffix``, in small or capital letters."""
+    last = path.rpartition("/")[2].lower()
     return last.endswith(suffix) and len(last) > len(suffix)
 
 

@@ -50,7 +50,7 @@ def split(text: str) -> tuple[str, str | None]:
         path, colon, key = text, "", ""  # a colon in the name of a file without keys
     found = _matching(path)
     if found is None:
-        raise ValueError("this does not name any data")
+        raise ValueError("no format has such a name")
     if found.keyed:
         found.check_key(key)
         return path, key

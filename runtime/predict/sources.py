@@ -100,7 +100,7 @@ def _source(text: str, like: Source | None) -> Source:
     try:
         file, key = split(text)
     except ValueError as error:
-        raise DataError("R101", f"this does not name any data: {error}", place=text, help=help_for(text)) from error
+        raise DataError("R101", f"this is not a source of data: {error}", place=text, help=help_for(text)) from error
     return Source(Path(file), key, text)
 
 

@@ -21,6 +21,8 @@ from dslc.base.errors import InputError
 GAPS: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?"})
 #: Ends the cause if a text would be a number in another form.
 NUMBER_FORM: Final = "; write numbers as 1234.5"
+#: Texts that are truth values, in lower case -> the texts of their numbers.
+TRUTH: Final = {"true": "1", "false": "0"}
 LONGEST_TEXT: Final = 256  # characters of a category
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?\Z|(?i:[-+]?(?:nan|inf)\Z)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}\Z")
@@ -127,6 +129,7 @@ def integers(raw: Raw) -> Typed:
         value = raw.values[at]
         if isinstance(value, str):
             text = value.strip(" ")
+            text = TRUTH.get(text.lower(), text)
             found = int(text) if _INTEGER.match(text) else None
         else:
             whole = isinstance(value, int | np.integer | np.bool_) or (
@@ -232,8 +235,8 @@ def _number(value: object, gaps: bool) -> float | str | None:
         lower = text.lower()
         if gaps and lower in GAPS:
             return None
-        if lower in ("true", "false"):
-            return float(lower == "true")
+        if lower in TRUTH:
+            return float(TRUTH[lower])
     elif isinstance(value, bool | int | float | np.number | np.bool_):
         if isinstance(value, int | np.integer) and abs(int(value)) > _EXACT:
             return f"{str(value)[:40]} is not exact in 64 bits of float"

@@ -26,6 +26,7 @@ from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.file import Accept, open_file, read_exactly
 from dslc.runtime.data.format import ArrayFormat, has_suffix, register
+from dslc.runtime.data.kinds import refuse_other_kind
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.host_memory import ensure_free
@@ -142,6 +143,7 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     """The header of a file or member of ``size`` bytes in total; rejects inconsistent sizes."""
     start = file.read(8)
     if len(start) < 8 or start[:6] != _MAGIC or start[6:] not in (b"\x01\x00", b"\x02\x00"):
+        refuse_other_kind(source.path, str(source.path), _MAGIC, b"PK\x03\x04")
         _damaged(source, "it does not start as format 1.0 or 2.0")
     width = 2 if start[6] == 1 else 4
     count = file.read(width)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.opened import Opened
 from dslc.base.words import reason
-from dslc.runtime.data.format import Format, misshaped, register
+from dslc.runtime.data.format import Format, misshaped, register, rows_of
 from dslc.runtime.data.pictures import AS_STORED, Choose, PictureOptions, Pictures
 from dslc.runtime.data.rows import ArrayRows, BadSample, ChooseOf, Rows
 from dslc.runtime.data.source import Source
@@ -193,7 +193,7 @@ class Folder(Format):
         if names is not None:
             labels = renumbered(labels, source, names)
         if wanted.shape:
-            raise misshaped(source, wanted, labels.shape, f"any number of rows of {list(wanted.shape)}")
+            raise misshaped(source, wanted, labels.shape, rows_of(wanted))
         return ArrayRows(labels)
 
     def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:

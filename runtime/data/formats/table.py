@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
-from dslc.runtime.data.columns.raw import not_a_number
+from dslc.runtime.data.columns.raw import GAPS, TRUTH, not_a_number
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
@@ -110,12 +110,12 @@ class TableRows:
             self._bad(row, said(error))
         if len(found) != self._width:
             self._bad(row, wrong_width(len(found), self._width))
-        texts = [found[column] for column in self._columns]
+        texts = [TRUTH.get(found[column].strip(" ").lower(), found[column]) for column in self._columns]
         floats_wanted = self.dtype.kind == "f"
         pattern = FLOAT if floats_wanted else _INTEGER
         for name, field in zip(self._names, texts):
             if not pattern.match(field):
-                if not field.strip():
+                if field.strip().lower() in GAPS:
                     self._bad(row, missing_why(name, "median"))
                 why = not_a_number(field) if floats_wanted else f"{field[:40]!a} is not an integer"
                 self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))

@@ -32,7 +32,7 @@ class Tar(Format):
         member_of(key)
 
     def require(self, source: Source) -> None:
-        if source.path.name.endswith(_COMPRESSED):
+        if source.path.name.lower().endswith(_COMPRESSED):
             cause = "a compressed tar cannot be read by row"
             raise DataError("R101", cause, place=str(source.path), help="unpack it to a plain .tar: gunzip FILE.tar.gz")
         super().require(source)

@@ -8,7 +8,8 @@ from typing import Final
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 #: What the csv module says -> what is meant.
 _CSV: Final = {
-    "unexpected end of data": "a quoted field does not end on its line; line ends inside quotes are not read",
+    "unexpected end of data": "a quoted field does not end on its line; "
+    "write texts of several lines as JSON lines or Parquet",
     "',' expected after '\"'": "text follows a closing quote; a quote inside of a quoted field is written twice",
     "new-line character seen in unquoted field": "a line end (CR) inside of a field",
 }

@@ -119,9 +119,7 @@ class _Ipc:
         if name not in self._readers:
             import pyarrow
 
-            options = pyarrow.ipc.IpcReadOptions(
-                included_fields=[self._schema.get_field_index(name)], use_threads=False
-            )
+            options = pyarrow.ipc.IpcReadOptions(included_fields=[self._schema.names.index(name)], use_threads=False)
             self._readers[name] = pyarrow.ipc.open_file(self._source, options=options)
         return self._readers[name]
 
@@ -136,8 +134,6 @@ def _described(schema: Any, groups: list[int]) -> dict[str, Any]:
     for rows in groups:
         if not 0 <= rows <= _MOST_ROWS:
             raise Refused(f"a group has {rows} rows, more than {_MOST_ROWS}: write smaller row groups")
-    if len(set(schema.names)) < len(schema.names):
-        raise Refused("two columns have the same name")
     return {"names": schema.names, "forms": [_form(field.type) for field in schema], "groups": groups}
 
 
@@ -151,11 +147,17 @@ def _form(dtype: Any) -> str:
         return "f64"
     if types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype):
         return "number"
-    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_null(dtype):
+    if _is_text(dtype) or types.is_null(dtype):
         return "text"
     if types.is_date(dtype) or types.is_timestamp(dtype):
         return "date"
     return f"?{str(dtype)[:60]}"
+
+
+def _is_text(dtype: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype))
 
 
 def _sound(parts: Iterable[Any], rows: int) -> list[Any]:
@@ -167,7 +169,7 @@ def _sound(parts: Iterable[Any], rows: int) -> list[Any]:
     for part in parts:
         part.validate(full=True)
         if types.is_dictionary(part.type):
-            if types.is_string(part.type.value_type) or types.is_large_string(part.type.value_type):
+            if _is_text(part.type.value_type):
                 lengths = compute.take(compute.binary_length(part.dictionary), part.indices)
                 size += compute.sum(lengths).as_py() or 0
             _bound(size)

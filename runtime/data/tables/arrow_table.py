@@ -17,6 +17,7 @@ from dslc.base.confine import bare_environment
 from dslc.base.errors import DataError, EnvironmentFault, ResourceError
 from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.file import open_file
+from dslc.runtime.data.kinds import refuse_other_kind
 from dslc.runtime.data.library_process import LibraryProcess
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import place_of
@@ -177,6 +178,7 @@ def _process_of(source: Source, kind: str) -> _Process:
 def _check_ends(source: Source, kind: str) -> None:
     """Refuse what cannot be such a file, and a directory of the file that is too long, before a decoder reads it."""
     magic = b"PAR1" if kind == "parquet" else b"ARROW1"
+    refuse_other_kind(source.path, place_of(source), magic)
     with open_file(source.path) as file:
         size = os.fstat(file.fileno()).st_size
         first = file.read(len(magic))

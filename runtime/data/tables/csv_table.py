@@ -15,13 +15,17 @@ from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.advice import help_for_head, said, wrong_width
-from dslc.runtime.data.tables.lines import Lines, delimiter_of
+from dslc.runtime.data.tables.lines import LONGEST_LINE, Lines, delimiter_of
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 
 #: A field that is a number, spaces around it allowed.
 FLOAT: Final = re.compile(
     r" *[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})? *\Z|(?i: *[-+]?(?:nan|inf) *\Z)"
 )
+
+
+# The module refuses fields of more than 128 KiB unless it is told otherwise; lines are limited here.
+csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
 
 
 class CsvHead:

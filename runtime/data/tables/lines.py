@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.runtime.data.file import open_file
+from dslc.runtime.data.kinds import refuse_other_kind
 
 LONGEST_LINE: Final = 1 << 20  # bytes
 MOST_BAD: Final = 100_000  # lines that are not records; a file with more is not a table
@@ -22,7 +23,9 @@ class Lines:
     """A file's lines, mapped read-only. At first only the first line is known; ``index`` finds the others."""
 
     def __init__(self, path: Path, refuse: Callable[[str], NoReturn]) -> None:
-        """Raises DataError R101 for a file that cannot be read; ``refuse`` raises for one that is not a table."""
+        """Raises DataError R101 for a file that cannot be read, or is of another kind; ``refuse`` raises for one that
+        is not a table."""
+        refuse_other_kind(path, str(path))
         self._path = path
         self._refuse = refuse
         with open_file(path) as file:
@@ -54,7 +57,7 @@ class Lines:
 def delimiter_of(path: Path, first: str) -> str:
     """The delimiter of a table: a tab in a ``.tsv`` file; else a comma, unless the first line has none but ``;`` or
     tabs."""
-    if path.name.endswith(".tsv"):
+    if path.suffix.lower() == ".tsv":
         return "\t"
     if "," in first:
         return ","

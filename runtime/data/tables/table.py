@@ -77,17 +77,14 @@ def wrong_count(source: Source, names: Sequence[str], shape: tuple[int, ...]) ->
 
 def chosen(source: Source, names: Sequence[str]) -> list[int]:
     """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``, ``tokens(a)``.
-    DataError R101 for names that occur twice, R102 for a column that is missing."""
+    DataError R101 for a name that occurs twice, R102 for a column that is missing."""
     key = source.key
     assert key is not None
-    if len(set(names)) < len(names):
-        double = Counter(names).most_common(1)[0][0]
-        refuse_table(source, f"two columns are called `{double[:60]}`", "rename one of them in the file")
     at = {name: number for number, name in enumerate(names)}
     found: list[int] = []
     if (text := text_key(key)) is not None:
         _require(text.column, at, source)
-        return [at[text.column]]
+        return _unique([at[text.column]], names, source)
     for part in [key] if key in at else key.split(","):
         low, dots, high = part.partition("..")
         if part in at or not dots:
@@ -95,14 +92,27 @@ def chosen(source: Source, names: Sequence[str]) -> list[int]:
         for name in (low, high):
             _require(name, at, source)
         found.extend(range(at[low], at[high] + 1))
-    return found
+    return _unique(found, names, source)
+
+
+def _unique(columns: list[int], names: Sequence[str], source: Source) -> list[int]:
+    """The columns; raises DataError R101 if another column of the table has the name of one of them."""
+    if len(set(names)) < len(names):
+        counts = Counter(names)
+        double = next((names[column] for column in columns if counts[names[column]] > 1), None)
+        if double is not None:
+            refuse_table(source, f"two columns are called `{double[:60]}`", "rename one of them in the file")
+    return columns
 
 
 def _require(name: str, names: Mapping[str, int], source: Source) -> None:
     """Raise DataError R102 if the table has no such column."""
     if name not in names:
         close, call = nearest(name, names), _CALL.match(name)
-        help = f"did you mean `{close}`?" if close else f"it has {', '.join([*names][:8])[:200] or 'none'}"
+        there = ", ".join(f"`{each}`" for each in [*names][:8])[:200]
+        help = f"did you mean `{close}`?" if close else f"it has {there or 'none'}"
+        if len(names) == 1 and not close:
+            help += "; between the fields of a CSV are commas, semicolons or tabs"
         if name.isdecimal() and not close:
             help += "; columns have numbers only if the first line of a CSV holds numbers alone"
         if call is not None:

@@ -112,7 +112,7 @@ def test_the_batches_of_a_long_table_change_no_bit(
         (["x=points.csv", "x=x.npy"], "R105", "given twice"),
         (["points.csv", "x.npy"], "R105", "given twice"),
         (["y=points.csv"], "R105", "no input `y`"),
-        (["points.xls"], "R101", "does not name any data"),
+        (["points.xls"], "R101", "no format has such a name"),
         (["photos/:image"], "R102", "not an image"),
     ],
 )

@@ -109,7 +109,7 @@ BINARY: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a long footer": (_footer, "R101", "its directory would be"),
     "no such column": (lambda path: WRITERS["t.parquet"](path, {"area": [1.0]}), "R102", "no column `x`"),
     "a list as a value": (_nested, "R102", "the column `x` is list<element: double>"),
-    "a name twice": (_twice, "R101", "same name"),
+    "a name twice": (_twice, "R101", "two columns are called"),
     "a bomb": (_bomb, "R101", ""),
     "a row group with too many rows": (_rows, "R101", "write smaller row groups"),
     "truncated": (lambda path: path.write_bytes(b"PAR1" + bytes(1000) + b"PAR1"), "R101", ""),
@@ -129,7 +129,7 @@ def test_hostile_parquet(
 def test_other_files_with_the_suffix_of_arrow_are_refused(tmp_path: Path, opened: Any, refused: Any) -> None:
     WRITERS["t.parquet"](tmp_path / "t.arrow", random_table(1, 3))
     error = refused(lambda: opened(x=(f"{tmp_path}/t.arrow:area", "f32", ("B",))))
-    assert error.code == "R101" and "ARROW1" in error.message
+    assert error.code == "R101" and "it is a Parquet file" in error.message
     (tmp_path / "t.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
     error = refused(lambda: opened(x=(f"{tmp_path}/t.feather:area", "f32", ("B",))))
     assert "Feather version 1" in error.message

@@ -265,3 +265,14 @@ def test_a_class_out_of_range_says_that_classes_count_from_zero(suffix: str, tmp
     with pytest.raises(DataError) as error:
         opened(x=(f"{tmp_path}/t.{suffix}{':kind' if suffix == 'csv' else ''}", "i32", ("B",), (0, 3)))
     assert error.value.code == "R103" and "number the classes from 0" in str(error.value.help)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_texts_may_be_views_and_other_columns_may_share_a_name(name: str, tmp_path: Path, opened: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    texts, other = pyarrow.array(["1", "2.5"], pyarrow.string_view()), pyarrow.array([3, 4])
+    table = pyarrow.Table.from_arrays([other, other, texts], names=["z", "z", "x"])
+    (parquet.write_table if name == "t.parquet" else feather.write_feather)(table, tmp_path / name)
+    assert opened(x=(f"{tmp_path}/{name}:x", "f32", ("B",))).take(np.arange(2))["x"].tolist() == [1, 2.5]

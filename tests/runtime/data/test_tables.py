@@ -85,6 +85,14 @@ FAULTS = {
     "a formula": ("x\n=1+1\n", "R101", "is not a number"),
     "too large for f32": ("x\n1e39\n", "R101", "too large for float32"),
     "a huge exponent": ("x\n1e999999999\n", "R101", "too large"),
+    "a gap in words": ("x\nNA\n", "R101", "`x` is missing; `data.columns: {x: {missing: median}}` would fill it"),
+    "a column in capitals": ("X\n1\n", "R102", "there is no column `x`"),
+    "a text of two lines": ('x,y\n1,"a\nb"\n', "R101", "write texts of several lines as JSON lines or Parquet"),
+    "a file of gzip": (b"\x1f\x8b\x08\x00", "R101", "it is compressed by gzip"),
+    "a table of Excel": (b"PK\x03\x04\x14\x00", "R101", "a ZIP file, as those of Excel"),
+    "a pointer of Git LFS": ("version https://git-lfs.github.com/spec/v1\n", "R101", "a pointer of Git LFS"),
+    "a web page": ("<!DOCTYPE html>\n<html>\n", "R101", "a web page"),
+    "Parquet": (b"PAR1\x15\x00", "R101", "it is a Parquet file"),
     "NaN": ("x\n1\nnan\n", "R103", "record 1: the value nan is not finite"),
 }
 
@@ -194,3 +202,43 @@ def test_a_bad_line_of_a_later_file_is_named_by_its_row_in_all(
     assert data.take(np.array([5, 0, 3]))["x"].tolist() == [6, 1, 4]
     error = refused(lambda: data.take(np.array([0, 4])))
     assert "record 4 cannot be read" in error.message and str(error.place) == f"{tmp_path}/t2.csv:3"
+
+
+@pytest.mark.parametrize("name", ["T.CSV", "T.Csv", "T.TSV", "T.JSONL", "T.NPY"])
+def test_suffixes_may_have_capital_letters(name: str, tmp_path: Path, opened: Any) -> None:
+    path = tmp_path / name
+    if name == "T.NPY":
+        with path.open("wb") as file:
+            np.save(file, np.array([1, 2], np.float32))
+    else:
+        lines = {"T.TSV": "x\ty\n1\t3\n2\t4\n", "T.JSONL": '{"x": 1}\n{"x": 2}\n'}
+        path.write_text(lines.get(name, "x,y\n1,3\n2,4\n"))
+    key = "" if name == "T.NPY" else ":x"
+    assert opened(x=(f"{path}{key}", "f32", ("B",))).take(np.arange(2))["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+def test_truth_values_are_numbers_as_in_other_formats(dtype: str, tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "t.csv").write_text("x\nTRUE\nFalse\n true\n1\n0\n")
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in ("true", "false", '"True"', 1, 0)))
+    for name in ("t.csv", "t.jsonl"):
+        assert opened(x=(f"{tmp_path}/{name}:x", dtype, ("B",))).take(np.arange(5))["x"].tolist() == [1, 0, 1, 1, 0]
+
+
+def test_a_field_may_be_as_long_as_a_line(tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "t.csv").write_text("x,text\n1," + "a" * 1_000_000 + "\n2,b\n")
+    assert opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))).take(np.arange(2))["x"].tolist() == [1, 2]
+
+
+def test_columns_that_are_not_read_may_share_a_name(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("x,y,,\n1,3,,\n2,4,,\n")
+    assert opened(x=(f"{tmp_path}/t.csv:x..y", "f32", ("B", 2))).take(np.arange(2))["x"].tolist() == [[1, 3], [2, 4]]
+    (tmp_path / "u.csv").write_text("x,y,y,z\n1,2,3,4\n")
+    error = refused(lambda: opened(x=(f"{tmp_path}/u.csv:x..z", "f32", ("B", 4))))
+    assert "two columns are called `y`" in error.message
+
+
+def test_the_columns_that_a_table_has_are_shown_apart(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("y|z\n1|2\n")
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))))
+    assert error.help == "it has `y|z`; between the fields of a CSV are commas, semicolons or tabs"

@@ -46,7 +46,7 @@ def test_an_input_gets_its_source(texts: list[str], inputs: list[str], expected:
         (["new.csv"], ["c"], "the columns|missing|name"),
         (["new.csv", "a=x.csv:y"], ["a", "b"], "`a` is given twice"),
         (["z=x.npy"], ["a"], "no input `z`"),
-        (["x.txt.gz"], ["a"], "does not name any data"),
+        (["x.txt.gz"], ["a"], "no format has such a name"),
     ],
 )
 def test_a_wrong_text_is_told(texts: list[str], inputs: list[str], words: str) -> None:

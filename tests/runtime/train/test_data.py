@@ -134,11 +134,11 @@ def test_a_truth_value_that_is_neither_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "shape", "expected"),
     [
-        ((5, 3), ("B", 4), "any number of rows of [4]"),
-        ((5,), ("B", 4), "any number of rows of [4]"),
-        ((5, 4, 1), ("B", 4), "any number of rows of [4]"),
-        ((), ("B",), "any number of rows of []"),
-        ((5, 4), ("B", "T"), "any number of rows of [3]"),
+        ((5, 3), ("B", 4), "[n, 4] with any n"),
+        ((5,), ("B", 4), "[n, 4] with any n"),
+        ((5, 4, 1), ("B", 4), "[n, 4] with any n"),
+        ((), ("B",), "[n] with any n"),
+        ((5, 4), ("B", "T"), "[n, 3] with any n"),
         ((4, 3), ("T", 3), "[3, 3]"),
     ],
 )

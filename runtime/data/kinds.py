@@ -1,0 +1,45 @@
+"""Files whose contents are of another kind than their names say: compressed, a web page, a pointer of Git LFS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.file import open_file
+
+_UNPACK: Final = "unpack it, and name the unpacked file"
+#: The first bytes -> what such a file is, and what to do.
+_KINDS: Final = (
+    (b"\x1f\x8b", "it is compressed by gzip", _UNPACK),
+    (b"BZh", "it is compressed by bzip2", _UNPACK),
+    (b"\xfd7zXZ\x00", "it is compressed by xz", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "it is compressed by Zstandard", _UNPACK),
+    (b"PK\x03\x04", "it is a ZIP file, as those of Excel are", "write its table as CSV or Parquet; unpack an archive"),
+    (b"\xd0\xcf\x11\xe0", "it is a file of an old Excel", "write its table as CSV or Parquet"),
+    (b"SQLite format 3", "it is a database of SQLite", "write a table of it as CSV or Parquet"),
+    (b"PAR1", "it is a Parquet file", "call it .parquet"),
+    (b"ARROW1", "it is an Arrow file", "call it .arrow"),
+    (b"\x93NUMPY", "it is an array of numpy", "call it .npy"),
+    (b"\x89HDF", "it is an HDF5 file", "write its arrays into an .npz file, by numpy.savez"),
+    (b"\xff\xff\xff\xff", "it may be a stream of Arrow", "write the file format of Arrow, by pyarrow.ipc.new_file"),
+    (b"%PDF-", "it is a PDF", "write its table as CSV"),
+    (
+        b"version https://git-lfs.github.com/",
+        "it is a pointer of Git LFS, not the data",
+        "fetch it: git lfs pull",
+    ),
+    (b"<!doctype html", "it is a web page, not data", "download the file again; its address may need a login"),
+    (b"<html", "it is a web page, not data", "download the file again; its address may need a login"),
+)
+_LONGEST: Final = max(len(begin) for begin, _, _ in _KINDS)
+
+
+def refuse_other_kind(path: Path, place: str, *own: bytes) -> None:
+    """Raise DataError R101 if a file begins as one of another kind. ``own``: beginnings that the caller reads."""
+    with open_file(path) as file:
+        start = file.read(_LONGEST)
+    begins = start.lower()
+    for begin, what, help in _KINDS:
+        if begin not in own and (start.startswith(begin) or (begin.startswith(b"<") and begins.startswith(begin))):
+            raise DataError("R101", what, place=place, help=help)
