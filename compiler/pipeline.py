@@ -39,6 +39,7 @@ from dslc.compiler.passes.conditions import (
     fuses_reductions,
     in_bodies,
     lacks_half_kernels,
+    reads_any_layout,
     reads_slices,
     reductions_with_bodies,
     rounds_to_tf32,
@@ -65,6 +66,7 @@ from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.lower.simplify import simplify
+from dslc.compiler.passes.lower.transposes import transposes
 from dslc.compiler.passes.lower.widen_halves import widen_halves
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
@@ -114,6 +116,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
         simplify,
+        when(reads_any_layout, transposes),
     ),
 )
 PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)

@@ -39,7 +39,8 @@ class Traits:
     host's. ``has_half_kernels``: it has kernels for all ops on 16-bit floats. ``has_streams``: it runs several nodes at
     once if their streams say so. ``has_tensor_cores``: 16-bit convolutions are fast if channels are last.
     ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
-    ``reads_slices``: its pointwise kernels read parts of tensors in place. ``launches_are_costly``: a launch takes
+    ``reads_slices``: its pointwise kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops
+    on images take channels last as fast as channels first. ``launches_are_costly``: a launch takes
     longer than the work on a small tensor.
     """
 
@@ -53,6 +54,7 @@ class Traits:
     has_tensor_cores: bool = False
     fuses_reductions: bool = False
     reads_slices: bool = False
+    reads_any_layout: bool = False
     launches_are_costly: bool = False
 
 

@@ -60,6 +60,7 @@ _CPU: Final = Traits(
     param_dtypes=("f32", "f64", "bf16"),
     has_reference=True,
     reads_slices=True,
+    reads_any_layout=True,
 )
 _GPU: Final = Traits(
     compute_dtypes=("f32", "f64", "bf16", "tf32", "f16"),

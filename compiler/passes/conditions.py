@@ -82,6 +82,11 @@ def reads_slices(build: Build) -> bool:
     return build.fuse and traits_of(build.target).reads_slices
 
 
+def reads_any_layout(build: Build) -> bool:
+    """Whether kernels take tensors with their axes in any order, as fast as row-major ones."""
+    return build.fuse and traits_of(build.target).reads_any_layout
+
+
 def fuses_into_contractions(build: Build) -> bool:
     """Whether contractions are computed by the compiler's own kernels, which take an epilogue, or measured times say
     for which it is faster."""

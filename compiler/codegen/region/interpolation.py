@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.window_sum import Gathered, Run, summed
+from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ops.spatial.resampling import Resampling, resamplings
 
 
-@lowers("interpolate")
+@lowers("interpolate", "interpolate_last")
 def interpolate(node: Node) -> list[Launch]:
-    [x], [y] = node.input_types, node.types
-    return summed(node, [_run(r) for r in resamplings(node.attrs, x.ints[2:], y.ints[2:])])
+    return summed(node, forth(node))
 
 
-@lowers("interpolate_grad")
+@lowers("interpolate_grad", "interpolate_grad_last")
 def interpolate_grad(node: Node) -> list[Launch]:
-    [dy], [dx] = node.input_types, node.types
-    return summed(node, [_run_back(r) for r in resamplings(node.attrs, dx.ints[2:], dy.ints[2:])])
+    return summed(node, back(node))
+
+
+def forth(node: Node) -> list[Run]:
+    """The runs of ``interpolate``."""
+    return [_run(r) for r in resamplings(node.attrs, *zip(*space(node)))]
+
+
+def back(node: Node) -> list[Run]:
+    """The runs of its gradient."""
+    return [_run_back(r) for r in resamplings(node.attrs, *reversed([*zip(*space(node))]))]
 
 
 def _run(r: Resampling) -> Run:

@@ -226,6 +226,10 @@ class RegionBuilder:
         indices = self._region.indices
         return argument(self._region.index + 1 + indices.index(axis)) if axis in indices else as_expr(0)
 
+    def step(self, axis: int) -> Expr:
+        """The same along an inner axis."""
+        return self.along(len(self._region.outer) + axis)
+
     def input(self, number: int) -> Expr:
         return argument(number)
 

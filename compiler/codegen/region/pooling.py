@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
-from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed
+from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed, with_channels_last
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ops.attrs import int_tuple
@@ -52,18 +52,19 @@ def _pools(node: Node, image: Sequence[int], windows: Sequence[int]) -> list[_Po
     return [_Pool(*sizes) for sizes in zip(image, windows, k, stride, pad)]
 
 
-@lowers("avgpool")
+@lowers("avgpool", "avgpool_last")
 def avgpool(node: Node) -> list[Launch]:
-    pools = _pools(node, node.input_types[0].ints[2:], node.types[0].ints[2:])
+    pools = _pools(node, *zip(*space(node)))
     return summed(node, [p.forth() for p in pools], float(math.prod(p.k for p in pools)))
 
 
-@lowers("avgpool_grad")
+@lowers("avgpool_grad", "avgpool_grad_last")
 def avgpool_grad(node: Node) -> list[Launch]:
     """Adjacent windows without overlap repeat each dy. Otherwise each element sums the windows that contain it."""
-    pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
+    pools = _pools(node, *reversed([*zip(*space(node))]))
     count = float(math.prod(p.k for p in pools))
-    if all(p.k == p.stride and p.pad == 0 and p.size == p.windows * p.k for p in pools):
+    exact = all(p.k == p.stride and p.pad == 0 and p.size == p.windows * p.k for p in pools)
+    if exact and not with_channels_last(node):
         return _repeated(node, [p.k for p in pools], count)
     return summed(node, [p.back() for p in pools], count)
 
@@ -84,9 +85,9 @@ def _repeated(node: Node, k: Sequence[int], divisor: float) -> list[Launch]:
     return [Launch(builder.region(), node.inputs, node.outputs)]
 
 
-@lowers("maxpool")
+@lowers("maxpool", "maxpool_last")
 def maxpool(node: Node) -> list[Launch]:
-    pools = _pools(node, node.input_types[0].ints[2:], node.types[0].ints[2:])
+    pools = _pools(node, *zip(*space(node)))
     return _greatest(node, [p.forth() for p in pools], in_image=False)
 
 
@@ -97,9 +98,9 @@ def maxpool_places(node: Node) -> list[Launch]:
     return _greatest(node, [p.forth() for p in pools], in_image=True)
 
 
-@lowers("adaptive_maxpool")
+@lowers("adaptive_maxpool", "adaptive_maxpool_last")
 def adaptive_maxpool(node: Node) -> list[Launch]:
-    return _greatest(node, _adaptive(node), in_image=True)
+    return _greatest(node, adaptive(node), in_image=True)
 
 
 def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
@@ -107,9 +108,9 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     never taken: if all elements are minus infinity, the first of them is."""
     g = Gathered(node, runs)
     where, mask, _ = g.element()
-    top = g.b.reduce("max", g.let(select(mask, g.b.fetch(0, where, mask), -math.inf)))
+    top = g.b.reduce("max", g.let(select(mask, g.fetch(0, where, mask), -math.inf)))
     where, mask, _ = g.element()
-    x = g.let(select(mask, g.b.fetch(0, where, mask), -math.inf))
+    x = g.let(select(mask, g.fetch(0, where, mask), -math.inf))
     equal = call("and", mask, call("or", call("eq", x, top), call("ne", x, x)))
     place, none = g.place(g.b.index), math.prod(r.steps for r in runs)
     if in_image:
@@ -117,10 +118,10 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     first = g.b.reduce("min", g.place(select(equal, place, none)))
     if in_image:
         g.b.row()
-        g.store(g.b.fetch(0, first))
+        g.store(g.fetch(0, first))
     else:  # 0.0 and -0.0 are equal, so the first maximum may differ in bits from ``top``
         where, mask, _ = g.element()
-        x = select(call("and", mask, call("eq", g.place(g.b.index), first)), g.b.fetch(0, where, mask), -math.inf)
+        x = select(call("and", mask, call("eq", g.place(g.b.index), first)), g.fetch(0, where, mask), -math.inf)
         found = g.b.reduce("max", g.let(x))
         g.b.row()
         g.store(found)
@@ -128,21 +129,21 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     return g.launch()
 
 
-@lowers("maxpool_grad")
+@lowers("maxpool_grad", "maxpool_grad_last")
 def maxpool_grad(node: Node) -> list[Launch]:
     """Each element sums the dy of the windows whose maximum it is."""
-    pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
+    pools = _pools(node, *reversed([*zip(*space(node))]))
     g = Gathered(node, [p.back() for p in pools], (0, 1))
     where, mask, _ = g.element()
-    taken, own = g.place(g.b.fetch(1, where, mask)), as_expr(0)
+    taken, own = g.place(g.fetch(1, where, mask)), as_expr(0)
     for pool, i, window in zip(pools, g.own, g.unravelled(where)):
         own = g.place(own * pool.k + pool.inside(i, window))
     hit = g.holds(call("and", mask, call("eq", own, taken)))
-    g.store(g.added(g.let(select(hit, g.b.fetch(0, where, mask), 0.0))))
+    g.store(g.added(g.let(select(hit, g.fetch(0, where, mask), 0.0))))
     return g.launch()
 
 
-def _adaptive(node: Node) -> list[Run]:
+def adaptive(node: Node) -> list[Run]:
     """Window i of m over n elements: floor(i*n/m) to ceil((i + 1)*n/m). The windows that contain an element follow from
     the same formula with n and m exchanged."""
     return [_share(n, m) for n, m in space(node)]
@@ -161,7 +162,7 @@ def _end(i: Expr, n: int, m: int) -> Expr:
     return call("floordiv", (i + 1) * n + (m - 1), m)
 
 
-def _count(g: Gathered, places: Sequence[Expr], sizes: Sequence[tuple[int, int]]) -> Expr:
+def window_size(g: Gathered, places: Sequence[Expr], sizes: Sequence[tuple[int, int]]) -> Expr:
     """The number of elements of the window at these indices, as a float."""
     count = as_expr(1)
     for i, (n, m) in zip(places, sizes):
@@ -169,20 +170,20 @@ def _count(g: Gathered, places: Sequence[Expr], sizes: Sequence[tuple[int, int]]
     return g.let(count)
 
 
-@lowers("adaptive_avgpool")
+@lowers("adaptive_avgpool", "adaptive_avgpool_last")
 def adaptive_avgpool(node: Node) -> list[Launch]:
-    g = Gathered(node, _adaptive(node))
-    count = _count(g, g.own, space(node))
+    g = Gathered(node, adaptive(node))
+    count = window_size(g, g.own, space(node))
     where, mask, _ = g.element()
-    g.store(g.added(g.b.fetch(0, where, mask)) / count)
+    g.store(g.added(g.fetch(0, where, mask)) / count)
     return g.launch()
 
 
-@lowers("adaptive_avgpool_grad")
+@lowers("adaptive_avgpool_grad", "adaptive_avgpool_grad_last")
 def adaptive_avgpool_grad(node: Node) -> list[Launch]:
-    g = Gathered(node, _adaptive(node))
+    g = Gathered(node, adaptive(node))
     where, mask, _ = g.element()
-    count = _count(g, g.unravelled(where), [(n, m) for m, n in space(node)])
-    value = g.let(g.b.fetch(0, where, mask) / count)
+    count = window_size(g, g.unravelled(where), [(n, m) for m, n in space(node)])
+    value = g.let(g.fetch(0, where, mask) / count)
     g.store(g.added(g.let(select(mask, value, 0.0))))
     return g.launch()

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 
@@ -37,24 +37,34 @@ class Run:
 
 
 class Gathered:
-    """A region over the elements of a result [B, C, *space], with the steps of all runs as inner axes.
+    """A region over the elements of a result [B, C, *space], or [B, *space, C] of an op with channels last, with the
+    steps of all runs as inner axes.
 
     ``inputs``: indices of the node's inputs that it reads, each with the source's shape.
     """
 
     def __init__(self, node: Node, runs: Sequence[Run], inputs: Sequence[int] = (0,)) -> None:
         shape, axes = node.types[0].ints, len(runs)
-        self.node, self.runs, self.dtype = node, runs, node.types[0].dtype
-        source = dense((*shape[:2], *(r.size for r in runs)))
-        planes = (*source[:2], *(0,) * (2 * axes))
-        sources = [Access(node.input_types[n].dtype, planes) for n in inputs]
+        self.runs, self.dtype = runs, node.types[0].dtype
+        last = with_channels_last(node)
+        first = 1 if last else 2  # the first axis of space
+        #: Elements between neighbours in a plane.
+        self.step = shape[-1] if last else 1
+        planes = [0] * (2 + 2 * axes)
+        channels = first + axes if last else 1
+        source = dense((shape[0], shape[channels], math.prod(r.size for r in runs)))
+        planes[0], planes[channels] = source[0], 1 if last and shape[-1] > 1 else source[1]
+        sources = [Access(node.input_types[n].dtype, tuple(planes)) for n in inputs]
         targets = [Access(t.dtype, dense(shape) + (0,) * axes) for t in node.types]
-        self.reads = tuple(node.inputs[n] for n in inputs)
-        self.b = RegionBuilder(shape, [r.steps for r in runs], sources, targets, range(2, 2 + 2 * axes))
-        greatest = max(max(2 * (r.size + 1) * (n + 1), r.reach) for r, n in zip(runs, shape[2:]))
+        self.reads: tuple[Value | Scratch, ...] = tuple(node.inputs[n] for n in inputs)
+        self.writes: tuple[Value | Scratch, ...] = node.outputs
+        self.dtypes = [t.dtype for t in node.types]
+        indices = (*range(first, first + axes), *range(2 + axes, 2 + 2 * axes))
+        self.b = RegionBuilder(shape, [r.steps for r in runs], sources, targets, indices)
+        greatest = max(max(2 * (r.size + 1) * (n + 1), r.reach) for r, n in zip(runs, image_of(node, node.types[0])))
         self.places = DType.I32 if max(greatest, *(math.prod(t.ints) for t in _types(node))) < 1 << 31 else DType.I64
         self.b.row()
-        self.own = [self.place(self.b.along(2 + n)) for n in range(axes)]
+        self.own = [self.place(self.b.along(first + n)) for n in range(axes)]
 
     def place(self, expr: Expr) -> Expr:
         """An integer in the index type (i32 or i64)."""
@@ -72,7 +82,7 @@ class Gathered:
         self.b.element()
         where, mask, weight = as_expr(0), as_expr(True), None
         for n, run in enumerate(self.runs):
-            step = self.place(self.b.along(2 + len(self.runs) + n))
+            step = self.place(self.b.step(n))
             place = self.place(run.place(self.own[n], step))
             index = self.place(call("min", call("max", place, 0), run.size - 1)) if run.clamped else place
             counts = call("and", index >= 0, index < run.size)
@@ -84,6 +94,10 @@ class Gathered:
                 share = run.weight(self, self.own[n], place)
                 weight = share if weight is None else self.let(weight * share)
         return where, mask, weight
+
+    def fetch(self, number: int, where: Expr, mask: Expr | None = None) -> Expr:
+        """The element of input ``number`` at an index in its plane."""
+        return self.b.fetch(number, where if self.step == 1 else self.place(where * self.step), mask)
 
     def unravelled(self, where: Expr) -> list[Expr]:
         """The index along each axis of the source."""
@@ -100,26 +114,55 @@ class Gathered:
         return total
 
     def store(self, expr: Expr, output: int = 0) -> None:
-        self.b.store(output, self.b.let(expr, self.node.types[output].dtype))
+        self.b.store(output, self.b.let(expr, self.dtypes[output]))
 
     def launch(self) -> list[Launch]:
-        return [Launch(self.b.region(), self.reads, self.node.outputs)]
+        return [Launch(self.b.region(), self.reads, self.writes)]
+
+
+class Line(Gathered):
+    """The same over one axis of ``shape``, which gets ``count`` elements: from ``source`` to ``target``."""
+
+    def __init__(
+        self, dtype: DType, shape: Sequence[int], axis: int, count: int, run: Run,
+        source: Value | Scratch, target: Value | Scratch,
+    ) -> None:  # fmt: skip
+        before, size, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        self.runs, self.dtype, self.dtypes, self.step = [run], dtype, [dtype], after
+        self.reads, self.writes = (source,), (target,)
+        row = 1 if after > 1 else 0
+        read, written = Access(dtype, (size * after, 0, row, 0)), Access(dtype, (count * after, after, row, 0))
+        self.b = RegionBuilder((before, count, after), [run.steps], [read], [written], (1, 3))
+        greatest = max(2 * (size + 1) * (count + 1), run.reach, before * after * max(size, count))
+        self.places = DType.I32 if greatest < 1 << 31 else DType.I64
+        self.b.row()
+        self.own = [self.place(self.b.along(1))]
 
 
 def _types(node: Node) -> tuple[TensorType, ...]:
     return (*node.input_types, *node.types)
 
 
+def with_channels_last(node: Node) -> bool:
+    """Whether the images of an op have their channels last."""
+    return node.op.name.endswith("_last")
+
+
+def image_of(node: Node, type: TensorType) -> tuple[int, ...]:
+    """The size of the images in a tensor of the node."""
+    return type.ints[1:-1] if with_channels_last(node) else type.ints[2:]
+
+
 def space(node: Node) -> list[tuple[int, int]]:
     """Along each spatial axis: the sizes of the input and of the output."""
-    return list(zip(node.input_types[0].ints[2:], node.types[0].ints[2:]))
+    return list(zip(image_of(node, node.input_types[0]), image_of(node, node.types[0])))
 
 
 def summed(node: Node, runs: Sequence[Run], divisor: float | None = None) -> list[Launch]:
     """The weighted sum of the source elements of each result element."""
     g = Gathered(node, runs)
     where, mask, weight = g.element()
-    value = g.b.fetch(0, where, mask)
+    value = g.fetch(0, where, mask)
     if weight is not None:
         value = g.let(select(mask, value * weight, 0.0))
     total = g.added(value)

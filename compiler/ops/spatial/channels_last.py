@@ -15,7 +15,9 @@ from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.batchnorm import batchnorm, batchnorm_grad
+from dslc.compiler.ops.spatial.adaptive_pool import adaptive_avgpool, adaptive_avgpool_grad, adaptive_maxpool
 from dslc.compiler.ops.spatial.conv import conv, conv_dgrad, conv_wgrad
+from dslc.compiler.ops.spatial.interpolate import interpolate, interpolate_grad
 from dslc.compiler.ops.spatial.pool import avgpool, avgpool_grad, maxpool, maxpool_grad
 
 if TYPE_CHECKING:
@@ -131,11 +133,50 @@ class BatchNormGradLast(ChannelsLast):
     name, inner = "batchnorm_grad_last", batchnorm_grad
 
 
-#: Channels first -> channels last.
+class AdaptiveAvgPoolLast(ChannelsLast):
+    """adaptive_avgpool_last(x): ``adaptive_avgpool`` of x ``[B, *space, C]`` -> ``[B, *count, C]``."""
+
+    name, inner = "adaptive_avgpool_last", adaptive_avgpool
+
+
+class AdaptiveAvgPoolGradLast(ChannelsLast):
+    """adaptive_avgpool_grad_last(dy): ``adaptive_avgpool_grad`` of dy ``[B, *count, C]`` -> ``[B, *size, C]``."""
+
+    name, inner = "adaptive_avgpool_grad_last", adaptive_avgpool_grad
+
+
+class AdaptiveMaxPoolLast(ChannelsLast):
+    """adaptive_maxpool_last(x): ``adaptive_maxpool`` of x ``[B, *space, C]`` -> the maximum and its index in the image,
+    ``[B, *count, C]``."""
+
+    name, inner, needs = "adaptive_maxpool_last", adaptive_maxpool, adaptive_maxpool.needs
+
+
+class InterpolateLast(ChannelsLast):
+    """interpolate_last(x): ``interpolate`` of x ``[B, *space, C]`` -> ``[B, *size, C]``."""
+
+    name, inner = "interpolate_last", interpolate
+
+
+class InterpolateGradLast(ChannelsLast):
+    """interpolate_grad_last(dy): ``interpolate_grad`` of dy ``[B, *size, C]`` -> ``[B, *space, C]``."""
+
+    name, inner = "interpolate_grad_last", interpolate_grad
+
+
+#: Channels first -> channels last, of the ops around convolutions.
 LAST: Final[dict[Op, Op]] = {
     made.inner: register(made)
     for made in (
         ConvLast(), ConvDgradLast(), ConvWgradLast(), MaxPoolLast(), MaxPoolGradLast(), AvgPoolLast(),
         AvgPoolGradLast(), BatchNormLast(), BatchNormGradLast(),
+    )
+}  # fmt: skip
+#: The same of ops that no GPU kernel turns.
+RESAMPLED_LAST: Final[dict[Op, Op]] = {
+    made.inner: register(made)
+    for made in (
+        AdaptiveAvgPoolLast(), AdaptiveAvgPoolGradLast(), AdaptiveMaxPoolLast(), InterpolateLast(),
+        InterpolateGradLast(),
     )
 }  # fmt: skip

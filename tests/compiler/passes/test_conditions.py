@@ -28,6 +28,7 @@ NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "ca
 CONDITIONAL = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
+    "transposes",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def _with_row(monkeypatch: pytest.MonkeyPatch, name: str, row: Row) -> None:
 
 def _with_plain_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target ``plain``, which has no property but the reference implementations."""
-    traits = dataclasses.replace(TARGETS["cpu"].traits, reads_slices=False)
+    traits = dataclasses.replace(TARGETS["cpu"].traits, reads_slices=False, reads_any_layout=False)
     assert {f.name for f in dataclasses.fields(Traits) if getattr(traits, f.name) is True} == {"has_reference"}
     _with_row(monkeypatch, "plain", dataclasses.replace(TARGETS["sm_90"], traits=traits))
 

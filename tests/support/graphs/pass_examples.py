@@ -93,6 +93,14 @@ model M(x: [B, 8]) -> [B, 4] {
 }
 train M(target: [B, 4]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
+    "last": """nn 1
+dim B in 1..8 = 2
+model M(image: [B, 4, 4, 3]) -> [B, 2] {
+  x = transpose(image, [0, 3, 1, 2]) |> relu |> avgpool(2)
+  return transpose(x, [0, 2, 3, 1]) |> flatten |> linear(2) as head
+}
+train M(target: [B, 2]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
 }
 
 
@@ -152,6 +160,7 @@ class Example:
 
 EXAMPLES = (
     Example("mlp", 64, "cpu"),
+    Example("last", 2, "cpu"),
     Example("mlp", 64, "sm_90", "tf32", streams=2),
     Example("convolutions", 4, "cpu", mirror=1),
     Example("convolutions", 4, "sm_90", mirror=1),

@@ -20,6 +20,7 @@ SUMS: Final = frozenset({
     *("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
     *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),
+    *("adaptive_avgpool_last", "adaptive_avgpool_grad_last", "interpolate_last", "interpolate_grad_last"),
     *("scatter_add", "scatter_rows_add", "weighted_rows", "weighted_rows_dot"),
     "recurrence",
 })  # fmt: skip
@@ -80,16 +81,15 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     **dict.fromkeys(
         (
             "mean",
-            *(f"{kind}avgpool{of}" for kind in ("", "adaptive_") for of in ("", "_grad")),
-            "avgpool_last",
-            "avgpool_grad_last",
+            *(f"{kind}avgpool{of}" for kind in ("", "adaptive_") for of in ("", "_grad", "_last", "_grad_last")),
         ),
         (Excuse(_TOP, "the sum before the division overflows"),),
     ),
     **dict.fromkeys(
-        ("interpolate", "interpolate_grad"),
+        ("interpolate", "interpolate_grad", "interpolate_last", "interpolate_grad_last"),
         (
             Excuse(_TOP, "a sum of pixels overflows before those with a negative weight make it less"),
+            Excuse(("large",), "weights of both signs, which are rounded, cancel in the share of a large pixel"),
             Excuse(("offset",), "weights of both signs, which are rounded, cancel an offset: its 16 units", 1e-2),
         ),
     ),
@@ -142,7 +142,7 @@ KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
         ),
     ),
     **dict.fromkeys(
-        ("interpolate", "interpolate_grad", "fold"),
+        ("interpolate", "interpolate_grad", "interpolate_last", "interpolate_grad_last", "fold"),
         (Excuse(("infinit", "nan", *_TOP), "a neighbour of weight 0 counts where it is not finite"),),
     ),
 }

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from op_samples.conv import SAMPLES as CONV
+from op_samples.image import SAMPLES as IMAGE
 from op_samples.norm import SAMPLES as NORM
 from op_samples.sample import Sample, Spec
 
-from dslc.compiler.ops.spatial.channels_last import LAST, to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import LAST, RESAMPLED_LAST, to_first, to_last
 
 
 def _turned(x: Any) -> Any:
@@ -33,4 +34,7 @@ def _sample(sample: Sample) -> Sample:
     return replace(sample, inputs=inputs, reference=None if inner is None else reference, differentiable=())
 
 
-SAMPLES = {last.name: [_sample(s) for s in {**CONV, **NORM}[first.name]] for first, last in LAST.items()}
+SAMPLES = {
+    last.name: [_sample(s) for s in {**CONV, **IMAGE, **NORM}[first.name]]
+    for first, last in {**LAST, **RESAMPLED_LAST}.items()
+}

@@ -1,9 +1,12 @@
-"""tan, asin, acos, atan and atan2 of f64 vectors; those of f32 are computed in f64 and rounded once.
+"""tan, asin, acos, atan and atan2 of f64 vectors; tan and atan2 of f32 are computed in f64 and rounded once.
 
 atan has the form of Ng, "FDLIBM": ``atan(x) = atan(c) + atan((x - c) / (1 + c * x))`` with c of 0, 1/2, 1, 3/2 or
 infinity moves |x| next to 0, and a polynomial of degree 23 applies; atan(c) is a sum of two numbers. asin and acos are
 arctangents of quotients whose terms are exact next to the ends, so nothing cancels. The errors, which a test checks,
 are below 1 ulp for atan, 3 for atan2 and tan, 4 for asin and acos.
+
+asin, acos and atan of f32 have polynomials of their own, with one root or one division: below 1 ulp for atan, 2 for the
+others. atan(x) is pi/2 - atan(1/x) from 1 on; asin(x) is pi/2 - 2 * asin(sqrt((1 - x) / 2)) from 1/2 on.
 """
 
 from __future__ import annotations
@@ -29,6 +32,19 @@ _ATAN: Final = (
     9.09088713343650656196e-02, -7.69187620504482999495e-02, 6.66107313738753120669e-02, -5.83357013379057348645e-02,
     4.97687799461593236017e-02, -3.65315727442169155270e-02, 1.62858201153657823623e-02,
 )  # fmt: skip
+#: (atan(t)/t - 1) / t^2 by rising powers of t^2 up to 1, and the same of asin up to 1/4: least squares at 4000
+#: Chebyshev nodes, reweighted until the maximum error was minimal (Lawson 1961).
+_ATAN_32: Final = (
+    -0.3333333432674408, 0.19999960064888, -0.14284271001815796, 0.11090975999832153, -0.0894564762711525,
+    0.07071514427661896, -0.04962790384888649, 0.026961199939250946, -0.009492841549217701, 0.0015657333424314857,
+)  # fmt: skip
+_ASIN_32: Final = (
+    0.1666666567325592, 0.07500103116035461, 0.04459662735462189, 0.031131910160183907, 0.017005832865834236,
+    0.0339210070669651,
+)  # fmt: skip
+#: pi/2 as a sum of two f32.
+_HALF_PI_32: Final = (1.5707963705062866, -4.371138828673793e-08)
+_MOST: Final = 2.0**127  # atan rounds to pi/2 long before
 
 
 def tan(f: Functions, x: Any) -> Any:
@@ -78,3 +94,46 @@ def atan2(f: Functions, y: Any, x: Any) -> Any:
     other = b.fsub(f.const(2 * HALF_PI[0]), b.fsub(angle, f.const(2 * HALF_PI[1])))
     found = f.copysign(b.select(left, other, angle), y)
     return b.select(b.or_(f.is_nan(x), f.is_nan(y)), f.const(math.nan), found)
+
+
+def atan_32(f: Functions, x: Any) -> Any:
+    b, size, one = f.b, f.at_most(f.unary("fabs", x), _MOST), f.const(1.0)
+    big = b.fcmp_ordered(">", size, one)
+    inverse = b.fdiv(one, size)
+    t = b.select(big, inverse, size)
+    z = b.fmul(t, t)
+    curved = b.fmul(b.fmul(t, z), f.polynomial(_ATAN_32, z))
+    # the rounding error of 1/x moves its arctangent by 1 / (1 + t^2), about 1 - t^2/2
+    lost = b.fmul(b.fmul(f.fma(b.fneg(inverse), size, one), inverse), f.fma(z, f.const(-0.5), one))
+    high, low = (f.const(part) for part in _HALF_PI_32)
+    apart = b.fsub(high, t)
+    below = b.fsub(b.fsub(high, apart), t)
+    far = b.fadd(apart, b.fsub(below, b.fsub(b.fadd(curved, lost), low)))
+    return f.copysign(b.select(big, far, b.fadd(t, curved)), x)
+
+
+def _near_32(f: Functions, x: Any) -> tuple[Any, Any]:
+    """Whether |x| is below 1/2, and asin(|x|) if it is, else asin(sqrt((1 - |x|) / 2))."""
+    b, size = f.b, f.unary("fabs", x)
+    near = b.fcmp_ordered("<", size, f.const(0.5))
+    half = b.fmul(b.fsub(f.const(1.0), size), f.const(0.5))
+    z = b.select(near, b.fmul(x, x), half)
+    t = b.select(near, size, f.unary("sqrt", half))
+    return near, f.fma(b.fmul(t, z), f.polynomial(_ASIN_32, z), t)
+
+
+def asin_32(f: Functions, x: Any) -> Any:
+    b, (high, low) = f.b, (f.const(part) for part in _HALF_PI_32)
+    near, found = _near_32(f, x)
+    far = b.fsub(high, b.fsub(b.fadd(found, found), low))
+    return f.copysign(b.select(near, found, far), x)
+
+
+def acos_32(f: Functions, x: Any) -> Any:
+    b, (high, low) = f.b, (f.const(part) for part in _HALF_PI_32)
+    near, found = _near_32(f, x)
+    negative = b.fcmp_ordered("<", x, f.const(0.0))
+    middle = b.fsub(high, b.fsub(b.select(negative, b.fneg(found), found), low))
+    twice = b.fadd(found, found)
+    left = b.fsub(b.fadd(high, high), b.fsub(twice, b.fadd(low, low)))
+    return b.select(near, middle, b.select(negative, left, twice))

@@ -1,8 +1,11 @@
-"""log2, log10, exp2 and erfc of f64 vectors; those of f32 are computed in f64 and rounded once.
+"""log2, log10, exp2 and erfc of f64 vectors; log10 and exp2 of f32 are computed in f64 and rounded once.
 
 log2 and log10 of f64 multiply pow's logarithm, a sum of two numbers, so those of powers of 2 and of 10 are exact.
 Before a rounding to f32, one polynomial without a division gives that, too. erfc follows ``compiler/ir/special.py``.
 The errors, which a test checks, are below 1 ulp for the logarithms, 2 for exp2, 5 for erfc.
+
+log2 of f32 adds the exponent, the product of f = m - 1 with 1/ln(2) and its rounding error, and a polynomial: 1 ulp,
+and exact for powers of 2. erfc of f32 is ``exp(-x^2) * p((a - 4) / (a + 4)) / (1 + 2a)`` with a = |x|: 5 ulp.
 """
 
 from __future__ import annotations
@@ -30,6 +33,20 @@ _BRIEF_LOG: Final = (
 #: 1/ln(2) and 1/ln(10) as sums of two numbers.
 _PER_2: Final = (1.4426950408889634, 2.0355273740931033e-17)
 _PER_10: Final = (0.4342944819032518, 1.098319650216765e-17)
+#: log2(1 + f) / f by rising powers of f, its first number in two parts, and (1 + 2a) * exp(a^2) * erfc(a) by those of
+#: (a - 4) / (a + 4): least squares at 4000 Chebyshev nodes, reweighted until the maximum error was minimal (Lawson
+#: 1961).
+_LOG2_32: Final = (
+    -0.7213475108146667, 0.4808979034423828, -0.3606741428375244, 0.2885761857032776, -0.24046719074249268,
+    0.2050434798002243, -0.17890886962413788, 0.17205703258514404, -0.16906258463859558, 0.09703255444765091,
+)  # fmt: skip
+_PER_2_32: Final = (1.4426950216293335, 1.925963033500011e-08)
+_ERFC_32: Final = (
+    1.2329951524734497, -0.13962113857269287, 0.01537962257862091, 0.06809784471988678, -0.10103762149810791,
+    0.09372135996818542, -0.06635618954896927, 0.03721962869167328, -0.01602162793278694, 0.005052465014159679,
+    -0.0011288326932117343, -0.000639706791844219,
+)  # fmt: skip
+_ERFC_END_32: Final = 10.1  # from there on, erfc rounds to 0
 
 
 def exp2(f: Functions, x: Any) -> Any:
@@ -90,3 +107,34 @@ def erfc(f: Functions, x: Any) -> Any:
     far = b.select(b.fcmp_ordered("<", x, f.const(0.0)), b.fsub(f.const(2.0), tail), tail)
     # nan compares false, and 1 - erf propagates it
     return b.select(b.fcmp_ordered(">=", f.unary("fabs", x), f.const(0.5)), far, b.fsub(one, f.erf(x)))
+
+
+def log2_32(f: Functions, x: Any) -> Any:
+    b = f.b
+    exponent, m = f.split(x)
+    part = b.fsub(m, f.const(1.0))
+    first, second = (f.const(c) for c in _PER_2_32)
+    product = b.fmul(part, first)
+    lost = f.fma(part, first, b.fneg(product))
+    rest = f.fma(part, f.fma(part, f.polynomial(_LOG2_32, part), second), lost)
+    total = b.fadd(exponent, product)
+    # |exponent| is 0 or greater than the product, so this is the rounding error of the sum
+    below = b.fsub(product, b.fsub(total, exponent))
+    found = b.fadd(total, b.fadd(below, rest))
+    found = b.select(b.fcmp_ordered("==", x, f.const(0.0)), f.const(-math.inf), found)
+    found = b.select(b.fcmp_ordered("<", x, f.const(0.0)), f.const(math.nan), found)
+    return b.select(b.fcmp_unordered("ueq", x, f.const(math.inf)), x, found)
+
+
+def erfc_32(f: Functions, x: Any) -> Any:
+    b, one = f.b, f.const(1.0)
+    size = f.at_most(f.unary("fabs", x), _ERFC_END_32)
+    square = b.fmul(size, size)
+    lost = f.fma(size, size, b.fneg(square))
+    over, under = b.fsub(size, f.const(4.0)), b.fadd(size, f.const(4.0))
+    inverse = b.fdiv(one, under)
+    place = b.fmul(over, inverse)
+    place = f.fma(f.fma(b.fneg(place), under, over), inverse, place)
+    share = b.fdiv(f.polynomial(_ERFC_32, place), f.fma(size, f.const(2.0), one))
+    tail = b.fmul(f.exp_of_sum(b.fneg(square), b.fneg(lost)), share)
+    return b.select(b.fcmp_ordered("<", x, f.const(0.0)), b.fsub(f.const(2.0), tail), tail)

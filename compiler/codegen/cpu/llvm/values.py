@@ -20,10 +20,16 @@ from dslc.compiler.codegen.cpu.llvm.writer import (
     suffix,
     wide,
 )
+from dslc.compiler.codegen.region.queries import read_by
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _WIDEST_STRIDE: Final = 4  # largest stride that is read as whole vectors
+
+
+def is_vector(reg: Reg | None) -> bool:
+    """Whether a register holds a value for each of several lanes."""
+    return reg is not None and isinstance(reg.value.type, ir.VectorType)
 
 
 class Values:
@@ -114,6 +120,9 @@ class Values:
     def gather(self, pointer: Any, base: Any, stride: int, index: Reg, mask: Reg | None, dtype: DType) -> Reg:
         """Elements ``base + lane * stride + index`` of ``pointer``; 0 if ``mask`` is false."""
         lanes, b = self.lanes, self.b
+        if lanes > 1 and not is_vector(index) and (mask is None or not is_vector(mask)):
+            return self._shifted(pointer, base, stride, index, mask, dtype)
+        index, mask = self.in_lanes(index), mask if mask is None else self.in_lanes(mask)
         places = index.value
         if mask is not None:
             places = b.select(mask.value, places, self.const(0, index.dtype).value)
@@ -129,6 +138,20 @@ class Values:
         if mask is None:
             return found
         return Reg(b.select(mask.value, found.value, self.const(0, dtype).value), dtype)
+
+    def _shifted(self, pointer: Any, base: Any, stride: int, index: Reg, mask: Reg | None, dtype: DType) -> Reg:
+        """As ``gather``, where index and mask are the same for all lanes; so is the result if the stride is 0."""
+        values = self if stride else Values(self.code, 1)
+
+        def loaded() -> Reg:
+            place = index.value if index.value.type == I64 else self.b.sext(index.value, I64)
+            return values.load(pointer, self.code.add(base, place), stride, dtype)
+
+        if mask is None:
+            return loaded()
+        none = values.const(0, dtype).value
+        [found] = self.code.if_then(mask.value, [none], lambda: [loaded().value])
+        return Reg(found, dtype)
 
     def picked(self, vector: Any, lanes: Sequence[int]) -> Any:
         """The given lanes of ``vector``, as a vector."""
@@ -209,12 +232,21 @@ class Values:
             return Reg(b.trunc(reg.value, type), dtype)
         return Reg((b.zext if unsigned else b.sext)(reg.value, type), dtype)
 
-    def evaluate(self, expr: Expr, args: list[Reg | None], dtype: DType) -> Reg:
-        """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand."""
+    def in_lanes(self, reg: Reg) -> Reg:
+        """The register in all lanes, if it is one value for all of them."""
+        return reg if self.lanes == 1 or is_vector(reg) else Reg(self.splat(reg.value), reg.dtype)
+
+    def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
+        """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand. If all arguments are
+        one value for all lanes, so is the result."""
+        if self.lanes > 1 and (read := read_by(expr)):
+            if not any(is_vector(args[n]) for n in read):
+                return Values(self.code, 1).evaluate(expr, args, dtype)
+            args = [self.in_lanes(reg) if reg is not None and n in read else reg for n, reg in enumerate(args)]
         found = self._tree(expr, args, dtype)
         return self.convert(found, dtype)
 
-    def _tree(self, expr: Expr, args: list[Reg | None], hint: DType) -> Reg:
+    def _tree(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> Reg:
         if expr.function == "arg":
             reg = args[expr.index]
             assert reg is not None, "the value belongs to another stage"

@@ -17,7 +17,7 @@ from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, memory_type
 from dslc.compiler.codegen.cpu.region.numbers import GIVEN, given
 from dslc.compiler.codegen.cpu.region.row import Nest, RegionFacts, Row
-from dslc.compiler.codegen.cpu.region.schedule import Schedule
+from dslc.compiler.codegen.cpu.region.schedule import Schedule, reduced_at
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.described import described
@@ -124,7 +124,7 @@ class Emitter:
 
     def _sweep(self, outer: list[Any], start: Any, stop: Any, last: Any) -> None:
         """Runs the element stage line by line, then the row stages."""
-        code, stage = self.code, self.region.stages[0]
+        code, stage = self.code, self.region.stages[reduced_at(self.region)]
         dtypes = [self.facts.dtypes[r.value] for r in stage.reduces]
         count = -(-(self.shape.block if self.shape.split else last) // self.shape.lanes) * self.shape.lanes
         buffers = [code.local(lane_type(d), count, align=VECTOR_BYTES) for d in dtypes]
@@ -139,7 +139,7 @@ class Emitter:
         def take(index: list[Any], number: Any) -> Callable[[Any, int], None]:
             def vector(column: Any, lanes: int) -> None:
                 values, at = Values(code, lanes), self._from_start(column, start)
-                found = Row(self, [*outer, column], lanes, lanes).reduced(stage, index, number)
+                found = Row(self, [*outer, column], lanes, lanes).reduced(index, number)
                 for (reduce, dtype, buffer), new in zip(each, found):
                     old = values.load(buffer, at, 1, dtype)
                     values.store(values.combine(reduce.combine, old, new), buffer, at, 1)

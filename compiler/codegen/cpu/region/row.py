@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.math import COSTLY
-from dslc.compiler.codegen.cpu.llvm.values import Values
+from dslc.compiler.codegen.cpu.llvm.values import Values, is_vector
 from dslc.compiler.codegen.cpu.llvm.writer import I8, VECTOR_BYTES, Code, Reg, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import Accumulator, Running
+from dslc.compiler.codegen.cpu.region.schedule import reduced_at
 from dslc.compiler.codegen.region.ir import Access, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.codegen.region.queries import dtypes_of, nodes_of, used_values
 from dslc.compiler.ir.scalar import Expr
@@ -102,18 +103,27 @@ class Row:
             else:
                 self._row_stage(stage)
 
-    def reduced(self, stage: Stage, index: list[Any], number: Any) -> list[Reg]:
-        """The operands that one element of each of ``lanes`` rows contributes to the first stage's reductions."""
-        known = _Elements(self, 0, stage, {}, []).run(index, number, self.lanes, 0)
+    def reduced(self, index: list[Any], number: Any) -> list[Reg]:
+        """The operands that one element of each of ``lanes`` rows contributes to the reductions of the only element
+        stage."""
+        at, stage = self._before()
+        known = _Elements(self, at, stage, {}, []).run(index, number, self.lanes, 0)
         found = [known[reduce.value] for reduce in stage.reduces]
-        return [reg for reg in found if reg is not None]
+        return [self.values.in_lanes(reg) for reg in found if reg is not None]
 
     def finish(self, totals: list[Reg]) -> None:
-        """Runs the row stages after the first stage, whose reductions are given."""
-        first, *others = self.region.stages
-        self.known += [*[None] * len(first.computed), *totals]
-        for stage in others:
+        """Runs the row stages around the only element stage, whose reductions are given."""
+        at, stage = self._before()
+        self.known += [*[None] * len(stage.computed), *totals]
+        for after in self.region.stages[at + 1 :]:
+            self._row_stage(after)
+
+    def _before(self) -> tuple[int, Stage]:
+        """Runs the row stages before the only element stage; returns its number and itself."""
+        at = reduced_at(self.region)
+        for stage in self.region.stages[:at]:
             self._row_stage(stage)
+        return at, self.region.stages[at]
 
     def _row_stage(self, stage: Stage) -> None:
         for let in stage.computed:
@@ -124,21 +134,22 @@ class Row:
         """An input with one value per row; None for other inputs."""
         access, uniform = self.region.inputs[number], self.p.uniform[number]
         if uniform is not None:
-            return Reg(self.values.splat(uniform.value), uniform.dtype)
+            return uniform
         if number not in self.p.facts.read or any(access.strides[self.split :]):
             return None
         pointer = self.p.inputs[number]
         if access.repeat > 1:
             base = self._base(access, self.split - 1)
             return self.values.repeated(pointer, base, self.outer[-1], access.repeat, access.dtype)
-        return self.values.load(pointer, self.bases[number], self.row_stride(access), access.dtype)
+        stride = self.row_stride(access)
+        return (self.values if stride else Values(self.code, 1)).load(pointer, self.bases[number], stride, access.dtype)
 
     def _outer_index(self, axis: int) -> Reg | None:
         if axis >= self.split:
             return None
         if self.columns and axis == self.split - 1:
             return self.values.counting(self.outer[axis])
-        return Reg(self.values.splat(self.code.int(self.outer[axis])), DType.I64)
+        return Reg(self.code.int(self.outer[axis]), DType.I64)
 
     @property
     def outs(self) -> tuple[Access, ...]:
@@ -176,12 +187,12 @@ class Row:
         for store in stage.stores:
             reg = known[store.value]
             assert reg is not None and reg.dtype is self.outs[store.output].dtype
-            values.store(reg, self.p.outputs[store.output], bases[store.output], strides[store.output])
+            values.store(values.in_lanes(reg), self.p.outputs[store.output], bases[store.output], strides[store.output])
         for flag in stage.flags:
             reg = known[flag.value]
             assert reg is not None
             mask = reg.value
-            if values.lanes > 1:
+            if is_vector(reg):
                 bits = self.b.bitcast(mask, ir.IntType(values.lanes))
                 mask = self.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
             with self.b.if_then(mask, likely=False):
@@ -256,22 +267,21 @@ class _Elements:
         def stride(access: Access) -> int:
             return access.strides[-1] if along else row.row_stride(access)
 
-        def spread(reg: Reg | None) -> Reg | None:
-            return reg if reg is None or not along else Reg(values.splat(reg.value), reg.dtype)
-
         bases = [self._inside(b, a, index) for b, a in zip(row.bases, region.inputs)]
-        known = [spread(reg) for reg in row.known]
+        known = [*row.known]
         for n, access in enumerate(region.inputs):
             if known[n] is None and n in self.used:
-                known[n] = values.load(row.p.inputs[n], bases[n], stride(access), access.dtype)
+                step = stride(access)
+                known[n] = (values if step else Values(self.code, 1)).load(
+                    row.p.inputs[n], bases[n], step, access.dtype
+                )
         if region.index in self.used:
-            counted = values.counting(number) if along else Reg(values.splat(self.code.int(number)), DType.I64)
-            known[region.index] = counted
+            known[region.index] = values.counting(number) if along else Reg(self.code.int(number), DType.I64)
         for n, axis in enumerate(region.indices, region.index + 1):
             if axis >= row.split and n in self.used:
                 at = index[axis - row.split]
                 last = along and axis == row.split + len(index) - 1
-                known[n] = values.counting(at) if last else Reg(values.splat(self.code.int(at)), DType.I64)
+                known[n] = values.counting(at) if last else Reg(self.code.int(at), DType.I64)
         for at, let in enumerate(stage.computed):
             known.append(self._value(at, let, known, values, bases, stride, number, along))
         if stage.stores or stage.flags:
@@ -280,7 +290,7 @@ class _Elements:
         for reduce, total in zip(stage.reduces, self.totals):
             reg = known[reduce.value]
             assert reg is not None
-            total.add(reg, lanes, way)
+            total.add(values.in_lanes(reg), lanes, way)
         return known
 
     def _value(
@@ -298,6 +308,7 @@ class _Elements:
         if isinstance(let, Scan):
             reg = known[let.value]
             assert reg is not None
+            reg = values.in_lanes(reg)
             return self.scans[at].along(reg, values.lanes) if along else self.scans[at].of_rows(reg)
         first = row.p.kept.get((self.place, at))
         if first is None:
@@ -306,7 +317,7 @@ class _Elements:
         memory, start = row.keep(first, let.dtype), number if along else self.code.mul(number, values.lanes)
         if first != (self.place, at):
             return values.load(memory, start, 1, let.dtype)
-        reg = values.evaluate(let.expr, known, let.dtype)
+        reg = values.in_lanes(values.evaluate(let.expr, known, let.dtype))
         values.store(reg, memory, start, 1)
         return reg
 

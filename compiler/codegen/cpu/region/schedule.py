@@ -19,11 +19,13 @@ from typing import Final
 
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
+from dslc.compiler.codegen.region.queries import functions_of
 from dslc.compiler.ir.described import described
 
 _TASK_ELEMENTS: Final = 8192  # elements per task, about
 _SWEEP_VECTORS: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB
 _MIN_SWEEP_LENGTH: Final = 32  # elements of a column from which on a sweep pays
+_DIVISIONS: Final = frozenset({"floordiv", "mod"})
 
 
 @described("CpuSchedule", "columns split lanes block rest swept")
@@ -85,14 +87,26 @@ def cut(region: Region) -> Schedule:
     return Schedule(True, False, lanes, 1 if swept else max(1, block // max(1, last)), last % lanes, swept)
 
 
+def reduced_at(region: Region) -> int:
+    """The number of the only element stage; -1 if there are several or none."""
+    found = [number for number, stage in enumerate(region.stages) if stage.element]
+    return found[0] if len(found) == 1 else -1
+
+
 def _swept(region: Region, lanes: int) -> bool:
-    """Whether each column is reduced in one stage, only row stages follow, and both axes are long."""
-    first, *others = region.stages
-    plain = first.element and first.reduces and not (first.stores or first.flags or region.indices)
-    plain = plain and not any(isinstance(let, Scan) for let in first.lets) and not any(s.element for s in others)
-    return bool(
-        plain and region.outer and region.outer[-1] >= 4 * lanes and math.prod(region.inner) >= _MIN_SWEEP_LENGTH
-    )
+    """Whether each column is reduced in one stage, only row stages are around it, and both axes are long; a short
+    column of elements at computed places is swept so that a line computes each place once."""
+    at = reduced_at(region)
+    if at < 0 or not region.outer or region.outer[-1] < 4 * lanes:
+        return False
+    stage = region.stages[at]
+    plain = stage.reduces and not (stage.stores or stage.flags or any(isinstance(let, Scan) for let in stage.lets))
+    if not plain or any(before.stores or before.flags for before in region.stages[:at]):
+        return False
+    if at or region.indices:
+        along = len(region.outer) - 1 in region.indices
+        return not along and math.prod(region.inner) > 1 and not _DIVISIONS.isdisjoint(functions_of(region))
+    return math.prod(region.inner) >= _MIN_SWEEP_LENGTH
 
 
 def _dense(region: Region, accesses: Sequence[Access], axis: int) -> int:

@@ -20,6 +20,6 @@ def test_a_window_takes_the_first_of_its_greatest_elements_and_never_padding() -
         return kernels[name].run(xs)
 
     asked = [(name, node, x) for name, node, x in nodes() if lower(node) is not None]
-    assert len(asked) == 19 * len(IMAGES)
+    assert len(asked) == 27 * len(IMAGES)
     found = [f"{name}: {why}" for name, node, x in asked if (why := broken(node, x, run))]
     assert not found, f"{len(found)} of {len(asked)} pools:\n" + "\n".join(found[:6])
