@@ -14,9 +14,10 @@ After::
 
 A value is *turned* by a permutation p if it is ``transpose(u, p)`` of a known value u. A pointwise op, or one that only
 moves elements along axes, takes any p; ops on images take the one that moves channels last. Such an op computes u-like
-values if its inputs are turned by p and some reader of a result undoes p, so no program gets more transposes. Small
-inputs that broadcast are turned, too. For targets whose kernels read any layout. Results keep their bits up to the
-order of sums in interpolation and pools. Linear in nodes and reads.
+values if its inputs are turned by p and some reader of a result undoes p, so no program gets more transposes. A
+reduction that leaves the other axes in order reads u. Small inputs that broadcast are turned, too. For targets whose
+kernels read any layout. Results keep their bits up to the order of sums in reductions, interpolation and pools. Linear
+in nodes and reads.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
-from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, RESAMPLED_LAST, to_first
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
 Perm: TypeAlias = tuple[int, ...]
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
-_IMAGES: Final = ("maxpool", "maxpool_grad", "avgpool", "avgpool_grad")
+_IMAGES: Final = ("maxpool", "maxpool_grad", "avgpool", "avgpool_grad", "batchnorm", "batchnorm_grad")
+_REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
 def transposes(graph: Graph) -> Graph:
@@ -87,9 +89,20 @@ def _asked(node: Node, value: Value, asked: set[Perm]) -> set[Perm]:
         return {_through(perm, back) for perm in asked}
     if _takes_any(node) and value.type.rank == node.types[0].rank:
         return {perm for perm in asked if len(perm) == len(plain)}
-    if _image_op(node) is not None and to_first(len(plain)) in asked:
+    if _over(node, to_first(len(plain))) is not None:
+        return {plain, to_first(len(plain))}
+    if len(plain) > 2 and _image_op(node) is not None and to_first(len(plain)) in asked:
         return {plain, to_first(len(plain))} if plain in asked else {to_first(len(plain))}
     return {plain}
+
+
+def _over(node: Node, perm: Perm) -> tuple[int, ...] | None:
+    """The axes that a reduction of a value turned by ``perm`` reduces; None if its result would be turned, too."""
+    if node.op.name not in _REDUCTIONS or bool_attr(node.attrs, "keep") or len(perm) != node.inputs[0].type.rank:
+        return None
+    over = int_tuple(node.attrs, "over")
+    left = [axis for n, axis in enumerate(perm) if n not in over]
+    return tuple(sorted(perm[axis] for axis in over)) if left == sorted(left) else None
 
 
 def _takes_any(node: Node) -> bool:
@@ -118,6 +131,8 @@ class _Turner:
         if node.op.name == "transpose":
             self._transpose(node)
             return
+        if node.op.name in _REDUCTIONS and self._reduce(node):
+            return
         for perm in dict.fromkeys(self.turned[v][0] for v in node.inputs if v in self.turned):
             if perm in set[Perm]().union(*(self.demands.get(v, set()) for v in node.outputs)) and self._turn(
                 node, perm
@@ -140,6 +155,18 @@ class _Turner:
         else:
             self.turned[node.out] = (perm, value)
 
+    def _reduce(self, node: Node) -> bool:
+        """Reduces a turned value as it is; False if that is impossible."""
+        if node.inputs[0] not in self.turned:
+            return False
+        perm, value = self.turned[node.inputs[0]]
+        over = _over(node, perm)
+        if over is None:
+            return False
+        self.same[node.out] = Builder().at(node, node.phase)(node.op, value, **{**node.attrs, "over": over})
+        self.has_turned = True
+        return True
+
     def _turn(self, node: Node, perm: Perm) -> bool:
         """Computes a node turned by ``perm``; False if that is impossible."""
         image = _image_op(node)
@@ -154,7 +181,11 @@ class _Turner:
         op, moved = image or node.op, _MOVED.get(node.op.name)
         attrs = {} if moved is None else moved(node, _inverse(perm))
         fresh = Builder().at(node, node.phase).node(op, *known, **{**node.attrs, **attrs})
-        self.turned.update((old, (perm, new)) for old, new in zip(node.outputs, fresh.outputs))
+        for old, new in zip(node.outputs, fresh.outputs):
+            if old.type.rank == len(perm):
+                self.turned[old] = (perm, new)
+            else:  # statistics of channels
+                self.same[old] = new
         return True
 
     def _input(self, node: Node, old: Value, perm: Perm) -> Value | None:
@@ -162,7 +193,7 @@ class _Turner:
         if old in self.turned and self.turned[old][0] == perm:
             return self.turned[old][1]
         if not isinstance(node.op, Pointwise):
-            return None
+            return self.plain(old) if old.type.rank == 1 else None
         shape, rank = old.type.ints, len(perm)
         if prod(shape) == 1:
             return self.plain(old)

@@ -62,6 +62,18 @@ def test_no_transpose_is_left_and_values_stay(name: str) -> None:
     assert transposes(after) is after
 
 
+@pytest.mark.parametrize("over, left", [((2, 3), 0), ((0, 2, 3), 0), ((1,), 0), ((2,), 1)])
+def test_a_reduction_that_keeps_the_order_of_axes_reads_what_is_there(over: tuple[int, ...], left: int) -> None:
+    x, b = input_of("x", Kind.DATA, 2, 5, 4, 3), Builder(name="here")
+    y = b(OPS["sum"], b(OPS["relu"], b(OPS["transpose"], x.value, perm=FIRST)), over=over, keep=False)
+    graph = graph_of([x], {"result.y": y})
+    after = transposes(graph)
+    assert _ops(after) == Counter({"relu": 1, "sum": 1, **({"transpose": 1} if left else {})})
+    feeds = feeds_of(graph, 0)
+    np.testing.assert_allclose(evaluate(after, feeds)["result.y"], evaluate(graph, feeds)["result.y"], rtol=1e-6)
+    assert transposes(after) is after
+
+
 def test_a_value_that_is_read_as_it_is_keeps_its_transpose() -> None:
     x, b = input_of("x", Kind.DATA, 4, 3), Builder(name="here")
     graph = graph_of([x], {"result.y": b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))})
