@@ -13,7 +13,7 @@ from dslc.dsl.tokens import Token, Tokens
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 _STATEMENT_WORDS: Final = frozenset({"return", "yield", "check"})
 # These begin a statement, a declaration or a section only if a word follows; elsewhere they are names.
-DECLARATION_WORDS: Final = frozenset({"layer", "param", "state", "scan"})
+DECLARATION_WORDS: Final = frozenset({"layer", "param", "state", "buffer", "scan"})
 ITEM_WORDS: Final = frozenset({"block", "model", "use", "const"})
 _SECTION_WORDS: Final = frozenset({"train", "precision", "budget", "mesh", "dim"})
 _WORDS_BEHIND_A_NAME: Final = frozenset(["in", "for", "if", "else", "and", "or", "not", "as", "along", "carry", "into"])

@@ -188,6 +188,10 @@ class TreeBuilder:
         type = self._as_tensor(c[1], "a `state`")
         return t.StateStmt(c[0].text, type, c[2], span=self._span(first, last))
 
+    def _buffer(self, c: list[Any], first: int, last: int) -> t.BufferStmt:
+        type = self._as_tensor(c[1], "a `buffer`")
+        return t.BufferStmt(c[0].text, type, c[2], span=self._span(first, last))
+
     def _for(self, c: list[Any], first: int, last: int) -> t.For:
         names, values, label, body = c
         label_name = label.text if label is not None else None

@@ -263,6 +263,15 @@ class StateStmt(Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class BufferStmt(Stmt):
+    """``buffer name: type = init``"""
+
+    name: str
+    type: TensorTypeExpr
+    init: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class For(Stmt):
     """``for i in values as label { body }``; several ``names`` unpack tuples."""
 

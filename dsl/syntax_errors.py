@@ -21,7 +21,7 @@ _BEFORE_VALUES: Final = ("=", ",", ":", "return", "yield", "check", "if", "else"
 _SHOWN: Final = 48  # characters of a value shown in a help
 _EXPRESSION: Final = ("NAME", "NUMBER", "STRING", "(", "[", "true", "false", "-", "not")
 _DECLARATIONS: Final = ("use", "const", "block", "model")
-_STATEMENTS: Final = ("layer", "param", "state", "for", "scan", "if", "return", "yield", "check")
+_STATEMENTS: Final = ("layer", "param", "state", "buffer", "for", "scan", "if", "return", "yield", "check")
 
 _FOREIGN_WORDS: Final = {
     "def": "write `block name(x: [B, D]) -> [B, D] { ... }`",

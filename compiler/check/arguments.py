@@ -72,6 +72,7 @@ def bind_function(
     variadic = [p for p in order if p.kind is inspect.Parameter.VAR_POSITIONAL]
     by_name = {p.name: p for p in parameters if p not in variadic}
     positional: list[Any] = []
+    sizes: dict[str, Any] = {}  # of the `**extra` parameters, which may be called as the others are
     count = 0
     for arg in given:
         if arg.name is None:
@@ -84,10 +85,12 @@ def bind_function(
                 help = _known_size(function, given) or _listed(function, given)
                 raise _too_many(function.name, [p.name for p in order], arg, help)
             count += 1
-        elif arg.name in by_name:
+        elif arg.name in by_name and not (extra is not None and arg.name in named):
             parameter = by_name[arg.name]
         elif extra is not None:
-            named[arg.name] = convert(extra, arg, given, frame, function.name)
+            if arg.name in sizes:
+                raise Problem("E0201", f"`{function.name}` gets `{arg.name}` twice", arg.span, "again here")
+            sizes[arg.name] = convert(extra, arg, given, frame, function.name)
             continue
         else:
             raise unknown_argument(function.name, arg, list(by_name))
@@ -104,6 +107,8 @@ def bind_function(
     if missing:
         listed = " and ".join(f"`{m}`" for m in missing)
         raise Problem("E0201", f"`{function.name}` misses {listed}", span, help=usage(function))
+    if extra is not None:
+        return [named[n] for n in by_name], sizes
     if positional:
         return [*(named.pop(p.name) for p in order[:count]), *positional], named
     return [], named

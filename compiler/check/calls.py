@@ -147,6 +147,8 @@ class Calls:
                 raise Problem("E0210", "only a call that makes operations can carry a label", label_span or span)
             self.expander.evaluate.spend(sum(len(g.value) for g in given if isinstance(g.value, list)) // 4, span)
             return arithmetic.apply_static(name, [number_or(_alive(g.value)) for g in given], span)
+        if name == "sum" and label is None and _is_list(given) and not _declared(name, frame):
+            return self._sum(given[0], span, frame)
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:
@@ -159,6 +161,16 @@ class Calls:
         if base != (label or name) and label is None and self.expander.tensors.has_below(param_path):
             self.expander.warn_unlabelled(base, name, span)
         return result
+
+    def _sum(self, given: Given, span: Span, frame: Frame) -> Static:
+        """The sum of a list with tensors, added in its order."""
+        assert isinstance(given.value, (list, tuple))
+        step = syntax.Binary("+", given.expr, given.expr, span=span)
+        total, *rest = given.value
+        for value in rest:
+            self.expander.evaluate.spend(1, span)
+            total = self.expander.evaluate.apply(step, _alive(total), _alive(value), frame)
+        return total
 
     def _callee(self, name: str, span: Span, frame: Frame) -> BlockRef | Function | Layer:
         if self.expander.reports.has("E0101", span):
@@ -240,6 +252,13 @@ def _at_compile_time(name: str, given: list[Given]) -> bool:
         return False
     values = [v for g in given for v in (g.value if isinstance(g.value, (list, tuple)) else (g.value,))]
     return name not in FUNCTIONS or not any(isinstance(v, Value) for v in values)
+
+
+def _is_list(given: list[Given]) -> bool:
+    """True for one argument by position: a list of tensors and numbers."""
+    if len(given) != 1 or given[0].name is not None or not isinstance(given[0].value, (list, tuple)):
+        return False
+    return bool(given[0].value) and all(isinstance(v, (Value, int, float, Poly, Poison)) for v in given[0].value)
 
 
 def _alive(value: Static) -> Static:

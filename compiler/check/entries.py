@@ -77,7 +77,7 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Computes the model's results from its inputs, as in evaluation."""
     graph = _with_states(checked, {f"result.{n}": checked.graph.outputs[f"result.{n}"] for n in checked.results})
     wanted = {i.name for i in checked.model_inputs}
-    return Program("predict", dict(sizes), _used(_sized(_evaluated(graph), sizes), keep=wanted))
+    return Program("predict", dict(sizes), _used(_sized(_evaluated(graph, checked), sizes), keep=wanted))
 
 
 def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
@@ -164,7 +164,7 @@ def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
 
 def _evaluation(checked: Checked) -> Graph:
     outputs = {n: v for n, v in checked.graph.outputs.items() if not n.startswith("result.")}
-    return _evaluated(_with_states(checked, outputs))
+    return _evaluated(_with_states(checked, outputs), checked)
 
 
 def _with_states(checked: Checked, outputs: Mapping[str, Value]) -> Graph:
@@ -232,8 +232,9 @@ def _sized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return with_gradients(graph.bind(sizes))
 
 
-def _evaluated(graph: Graph) -> Graph:
-    """The graph in evaluation: without dropout, and with batchnorm reading its buffers."""
+def _evaluated(graph: Graph, checked: Checked) -> Graph:
+    """The graph in evaluation: without dropout and assignments to buffers, and with batchnorm reading its own."""
+    graph = _unassigned(graph, checked.only_trained) if checked.only_trained else graph
     apart = any(node.op is gradient for node in graph.nodes)
 
     def rule(node: Node) -> Sequence[Value] | None:
@@ -243,6 +244,17 @@ def _evaluated(graph: Graph) -> Graph:
             return found
         # not its input itself: a gradient with respect to the result is not one with respect to the input
         return [b(OPS["reshape"], v, shape=v.type.shape) if v in node.inputs else v for v in found]
+
+    return graph.rewrite(rule)
+
+
+def _unassigned(graph: Graph, buffers: Mapping[Value, Value]) -> Graph:
+    """The graph whose assignments to buffers are replaced by what these were before the step."""
+    written = iter(graph.nodes)  # what an assignment gives may depend on one before it, so nodes count as they were
+
+    def rule(node: Node) -> Sequence[Value] | None:
+        before = buffers.get(next(written).outputs[0])
+        return None if before is None else (before,)
 
     return graph.rewrite(rule)
 

@@ -26,7 +26,7 @@ class Frame:
     origins: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: arguments as declared in the signature, until their names are reassigned
     params: dict[str, Param] = field(default_factory=dict)
-    #: the states that the body has declared: name -> path
+    #: the states and buffers that the body has declared: name -> path
     states: dict[str, str] = field(default_factory=dict)
     suffix: str = ""
     title: str = ""

@@ -63,6 +63,7 @@ def declare(ref: BlockRef, scope: ModuleScope, given: Mapping[str, Static], expa
             if expander.batch is None and shape and len(expander.tensors.data) == 1 and isinstance(shape[0], Poly):
                 expander.batch = shape[0] if shape[0] in [scope.dim(d) for d in scope.dims] else None
             expander.statements.bind(param.name, value, span, frame)
+            frame.params[param.name] = param
     return Instance(ref, frame)
 
 
@@ -106,13 +107,13 @@ def run_model(model: Instance, expander: Expander) -> None:
     block, frame = model.ref.block, model.frame
     with expander.report(frame):
         frame.groups = expander.with_attrs(frame.groups, block.attrs, frame)
-        inputs = dict(frame.locals)
+        inputs, params = dict(frame.locals), dict(frame.params)
         try:
             value = expander.run_block(block, frame, block.span)
         except Poisoned:
             value = Poison()
         # in `train`, only inputs, arguments and results are in scope, not the model's local names
-        frame.locals = inputs
+        frame.locals, frame.params = inputs, params
         frame.origins.clear()
         _name_results(model, value)
 
@@ -142,7 +143,8 @@ def run_train(model: Instance, scope: ModuleScope, given: dict[str, Static], exp
         raise Problem("E0103", f"`{name}` has two train sections", mine[1].span, "again here")
     if not mine:
         return None
-    frame = Frame(scope, Names("train"), "train", file_dims=True, locals=dict(model.frame.locals))
+    names, params = dict(model.frame.locals), dict(model.frame.params)
+    frame = Frame(scope, Names("train"), "train", file_dims=True, locals=names, params=params)
     return check_train(mine[0], frame, given, expander)
 
 

@@ -42,6 +42,7 @@ class Checked:
     ``args``: compile-time arguments of the model and of its train section, with defaults for those not given.
     ``unreached``: parameters that are not frozen, but that the loss does not reach; they are not trained.
     ``packages``: those whose ops its files use, by entry point.
+    ``only_trained``: values that training assigns to buffers, each with the one that evaluation reads instead.
     ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers
     and states.
     """
@@ -54,6 +55,7 @@ class Checked:
     results: tuple[str, ...]
     params: Mapping[str, ParamInfo]
     states: Mapping[str, StateInfo]
+    only_trained: Mapping[Value, Value]
     unreached: frozenset[str]
     train: TrainSection | None
     args: Mapping[str, Static]
@@ -232,6 +234,7 @@ def _finish(
         results=tuple(model.results),
         params=dict(tensors.stored),
         states=dict(tensors.states),
+        only_trained=tensors.only_trained,
         unreached=missed,
         train=train,
         args=args | ({} if train is None else train.args),

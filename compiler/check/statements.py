@@ -81,6 +81,8 @@ class Statements:
                     raise Problem("E0206", stmt.message or "a check failed", stmt.condition.span, "is false")
             case syntax.StateStmt():
                 states.declare(stmt, self._init(stmt.init, frame), frame, self.expander)
+            case syntax.BufferStmt():
+                states.declare_buffer(stmt, self._init(stmt.init, frame), frame, self.expander)
             case syntax.Scan():
                 run_scan(stmt, frame, self.expander)
             case syntax.Yield():
@@ -97,7 +99,7 @@ class Statements:
             what = "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
         if name in frame.states:
-            states.assign(name, value, span, frame, self.expander)
+            value = states.assign(name, value, span, frame, self.expander)
         frame.locals[name] = value
         frame.params.pop(name, None)
 
@@ -267,7 +269,12 @@ def targets_of(stmt: syntax.Stmt) -> list[str]:
         case syntax.Assign(targets=targets):
             bases = [t.value if isinstance(t, syntax.Index) else t for t in targets]
             return [t.name for t in bases if isinstance(t, syntax.Name)]
-        case syntax.LayerStmt(name=name) | syntax.ParamStmt(name=name) | syntax.StateStmt(name=name):
+        case (
+            syntax.LayerStmt(name=name)
+            | syntax.ParamStmt(name=name)
+            | syntax.StateStmt(name=name)
+            | syntax.BufferStmt(name=name)
+        ):
             return [name]
         case syntax.Scan(carry=carry, into=into):
             return [*carry, *into]

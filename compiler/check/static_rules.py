@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _NAMED: Final[dict[type[syntax.Tree], str]] = {
     syntax.Use: "`use`", syntax.Const: "a constant", syntax.DimDecl: "a dim", syntax.Section: "a section",
-    syntax.Check: "`check`", syntax.StateStmt: "`state`", syntax.Yield: "`yield`",
+    syntax.Check: "`check`", syntax.StateStmt: "`state`", syntax.BufferStmt: "`buffer`", syntax.Yield: "`yield`",
 }  # fmt: skip
 
 
@@ -150,7 +150,12 @@ def _bound(block: syntax.Block) -> Iterator[str]:
         match tree:
             case syntax.Assign(targets=targets):
                 yield from (target.name for target in targets if isinstance(target, syntax.Name))
-            case syntax.LayerStmt(name=name) | syntax.ParamStmt(name=name) | syntax.StateStmt(name=name):
+            case (
+                syntax.LayerStmt(name=name)
+                | syntax.ParamStmt(name=name)
+                | syntax.StateStmt(name=name)
+                | syntax.BufferStmt(name=name)
+            ):
                 yield name
             case syntax.For(names=names) | syntax.Comprehension(names=names):
                 yield from names

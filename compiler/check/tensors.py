@@ -56,6 +56,7 @@ class Tensors:
         self.scalars: dict[str, Input] = {}
         self.constants: dict[str, Input] = {}
         self._updates: dict[Input, Value] = {}
+        self._only_trained: dict[Value, Value] = {}
         self._prefixes: set[str] = set()
 
     @property
@@ -68,6 +69,11 @@ class Tensors:
     def updates(self) -> tuple[tuple[Input, Value], ...]:
         """Each updated buffer or state and its value after the step, in the order of the first update."""
         return tuple(self._updates.items())
+
+    @property
+    def only_trained(self) -> dict[Value, Value]:
+        """The values that assignments give to buffers, each with the one that evaluation reads in its place."""
+        return dict(self._only_trained)
 
     def has_below(self, path: str) -> bool:
         """True if the name of a stored tensor starts with this path."""
@@ -85,6 +91,10 @@ class Tensors:
         """The value of a buffer or state at this point of the step: the updated value, if any, else the old one."""
         source = self._kept(name).input
         return self._updates.get(source, source.value)
+
+    def declared(self, name: str) -> TensorType:
+        """The type of a buffer or state."""
+        return self._kept(name).input.value.type
 
     def _kept(self, name: str) -> ParamInfo | StateInfo:
         return self.states[name] if name in self.states else self.stored[name]
@@ -174,3 +184,8 @@ class Tensors:
     def update(self, name: str, new: Value) -> None:
         """Sets a buffer's or state's value from here on: for what follows in the step, and after it."""
         self._updates[self._kept(name).input] = new
+
+    def update_in_training(self, name: str, new: Value) -> None:
+        """The same of a buffer; in evaluation, what reads ``new`` reads the buffer. ``new`` is a value of its own."""
+        self._only_trained[new] = self._kept(name).input.value
+        self.update(name, new)

@@ -2,6 +2,9 @@
 
 Reading the name gives the value from the step before, until an assignment to it, or to a part of it (``h[l] = ...``),
 gives it a new one. The last of these is the value with which the next step begins. No gradient passes between steps.
+
+Buffers: ``buffer mean: [D] = 0`` declares a tensor that training alone assigns. Evaluation reads what training left,
+and its assignments do nothing. No gradient passes through an assignment.
 """
 
 from __future__ import annotations
@@ -44,19 +47,39 @@ def declare(stmt: syntax.StateStmt, init: Init, frame: Frame, expander: Expander
     frame.states[stmt.name] = path
 
 
-def assign(name: str, value: Static, span: Span, frame: Frame, expander: Expander) -> None:
-    """Records the new value of a state; E0302, E0204 or E0202 for one of another type."""
+def declare_buffer(stmt: syntax.BufferStmt, init: Init, frame: Frame, expander: Expander) -> None:
+    """Binds the name of a ``buffer`` to its value at this point of the step. E0202 for integers, E0104, E0307."""
+    if stmt.type.dtype is not None:
+        help = "write the shape alone; `cast` makes integers of it"
+        raise Problem("E0202", "a buffer is a float tensor of the parameters' dtype", stmt.type.span, help=help)
+    shape = tuple(expander.evaluate.shape_size(s, frame) for s in stmt.type.shape)
+    base = frame.names.base(stmt, stmt.name, stmt.span, label=True)
+    path = frame.names.path(base, frame.suffix)
+    value = expander.tensors.buffer(path, shape, init, stmt.span)
+    frame.states.pop(stmt.name, None)
+    expander.statements.bind(stmt.name, value, stmt.span, frame)
+    frame.states[stmt.name] = path
+
+
+def assign(name: str, value: Static, span: Span, frame: Frame, expander: Expander) -> Static:
+    """Records the new value of a state or buffer, and returns it; E0302, E0204 or E0202 for one of another type."""
     path = frame.states[name]
     if isinstance(value, Poison):
         raise Poisoned
-    declared = expander.tensors.states[path].input.value.type
+    declared = expander.tensors.declared(path)
+    what = "state" if path in expander.tensors.states else "buffer"
     if not isinstance(value, Value):
         help = "assign a tensor, such as `zeros(...)`; give other values another name"
         raise Problem(
-            "E0202", f"the state `{name}` is {declared}, this is {kind_of(value)}", span, "no tensor", help=help
+            "E0202", f"the {what} `{name}` is {declared}, this is {kind_of(value)}", span, "no tensor", help=help
         )
-    _require(name, declared, value.type, span)
-    expander.tensors.update(path, value)
+    _require(name, declared, value.type, span, what)
+    if what == "state":
+        expander.tensors.update(path, value)
+        return value
+    new = expander.emit(frame, span, OPS["stop_gradient"], value)
+    expander.tensors.update_in_training(path, new)
+    return new
 
 
 def put(target: syntax.Index, name: str, item: Static, frame: Frame, expander: Expander) -> Value:
@@ -70,7 +93,8 @@ def put(target: syntax.Index, name: str, item: Static, frame: Frame, expander: E
     wanted = TensorType(x.type.dtype, tuple(size for axis, size in enumerate(region) if axis not in picked))
     if not isinstance(item, Value):
         raise Problem("E0202", f"`{target.span.text}` is {wanted}, this is {kind_of(item)}", target.span, "no tensor")
-    _require(target.span.text, wanted, item.type, target.span)
+    what = "state" if frame.states[name] in expander.tensors.states else "buffer"
+    _require(target.span.text, wanted, item.type, target.span, what)
 
     def emit(op: str, *inputs: Value, **attrs: object) -> Value:
         return expander.emit(frame, target.span, OPS[op], *inputs, **attrs)  # type: ignore[arg-type]
@@ -100,10 +124,10 @@ def _range(
     return starts, stops, picked
 
 
-def _require(name: str, wanted: TensorType, given: TensorType, span: Span) -> None:
+def _require(name: str, wanted: TensorType, given: TensorType, span: Span, what: str) -> None:
     if wanted.dtype is not given.dtype:
         code = "E0204" if wanted.dtype.is_float != given.dtype.is_float else "E0202"
         raise Problem(code, f"`{name}` is {wanted}, the new value is {given}", span, "convert it with `cast`")
     if wanted.shape != given.shape:
-        help = "a state keeps its shape"
+        help = f"a {what} keeps its shape"
         raise Problem("E0302", f"`{name}` is {wanted}, the new value is {given}", span, "another shape", help=help)

@@ -202,6 +202,7 @@ def _declare(
     if isinstance(param.type, syntax.TensorTypeExpr):
         value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)
         expander.statements.bind(param.name, value, span, frame)
+        frame.params[param.name] = param
         found.inputs.append(param.name)
         return
     if param.name in given:

@@ -97,7 +97,7 @@ class Rearrange(Function):
 
     name = "rearrange"
 
-    def build(self, call: Call, x: Value, pattern: str, **sizes: Size) -> Value:
+    def build(self, call: Call, x: Value, pattern: str, /, **sizes: Size) -> Value:
         left, right = parse(pattern)
         found = solve(left, x.type.shape, sizes)
         before = [n for group in left for n in group]

@@ -61,3 +61,18 @@ def test_a_list_of_tensors_has_a_length() -> None:
 def test_errors(text: str, code: str) -> None:
     with pytest.raises(CompileError, match=code):
         check_program(files(f"{HEAD}model M(x: [B, 2]) -> [B, 2] {{ return x * ({text}) }}\n"))
+
+
+def test_tensors_of_a_list_are_added_in_order() -> None:
+    def graph(expr: str) -> list[str]:
+        checked = check_program(
+            files(f"{HEAD}model M(x: [B, 2], y: [B, 2]) -> [B, 2] {{\n  check len([x, y]) == 2\n  return {expr}\n}}\n")
+        )
+        return [f"{n.op.name} {n.types}" for n in checked.graph.nodes]
+
+    assert graph("sum([x, 2, y, 3 * x])") == graph("x + 2 + y + 3 * x")
+    assert graph("sum([1, 2, x])") == graph("3 + x")
+    assert graph("sum([i * x for i in 1..4])") == graph("1 * x + 2 * x + 3 * x")
+    for expr, said in (("sum([x, y], over=1)", "a list"), ("sum([x, y[:, 0]])", "E0301"), ("sum([x, [y]])", "a list")):
+        with pytest.raises(CompileError, match=said):
+            graph(expr)

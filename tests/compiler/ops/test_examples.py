@@ -63,6 +63,9 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], np.ndarray
     (YS, "transpose(y)", "[B, 4, 2]", {"y": Y}, lambda: Y.swapaxes(1, 2)),
     (YS, "transpose(y, [2, 0, 1])", "[4, B, 2]", {"y": Y}, lambda: Y.transpose(2, 0, 1)),
     (XS, 'rearrange(x, "B (h d) -> h B d", h=2)', "[2, B, 4]", {"x": X}, lambda: np.stack([X[:, :4], X[:, 4:]])),
+    *((XS, f'rearrange(x, "B ({n} d) -> {n} B d", {n}=2)', "[2, B, 4]", {"x": X},
+       lambda: X.reshape(4, 2, 4).swapaxes(0, 1))
+      for n in ("x", "pattern", "call", "self", "cls")),
     (YS, 'rearrange(y, "B h d -> (d B) 1 h")', "[4*B, 1, 2]", {"y": Y}, lambda: Y.transpose(2, 0, 1).reshape(16, 1, 2)),
     (XS, "stack([x, 2 * x], axis=1)", "[B, 2, 8]", {"x": X}, lambda: np.stack([X, 2 * X], axis=1)),
     (XS, "concat([x, x[:, 1:3]])", "[B, 10]", {"x": X}, lambda: np.hstack([X, X[:, 1:3]])),
@@ -105,6 +108,8 @@ def test_functions_have_these_values(
 
 REFUSED = [
     (XS, "rearrange(x, \"B (h d) -> h B d\")", "E0203", "`h` and `d` are unknown"),
+    (XS, 'rearrange(x, "B (h d) -> h B d", h=2, h=2)', "E0201", "gets `h` twice"),
+    (XS, 'rearrange(x=x, pattern="B (h d) -> h B", h=2)', "E0203", "`d` occurs on one side"),
     (XS, 'rearrange(x, "B (h d) -> h B", h=2)', "E0203", "`d` occurs on one side"),
     (XS, 'rearrange(x, "B (h d -> h B d", h=2)', "E0203", "not closed"),
     (XS, 'rearrange(x, "B h) d -> h B d", h=2)', "E0203", "extra parenthesis"),

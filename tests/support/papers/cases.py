@@ -27,7 +27,7 @@ def parameter(paper: str, name: str, shape: Sequence[int]) -> NDArray[np.float32
     if name.endswith("running_var"):
         return (1 + drawn).astype(np.float32)
     if len(shape) < 2:
-        near = 1.0 if name.rpartition(".")[2] in ("weight", "scale", "sq", "su", "sv", "sz") else 0.1
+        near = 1.0 if name.rpartition(".")[2] in ("weight", "scale", "sq", "su", "sv", "sz", "count") else 0.1
         return np.asarray(near + 0.4 * drawn, np.float32)
     return drawn.astype(np.float32)
 

@@ -184,6 +184,7 @@ LOSSES: Final[dict[str, Loss]] = {
     "nafnet": lambda p, output, x, y: torch.sqrt((output - y["y"]) ** 2 + 1e-6).mean(),
     "hrm": _hrm, "ipa": _ipa, "capsule": _capsule, "tft": _tft, "wav2vec": _wav2vec, "rssm": _rssm,
     "glow": lambda p, output, x, y: -output[1].mean() / (16 * math.log(2)),
+    "vqvae": lambda p, output, x, y: F.mse_loss(output[0], x["x"]) + 0.25 * F.mse_loss(output[1], output[2]),
     "egnn": lambda p, output, x, y: F.l1_loss(output[0], y["e"]) + F.mse_loss(output[1], y["at"]),
     "painn": lambda p, output, x, y: F.mse_loss(output[1], y["f"]),
     "siren": lambda p, output, x, y: F.mse_loss(output[1], y["g"]) + 0.01 * F.mse_loss(output[2], y["l"]),

@@ -130,3 +130,15 @@ def convlstm(p: Params, x: Tensor) -> Any:
     b = cell(a, h1, c1, "dec1")[0]
     y = F.conv2d(torch.cat([a, b], 2).flatten(0, 1), p["out.weight"], p["out.bias"])
     return y.view(2, -1, 1, 4, 4)
+
+
+def vqvae(p: Params, x: Tensor) -> Any:
+    """The averages are updated after the step, which reads those of the step before."""
+    z = F.relu(F.conv2d(x, p["e1.weight"], p["e1.bias"], stride=2, padding=1))
+    z = F.conv2d(z, p["e2.weight"], p["e2.bias"], padding=1).flatten(2).transpose(1, 2)
+    codes = (p["vq.total"] / p["vq.count"][:, None]).detach()
+    index = torch.cdist(z.detach(), codes).argmin(-1)
+    code = codes[index]
+    y = (z + (code - z).detach()).transpose(1, 2).unflatten(2, (4, 4))
+    y = F.relu(F.conv2d(y, p["d1.weight"], p["d1.bias"], padding=1))
+    return F.conv_transpose2d(y, p["d2.weight"], p["d2.bias"], stride=2, padding=1), z, code, index

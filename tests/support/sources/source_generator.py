@@ -174,7 +174,7 @@ class Generator:
             lambda: f"{self.name()}, {self.name()}{self.index(1)} = {self.values(2)}",
             lambda: f"layer {self.name()} = {self.expr(2)}",
             lambda: f"param {self.name()}: {self.tensor()}" + (f" = {self.expr(1)}" if self.chance(0.5) else ""),
-            lambda: f"state {self.name()}: {self.tensor()} = {self.expr(1)}",
+            lambda: f"{self.pick(['state', 'buffer'])} {self.name()}: {self.tensor()} = {self.expr(1)}",
             lambda: f"return {self.values(3)}",
             lambda: f"yield {self.values(2)}",
             lambda: f"check {self.expr(2)}" + (f",{self.gap(True)}{self.pick(TEXTS)}" if self.chance(0.5) else ""),

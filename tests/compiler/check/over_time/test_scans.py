@@ -109,3 +109,16 @@ def test_what_does_not_fit_is_refused(code: str, body: str, said: str) -> None:
     found = refused(body, blocks="block inner(x: [B, T, D]) -> [B, T, D] { yield x; return x }\n")
     assert (found.code, said in found.title) == (code, True), (found.code, found.title)
     assert found.label.span.source.path == "net.nn"
+
+
+def test_along_names_the_axis_of_a_model_s_input_also_among_equal_sizes() -> None:
+    text = (
+        "nn 1\ndim B in 1..8 = 4\ndim T = 3\nmodel Net(x: [B, 3, T]) -> [B, 3, T] {\n"
+        "  scan t in x along T into y { yield t + mean(x, over=T) }\n  return y\n}\n"
+        "train Net(z: [B, T, 3]) {\n  loss = mean(sum(x, over=T) + sum(z, over=T) |> linear(1))\n"
+        "  optimizer = sgd(lr=1.0)\n}\n"
+    )
+    source = Source("net.nn", text)
+    module = Module(source, parse(source), "0" * 64, ())
+    graph = check_program(Program(module, (module,)), None, {}).graph
+    assert [n.attrs["over"] for n in graph.nodes if n.op.name == "sum"] == [(2,), (1,)]
