@@ -29,19 +29,27 @@ def divisor(n: int, most: int) -> int:
     return next(d for d in range(max(1, min(n, most)), 0, -1) if n % d == 0)
 
 
-def spans(code: Code, start: Any, stop: Any, size: int, tile: int) -> Iterator[tuple[Any, int]]:
+def spans(
+    code: Code, start: Any, stop: Any, size: Any, tile: int, rest: int | None = None
+) -> Iterator[tuple[Any, int]]:
     """Yields tiles from start to stop of an axis of ``size``, then the rest at its end: (index, length), each inside
-    its loop. ``start`` is a multiple of the tile; ``stop`` is one, too, or the end."""
-    whole = size - size % tile
-    if whole:
-        with code.loop(whole if isinstance(stop, int) else code.least(stop, whole), start, tile) as at:
+    its loop. ``start`` is a multiple of the tile; ``stop`` is one, too, or the end.
+
+    ``rest``: what is left of the axis after whole tiles, needed if ``size`` is a value, which is more than a tile.
+    """
+    left = size % tile if rest is None else rest
+    whole = size - left if isinstance(size, int) else code.add(size, -left)
+    end = isinstance(stop, int) or stop is size
+    if not isinstance(whole, int) or whole:
+        with code.loop(whole if end else code.least(stop, whole), start, tile) as at:
             yield at, tile
-    if size % tile:
-        if isinstance(stop, int):
-            yield whole, size % tile
-        else:
-            with code.b.if_then(code.b.icmp_signed("==", stop, code.int(size))):
-                yield whole, size % tile
+    if not left:
+        return
+    if end:
+        yield whole, left
+    else:
+        with code.b.if_then(code.b.icmp_signed("==", stop, code.int(size))):
+            yield whole, left
 
 
 def best_width(lanes: int, vector: int) -> int:

@@ -18,13 +18,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
-from dslc.compiler.codegen.cpu.contraction.kernel_code import Emitter
-from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
-from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
-from dslc.compiler.ir.described import described
+from dslc.compiler.codegen.cpu.contraction.shared import ContractionCode, shared
+from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
+from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
 ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every tile: the first with enough units
@@ -34,9 +34,8 @@ PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
 GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 
-@described("Contraction", "dtype batch rows lanes inner starts panel k_block panel_depth")
 @dataclass(frozen=True)
-class Contraction(KernelSpec):
+class Contraction(SizeGeneric):
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
 
     Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis and b is packed in panels of
@@ -44,7 +43,6 @@ class Contraction(KernelSpec):
     ``panel_depth``: the depth of a panel if the kernel sums only a part of it (0: all of it).
     """
 
-    tiled: ClassVar[bool] = True
     dtype: DType
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
@@ -115,8 +113,17 @@ class Contraction(KernelSpec):
         return max(1, GRAIN // (math.prod(self.row_blocks) * lanes * self.depth))
 
     @property
-    def tasks(self) -> int:
-        return -(-math.prod(self.grid) // self.group)
+    def geometry(self) -> Geometry:
+        return Geometry((-(-math.prod(self.grid) // self.group), 1, 1))
 
-    def emit(self, code: Code) -> None:
-        Emitter(code, self).run()
+    @cached_property
+    def _shared(self) -> tuple[ContractionCode, tuple[int, ...]]:
+        return shared(self)
+
+    @property
+    def code(self) -> ContractionCode:
+        return self._shared[0]
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return tuple(("i64", number) for number in self._shared[1])

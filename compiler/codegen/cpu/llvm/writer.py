@@ -184,12 +184,12 @@ class Code:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     @contextmanager
-    def loop(self, stop: Any, start: Any = 0, step: Count = 1, carried: list[Any] | None = None) -> Iterator[Any]:
+    def loop(self, stop: Any, start: Any = 0, step: Any = 1, carried: list[Any] | None = None) -> Iterator[Any]:
         """``for i in range(start, stop, step)``; emits no loop if it is known to run exactly once.
 
         ``carried``: values in registers that the body replaces in the list; afterwards the list holds the last ones.
         """
-        if isinstance(stop, int) and isinstance(start, int) and 0 < stop - start <= step:
+        if all(isinstance(x, int) for x in (stop, start, step)) and 0 < stop - start <= step:
             yield start
             return
         before = self.b.block
@@ -206,7 +206,7 @@ class Code:
         self.b.cbranch(self.b.icmp_signed("<", index, self.int(stop)), body, done)
         self.b.position_at_end(body)
         yield index
-        index.add_incoming(self.b.add(index, I64(step)), self.b.block)
+        index.add_incoming(self.b.add(index, self.int(step)), self.b.block)
         for place, phi in enumerate(phis):
             phi.add_incoming(values[place], self.b.block)
             values[place] = phi

@@ -180,9 +180,10 @@ def test_the_same_bytes_in_two_processes(folder: Path) -> None:
         "from dslc.compiler.codegen.cpu.contraction.matmul import Matmul\n"
         "from dslc.compiler.codegen.cpu.levels import LEVELS\n"
         "from dslc.compiler.codegen.cpu.object.compile import object_of\n"
+        "from dslc.compiler.codegen.launch import Launch\n"
         "from dslc.compiler.ir.types import DType\n"
         "products = [Matmul(DType.F32, (20, 9), (9, n), False, False) for n in (3, 17, 40)]\n"
-        "made = [step.kernel for product in products for step in product.steps().steps]\n"
+        "made = [Launch(step.kernel, (), ()).code for product in products for step in product.steps().steps]\n"
         "specs = {f'k_{i}': kernel for i, kernel in enumerate(made)}\n"
         "print([hashlib.sha256(object_of(specs, level)).hexdigest() for level in LEVELS])\n"
     )

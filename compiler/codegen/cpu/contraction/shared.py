@@ -1,0 +1,198 @@
+"""The code of a contraction. Layers and batch sizes share it: sizes and strides are arguments unless they shape it.
+
+Register tiles and what is left of an axis after whole tiles shape the code, and so do strides of 0 and 1, short inner
+axes, which are unrolled, and axes that fit one tile. Many units of few products have constants only: they would spend a
+noticeable part of their time on addresses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width, divisor
+from dslc.compiler.codegen.cpu.contraction.kernel_code import GIVEN, TIMES, Emitter
+from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
+from dslc.compiler.codegen.cpu.levels import LEVELS
+from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
+
+if TYPE_CHECKING:
+    from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
+
+_UNROLL: Final = 9  # most inner indices unrolled without a loop
+_COMMON: Final = 24  # tiles of a split axis divide this
+_FEWEST: Final = 16384  # vector products of a unit from which on numbers are always arguments
+_MANY: Final = 16  # units from which on their addresses take time, if a unit has fewer products
+
+
+@described("Tile", "registers vectors lane_rows row_tile outer_tile lane_rest row_rest")
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of the result on levels with so many ``registers``: vectors along the lanes, rows along the lane axis
+    before, along the last row axis and along the one before; and the rest of both last axes after whole tiles."""
+
+    registers: int
+    vectors: int
+    lane_rows: int
+    row_tile: int
+    outer_tile: int
+    lane_rest: int
+    row_rest: int
+
+
+@described(
+    "ContractionCode",
+    "dtype batch rows lanes inner starts panel steps units row_blocks lane_block chunk flat rest tiles given",
+)
+@dataclass(frozen=True)
+class ContractionCode(KernelCode):
+    """The code of a ``Contraction``, whose numbers from ``GIVEN`` on are arguments after the pointers.
+
+    ``steps``: elements of a panel of b, and units per task. ``units``: all units, and units along each axis of the
+    grid. ``lane_block``: 0 if a unit has all lanes; ``row_blocks``: the last is 0 if a unit has the whole axis.
+    ``chunk``: indices of the first inner axis per block; 0: all. ``flat``: the inner axes from here on are unrolled;
+    ``rest``: the innermost loop does not run a multiple of its unrolled times.
+    """
+
+    tiled: ClassVar[bool] = True
+    dtype: DType
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    lanes: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    starts: tuple[int, ...]
+    panel: int
+    steps: tuple[int, int]
+    units: tuple[int, ...]
+    row_blocks: tuple[int, ...]
+    lane_block: int
+    chunk: int
+    flat: int
+    rest: bool
+    tiles: tuple[Tile, ...]
+    given: int
+
+    def emit(self, code: Code) -> None:
+        registers = code.registers
+        Emitter(code, self, next(tile for tile in self.tiles if tile.registers == registers)).run()
+
+
+@dataclass
+class _Numbers:
+    """The numbers of a launch: arguments, or constants of its code if ``known``."""
+
+    known: bool
+    given: list[int] = field(default_factory=list)
+
+    def take(self, number: int, known: bool = False, shaping: tuple[int, ...] = (0, 1)) -> int:
+        """The number in the code; ``shaping``: numbers that always shape it."""
+        if self.known or known or number in shaping:
+            return number
+        self.given.append(number)
+        return GIVEN + len(self.given) - 1
+
+    def axis(self, axis: Axis, known: bool = False, c: bool = False) -> Axis:
+        """``known``: the size is part of the code; ``c``: the stride of c is."""
+        take = self.take
+        return Axis(take(axis.size, known), take(axis.a), take(axis.b), take(axis.c, c))
+
+
+def shared(spec: Contraction) -> tuple[ContractionCode, tuple[int, ...]]:
+    """The code that all contractions with the same text share, and the arguments of this one."""
+    tiles = tuple(_tile(spec, registers) for registers in sorted({level.registers for level in LEVELS.values()}))
+    blocks, last = spec.row_blocks, spec.lanes[-1]
+    vectors = -(-min(spec.lane_block, last.size) // spec.vector)
+    lanes = math.prod(x.size for x in spec.lanes[:-1]) * vectors
+    small = math.prod(blocks) * lanes * spec.depth < _FEWEST
+    numbers = _Numbers(small and math.prod(spec.grid) >= _MANY)
+    outer = max(tile.outer_tile for tile in tiles)
+    first = spec.inner[0].size
+    chunk = max(1, spec.k_block * first // spec.depth)
+    chunk = chunk if first > chunk * 3 // 2 else 0
+    flat, rest = _unrolled([x.size for x in spec.inner], bool(chunk))
+    count = len(spec.rows)
+    ends = (len(spec.batch), len(spec.grid) - 1)  # of the grid: the last lane axis, the last row axis
+    code = ContractionCode(
+        spec.dtype,
+        tuple(numbers.axis(x) for x in spec.batch),
+        tuple(
+            numbers.axis(
+                x, known=i == count - 1 and x.size <= max(t.row_tile for t in tiles), c=i == count - 2 and outer > 1
+            )
+            for i, x in enumerate(spec.rows)
+        ),
+        tuple(
+            numbers.axis(x, known=x.size <= max(_width(spec, t) if x is last else t.lane_rows for t in tiles))
+            for x in spec.lanes
+        ),
+        tuple(
+            Axis(
+                numbers.take(x.size, i >= flat),
+                numbers.take(x.a),
+                numbers.take(x.b, spec.panel > 0 and x.b == spec.panel),
+            )
+            for i, x in enumerate(spec.inner)
+        ),
+        tuple(numbers.take(x) for x in spec.starts),
+        spec.panel,
+        (numbers.take((spec.panel_depth or spec.depth) * spec.panel), numbers.take(spec.group)),
+        (
+            numbers.take(math.prod(spec.grid), shaping=()),
+            *(numbers.take(x, i in ends and x == 1, shaping=()) for i, x in enumerate(spec.grid)),
+        ),
+        tuple(
+            0
+            if i == count - 1 and block == axis.size
+            else numbers.take(block, i == count - 2 and 1 < block <= outer, shaping=())
+            for i, (block, axis) in enumerate(zip(blocks, spec.rows))
+        ),
+        numbers.take(spec.lane_block) if spec.lane_block < last.size else 0,
+        numbers.take(chunk),
+        flat,
+        rest,
+        tiles,
+        len(numbers.given),
+    )
+    return code, tuple(numbers.given)
+
+
+def _width(spec: Contraction, tile: Tile) -> int:
+    return tile.vectors * spec.vector
+
+
+def _tile(spec: Contraction, registers: int) -> Tile:
+    """The tile for so many registers, of which a quarter is left for operands."""
+    lanes = spec.lanes[-1].size
+    budget = registers * 3 // 4
+    most = max(1, math.isqrt(budget) - (0 if registers > 8 else 1))
+    if spec.panel:
+        vectors = divisor(spec.panel // spec.vector, most)
+    else:
+        vectors = min(best_width(lanes, spec.vector), most)
+    whole = len(spec.lanes) == 2 and vectors * spec.vector >= lanes
+    lane_rows = divisor(spec.lanes[0].size, most // vectors) if whole else 1
+    rows = max(1, budget // (vectors * lane_rows))
+    block, size = spec.row_blocks[-1], spec.rows[-1].size
+    if block == size:
+        even = -(-size // -(-size // rows))
+        exact = divisor(size, rows)
+        row_tile = exact if 3 * exact >= 2 * even else even
+    else:
+        row_tile = divisor(_COMMON, rows)
+    outer_tile = 1
+    if row_tile == size and len(spec.rows) > 1:
+        outer_tile = divisor(spec.row_blocks[-2], rows // size)
+    return Tile(registers, vectors, lane_rows, row_tile, outer_tile, lanes % (vectors * spec.vector), size % row_tile)
+
+
+def _unrolled(sizes: Sequence[int], blocked: bool) -> tuple[int, bool]:
+    """The first of the innermost axes that are unrolled completely, since they are short; and whether the loop around
+    them leaves a rest. The first axis is not unrolled if it is summed in blocks."""
+    flat, least = len(sizes), int(blocked)
+    while flat > least and math.prod(sizes[flat - 1 :]) <= _UNROLL:
+        flat -= 1
+    return flat, flat > 0 and (sizes[flat - 1] % TIMES > 0 or (blocked and flat == 1))
