@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dslc.compiler.check.arguments import Given, named_axis
 from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.over_time.draws import drawn_before
 from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of
 from dslc.compiler.ir.graph import Body, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS
@@ -34,7 +35,11 @@ def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
     yields, made = _run_body(stmt, frame, inner, expander)
     after = [_next(name, source, stmt, inner) for name, source in zip(stmt.carry, carries)]
     _check_hidden(stmt, frame, inner)
-    captured, graph = _body(made, elements, carries, yields, after)
+    count = sequences[0].type.shape[0]
+    drawn = drawn_before(made, [*yields, *after], len(elements), count, stmt.span, frame, expander)
+    elements, sequences = [*elements, *drawn.elements], [*sequences, *drawn.sequences]
+    yields, after = ([drawn.new.get(v, v) for v in values] for values in (yields, after))
+    captured, graph = _body(drawn.made, elements, carries, yields, after)
     node = expander.make(
         frame.node_prefix,
         stmt.span,
@@ -43,7 +48,7 @@ def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
         {
             "loop": Body(graph),
             "consts": len(captured),
-            "count": sequences[0].type.shape[0],
+            "count": count,
             "reverse": stmt.reverse,
         },
         frame.groups,
@@ -151,11 +156,6 @@ def _run_body(stmt: syntax.Scan, frame: Frame, inner: Frame, expander: Expander)
         title = "the body of `scan` updates a tensor of the state, such as the statistics of `batchnorm`"
         help = "do so before or after the loop, on the whole sequence; `layernorm` and `rmsnorm` keep no statistics"
         raise Problem("E0009", title, stmt.span, "not built yet", help=help)
-    drawn = next((node for node in made if node.op.random), None)
-    if drawn is not None:
-        draw = "draw for the whole sequence, before or after the loop: `x = dropout(x, p)`"
-        raise Problem("E0009", "random numbers inside `scan` do not compile yet", drawn.span or stmt.span,
-                      f"`{drawn.op.name}` draws the same in each step", help=draw)  # fmt: skip
     assert inner.yields is not None
     yields = inner.yields[0] if inner.yields else []
     if yields is None:
@@ -209,7 +209,7 @@ def _check_hidden(stmt: syntax.Scan, frame: Frame, inner: Frame) -> None:
 
 
 def _body(
-    made: frozenset[Node],
+    made: Collection[Node],
     elements: Sequence[Input],
     carries: Sequence[Input],
     yields: Sequence[Value],
