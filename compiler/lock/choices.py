@@ -17,7 +17,7 @@ from dslc.compiler.lock.model import Block, Lock, target_of_gpu
 from dslc.compiler.lock.text import format_lock
 
 #: The entries that run once in a session or an epoch: nobody measures their problems, so a lock need not have them.
-RARE: Final = frozenset({"init", "eval_finish"})
+RARE: Final = frozenset({"init", "eval_finish", "prepare"})
 _SHOWN: Final = 8  # keys of a message
 
 

@@ -12,9 +12,11 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.lock.choices import problems
 from dslc.compiler.options import Options, entry_sizes, precision_of
 from dslc.compiler.passes.plan.prepare import SMALL, merged, relocated
 from dslc.compiler.pipeline import build_options, compile_entry, compile_prepare
+from dslc.tune.problems import problems as measured
 
 HEAD = "nn 1\ndim B in 1..1_000_000 = 1\nmodel Net(x: [B, 512]) -> [B, 512] {\n"
 BIG = "param w: [512, 512] = normal(1.0)\n"
@@ -77,7 +79,16 @@ def test_sizes_share_what_is_equal(tmp_path: Path) -> None:
     assert len(merged([one.prepared, other.prepared]).updates) == 2
 
 
-def test_a_result_and_a_random_draw_stay(tmp_path: Path) -> None:
+def test_what_is_prepared_need_not_be_measured(tmp_path: Path) -> None:
+    """A build with --locked asks for no problem that `dslc tune` does not measure."""
+    programs = compiled(tmp_path, BIG + "return x @ softmax(w)", 1, 2, target="sm_90")
+    assert programs[-1].entry == "prepare" and programs[-1].computing
+    options = Options(target="sm_90", sizes={"predict": {"B": (1, 2)}})
+    listed = {p.key for p in measured(check_file(tmp_path / "net.nn"), options, "sm_90")}
+    assert problems(programs, "sm_90").keys() <= listed
+
+
+def test_a_result_stays(tmp_path: Path) -> None:
     path = tmp_path / "net.nn"
     path.write_text(
         "nn 1\ndim B in 1..8 = 1\nmodel Net(x: [B, 512]) -> (y: [B, 512], s: [512, 512]) {\n" + BIG
