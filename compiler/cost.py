@@ -27,7 +27,7 @@ from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, read_bytes
 
 #: Matrix products and convolutions, with their gradients and with fused epilogues.
 PRODUCTS: Final = frozenset(
-    {"matmul", "contraction"}
+    {"matmul", "contraction", "of_panels"}
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
 #: Ops that compute matrix products.
@@ -87,14 +87,14 @@ _KINDS: Final = {
     "fused": "elements", "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums",
     "mean": "sums",
     "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",
-    "expand": "copies",
+    "expand": "copies", "panels": "copies",
 }  # fmt: skip
 
 
 def kind(node: Node) -> str:
     """The kind of kernel that runs a node, as in ``device_model.Fractions``."""
     name = node.op.name
-    if name == "contraction":
+    if name in ("contraction", "of_panels"):
         name = str(node.attrs["product"])
     if name in _KINDS:
         return _KINDS[name]

@@ -70,6 +70,7 @@ from dslc.compiler.passes.lower.transposes import transposes
 from dslc.compiler.passes.lower.widen_halves import widen_halves
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.pack_weights import pack_weights
 from dslc.compiler.passes.plan.prepare import merged, prepare, relocated
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select
@@ -98,7 +99,7 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )
-_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, prepare)
+_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, pack_weights, prepare)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

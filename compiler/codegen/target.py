@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Attrs, Node
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.instructions import Instruction
 
@@ -88,6 +88,10 @@ class Target(Protocol):
     def variants(self, node: Node) -> tuple[str, ...]:
         """The names of the ways in which own kernels can compute a node, the default's empty one first; empty if the
         node has no kernel. Only sums may differ between them, by their order."""
+
+    def layout(self, node: Node, operand: int) -> Attrs | None:
+        """The attributes of the op ``panels`` by which the kernels of a product first copy an operand; None if they
+        read it in place."""
 
     def why_no_library(self, node: Node) -> str | None:
         """Why a node that a library is for runs as own kernels, ``measured`` if they were chosen; None for others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.contraction.lower import layout_of
 from dslc.compiler.codegen.cpu.kernel_spec import tasks_of
 from dslc.compiler.codegen.cpu.levels import ALL, levels_of
 from dslc.compiler.codegen.cpu.lower import lower
@@ -13,7 +14,7 @@ from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.choice import OWN, Choice, impossible
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
@@ -40,6 +41,9 @@ class Cpu:
 
     def variants(self, node: Node) -> tuple[str, ...]:
         return () if lower(node) is None else ("",)
+
+    def layout(self, node: Node, operand: int) -> Attrs | None:
+        return layout_of(node, operand)
 
     def why_no_library(self, node: Node) -> str | None:
         return None

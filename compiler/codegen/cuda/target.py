@@ -12,7 +12,7 @@ from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.choice import OWN, Choice
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
@@ -33,6 +33,9 @@ class Cuda:
             return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
         call = library_call(node) if self.vendor else None
         return [call] if isinstance(call, Launch) else lower(node)
+
+    def layout(self, node: Node, operand: int) -> Attrs | None:
+        return None
 
     def why_no_library(self, node: Node) -> str | None:
         found = library_call(node)

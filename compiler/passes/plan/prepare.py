@@ -39,9 +39,9 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import scan
 
-#: The least part of the readers' modelled time for which a value is prepared. Below, the gain is less than what a
-#: measurement can tell, and does not justify a second copy of a weight.
-WORTH: Final = 0.02
+#: The least part of the readers' modelled time for which a value is prepared. Below, the gain does not justify a second
+#: copy of a weight.
+WORTH: Final = 0.05
 SMALL: Final = 65536
 _WEIGHTS: Final = (Kind.PARAM, Kind.BUFFER, Kind.CONSTANT)
 
@@ -81,7 +81,7 @@ def _computing(updates: Sequence[tuple[Input, Value]]) -> Graph:
 def _chosen(graph: Graph, build: Build, small: int) -> list[Value]:
     """The values that are prepared, in order: each is read by a node that stays. Those of at most ``small`` bytes need
     not be worth it."""
-    fixed = _of_weights(graph)
+    fixed = needing_weights(graph)
     machine = machine_for(build)
     time = {node: seconds(node, machine) for node in graph.nodes}
     reading: dict[Value, float] = {}  # the time of the nodes that stay and read a value, directly or through views
@@ -92,7 +92,12 @@ def _chosen(graph: Graph, build: Build, small: int) -> list[Value]:
         if all(v not in read and v not in results for v in node.outputs):
             continue
         own = sum(reading.get(v, 0.0) for v in node.outputs)
-        if node in fixed and not node.op.view and results.isdisjoint(node.outputs) and all(t.bytes for t in node.types):
+        if (
+            fixed.issuperset(node.outputs)
+            and not node.op.view
+            and results.isdisjoint(node.outputs)
+            and all(t.bytes for t in node.types)
+        ):
             needed = sum(time[each] for each in order(node.outputs))
             if needed >= WORTH * own or sum(t.bytes for t in node.types) <= small:
                 moved.add(node)
@@ -103,23 +108,21 @@ def _chosen(graph: Graph, build: Build, small: int) -> list[Value]:
     return [value for node in graph.nodes if node in moved for value in node.outputs if value in read]
 
 
-def _of_weights(graph: Graph) -> set[Node]:
-    """The nodes that need nothing but parameters, buffers and constants."""
+def needing_weights(graph: Graph) -> set[Value]:
+    """The values that need nothing but parameters, buffers and constants, these included."""
     known = {source.value for source in graph.inputs if source.kind in _WEIGHTS}
-    found: set[Node] = set()
     for node in graph.nodes:
         if known.issuperset(node.inputs) and not node.op.random and node.op is not scan:
-            found.add(node)
             known.update(node.outputs)
-    return found
+    return known
 
 
 def expressions(graph: Graph) -> dict[Value, str]:
     """For each value that needs nothing but weights, the digest of the expression that computes it from them."""
     found = {source.value: _digest(_leaf(source)) for source in graph.inputs if source.kind in _WEIGHTS}
-    fixed = _of_weights(graph)
+    fixed = needing_weights(graph)
     for node in graph.nodes:
-        if node in fixed:
+        if fixed.issuperset(node.outputs):
             text = f"{node.op.name} {sorted(node.attrs.items())!r} {' '.join(found[v] for v in node.inputs)}"
             for value in node.outputs:
                 found[value] = _digest(f"{text} {value.index} {value.type}")

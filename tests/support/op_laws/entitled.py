@@ -16,7 +16,7 @@ ULPS: Final = 16.0
 #: Sums of products of their inputs: a unit is one of the same sums of sizes. Of a zero they give, the sign is that of
 #: the order of adding.
 SUMS: Final = frozenset({
-    "sum", "mean", "sum_to", "matmul", "contraction", "cumsum",
+    "sum", "mean", "sum_to", "matmul", "contraction", "of_panels", "cumsum",
     *("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
     *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction import conv_image
 from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
-from dslc.compiler.codegen.cpu.contraction.steps import Steps
+from dslc.compiler.codegen.cpu.contraction.panels import Pack
+from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.compound.panels import LAYOUT, unpacked
 
 _DTYPES: Final = (DType.F32, DType.F64)
 
@@ -25,13 +28,54 @@ def contraction(node: Node) -> list[Launch] | None:
     if found is None:
         return None
     arguments: dict[str, Value | Scratch] = {f"in{i}": v for i, v in enumerate(node.inputs)}
-    arguments |= {f"out{i}": v for i, v in enumerate(node.outputs)}
     arguments |= {f"tmp{i}": Scratch(i, size) for i, size in enumerate(found.scratch)}
+    return _launches(found.steps, arguments | {"out0": node.out})
+
+
+def _launches(steps: Iterable[Step], arguments: Mapping[str, Value | Scratch]) -> list[Launch]:
     made = []
-    for step in found.steps:
+    for step in steps:
         *reads, target = (arguments[name] for name in step.args)  # every kernel writes only its last argument
         made.append(Launch(step.kernel, tuple(reads), (target,)))
     return made
+
+
+def packing(node: Node, operand: int) -> Step | None:
+    """The only step of a product that reads this operand, if it copies it into panels; else None."""
+    found = steps_of(node)
+    reading = [step for step in found.steps if f"in{operand}" in step.args] if found is not None else []
+    return reading[0] if len(reading) == 1 and isinstance(reading[0].kernel, Pack) else None
+
+
+def layout_of(node: Node, operand: int) -> Attrs | None:
+    """The attributes of ``panels`` by which a product's kernels copy an operand; None if they read it in place."""
+    step = packing(node, operand)
+    if step is None:
+        return None
+    assert isinstance(step.kernel, Pack)
+    return {name: getattr(step.kernel, name) for name in LAYOUT}
+
+
+@lowers("panels", target="cpu")
+def panels(node: Node) -> list[Launch]:
+    """One kernel."""
+    layout: dict[str, Any] = {name: node.attrs[name] for name in LAYOUT}
+    return [Launch(Pack(node.types[0].dtype, **layout), node.inputs, node.outputs)]
+
+
+@lowers("of_panels", target="cpu")
+def of_panels(node: Node) -> list[Launch] | None:
+    """The launches of the product without the one that packs."""
+    whole, operand = unpacked(node), int_attr(node.attrs, "operand")
+    found, pack = steps_of(whole), packing(whole, operand)
+    if found is None or pack is None or layout_of(whole, operand) != {name: node.attrs[name] for name in LAYOUT}:
+        return None
+    arguments: dict[str, Value | Scratch] = {f"in{1 - operand}": node.inputs[0], pack.args[1]: node.inputs[1]}
+    for number, size in enumerate(found.scratch):
+        if f"tmp{number}" not in arguments:
+            taken = sum(isinstance(each, Scratch) for each in arguments.values())
+            arguments[f"tmp{number}"] = Scratch(taken, size)
+    return _launches((step for step in found.steps if step != pack), arguments | {"out0": node.out})
 
 
 @lowers("conv_dgrad", target="cpu")
