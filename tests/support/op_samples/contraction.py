@@ -101,7 +101,7 @@ SAMPLES: dict[str, list[Sample]] = {
             },
             differentiable=(),
         ),
-    ]
+    ],
     "panels": [one for one, _ in _PAIRS],
     "of_panels": [other for _, other in _PAIRS],
 }  # fmt: skip
