@@ -97,7 +97,7 @@ class Gathered:
 
     def fetch(self, number: int, where: Expr, mask: Expr | None = None) -> Expr:
         """The element of input ``number`` at an index in its plane."""
-        return self.b.fetch(number, where if self.step == 1 else self.place(self.place(where) * self.step), mask)
+        return self.b.fetch(number, where if self.step == 1 else self.place(self.step * where), mask)
 
     def unravelled(self, where: Expr) -> list[Expr]:
         """The index along each axis of the source."""
