@@ -21,8 +21,10 @@ NAMES = [pass_name(step) for step in PIPELINE]
 REORDERING, TERMS = {"channels_last", "decompose", "transposes"}, 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
 ADDING = {"autodiff"}
+#: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
+OF_PREDICT = {"pack_weights", "prepare"}
 #: Passes whose own tests have a smaller example than the models here.
-SMALLER_EXAMPLE = {
+SMALLER_EXAMPLE = OF_PREDICT | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "tf32",
     "widen_halves",
 }  # fmt: skip
@@ -116,7 +118,7 @@ def test_names_and_places_are_kept(example: Example, name: str) -> None:
 @every_pass
 def test_an_example_is_changed(name: str) -> None:
     """So that the laws above say something about the pass."""
-    assert changed(name)
+    assert bool(changed(name)) == (name not in OF_PREDICT)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALLER_EXAMPLE])

@@ -19,6 +19,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
+from dslc.compiler.passes.plan.prepare import relocated
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.runner import run_passes
 from dslc.runtime.artifact import plan_check
@@ -32,20 +33,27 @@ NAN = 0xFF  # bytes of a nan, f32 or f64
 
 @dataclass(frozen=True)
 class Compiled:
+    """``prepare``: the program that computes what ``program`` reads prepared; None if it reads nothing of this kind."""
+
     program: Program
     build: Build
+    prepare: Program | None = None
 
 
 def compiled(
     checked: Checked, entry: str, sizes: dict[str, int], dtype: DType, passes: Sequence[Pass] = pipeline.PIPELINE
 ) -> Compiled:
     """The finished program of an entry, verified after each pass and at the end."""
-    layout = layout_state(checked, dtype)
-    build = pipeline.build_options(checked, Options(provider="reference", precision=dtype.value), layout)
+    layout, options = layout_state(checked, dtype), Options(provider="reference", precision=dtype.value)
+    build = pipeline.build_options(checked, options, layout)
     build = replace(build, precision=Precision(dtype, dtype))
     program, _ = run_passes(pipeline.cut(checked, entry, sizes), build, passes)
     verify_program(program, build)
-    return Compiled(program, build)
+    made = pipeline.compile_prepare(checked, [program], options, layout)
+    if made is None:
+        return Compiled(program, build)
+    verify_program(made[0], build)
+    return Compiled(relocated(program, made[0]), build, made[0])
 
 
 def executed(
@@ -57,16 +65,11 @@ def executed(
     no later instruction may need is filled with nan; else they start full of garbage. ``change`` edits the plan.
     """
     program, build = made.program, made.build
-    memory = program.memory
-    assert memory is not None
-    plan = Plan.decode(change(plan_of(program)).encode())
-    constants = constants_of(program)
-    blobs = {name: plan_check.BlobInfo("constant", len(data)) for name, data in constants.items()}
-    plan_check.check(plan, build.state_bytes, 0, memory.io_bytes, memory.work_bytes, blobs=blobs)
-    sizes = {"state": build.state_bytes, "io": memory.io_bytes, "work": memory.work_bytes, "context": 0}
-    regions = {name: _block(size, NAN if poison else GARBAGE) for name, size in sizes.items()}
-    bound = BoundPlan(plan, regions, meanings(), constants.__getitem__, writes_state=True)
-    bound.load_constants()
+    fill = NAN if poison else GARBAGE
+    shared = {"state": _block(build.state_bytes, fill)}
+    if program.memory is not None and program.memory.prepared_bytes:
+        shared["prepared"] = _block(program.memory.prepared_bytes, fill)
+    bound, regions = _bound(program, build, shared, fill, change)
     states = [i for i in program.graph.inputs if kind_is_state(i)]
     for source in states:
         raw = np.frombuffer(np.array(feeds[source.name], order="C").tobytes(), np.uint8)
@@ -74,6 +77,8 @@ def executed(
     for name, view in bound.inputs.items():
         view[...] = feeds[name]
     bound.set_scalars({name: feeds[name].item() for name in bound.scalars})
+    if made.prepare is not None:
+        _bound(made.prepare, build, shared, fill)[0].run()
     if poison:
         _poison_after_each_step(bound, program, regions)
     bound.run()
@@ -89,6 +94,28 @@ def executed(
         else:
             assert after.tobytes() == before.tobytes(), f"{source.name} changed, though nothing updates it"
     return found
+
+
+def _bound(
+    program: Program, build: Build, shared: dict[str, np.ndarray], fill: int,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
+) -> tuple[BoundPlan, dict[str, np.ndarray]]:  # fmt: skip
+    """The program's plan, encoded, decoded and checked, on the regions of ``shared`` and new ones of its own."""
+    memory = program.memory
+    assert memory is not None
+    plan = Plan.decode(change(plan_of(program)).encode())
+    constants = constants_of(program)
+    blobs = {name: plan_check.BlobInfo("constant", len(data)) for name, data in constants.items()}
+    prepares = program.entry == "prepare"
+    plan_check.check(
+        plan, build.state_bytes, 0, memory.io_bytes, memory.work_bytes, blobs=blobs,
+        prepared_bytes=memory.prepared_bytes, writes_state=not prepares, prepares=prepares,
+    )  # fmt: skip
+    sizes = {"io": memory.io_bytes, "work": memory.work_bytes, "context": 0}
+    regions = shared | {name: _block(size, fill) for name, size in sizes.items()}
+    bound = BoundPlan(plan, regions, meanings(), constants.__getitem__, writes_state=not prepares, prepares=prepares)
+    bound.load_constants()
+    return bound, regions
 
 
 def _block(size: int, fill: int) -> np.ndarray:

@@ -139,4 +139,4 @@ def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dic
 
 
 def kind_is_state(source: Input) -> bool:
-    return source.kind not in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT)
+    return source.kind not in (Kind.DATA, Kind.SCALAR, Kind.CONSTANT, Kind.PREPARED)

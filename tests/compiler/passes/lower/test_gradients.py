@@ -129,7 +129,7 @@ def test_evaluation_of_many_rows_in_pieces(piece: int, tmp_path: Path) -> None:
     sizes = {"train": {"B": (4,)}, "eval": {"B": (1, piece)}, "predict": {"B": (1,)}}
     with closing(session(checked, tmp_path, sizes=sizes, precision="f64", provider="reference")) as s:
         found = s.evaluate(**rows).metrics["slope"]
-    inputs, outputs = in_double(entries._sized(entries._evaluated(checked.graph), {"B": 7}), {})
+    inputs, outputs = in_double(entries._sized(entries._evaluated(checked.graph, checked), {"B": 7}), {})
     with closing(session(checked, tmp_path, sizes=sizes, precision="f64", provider="reference")) as s:
         state = s.state_tensors()
     feeds = {inputs[n]: rows.get(n, np.asarray(10.0) if n == "weight" else state.get(n)) for n in inputs}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sources.in_memory import files
 
 from dslc.compiler.artifact.state_layout import layout_state
-from dslc.compiler.check.model import check_file
+from dslc.compiler.check.model import check_file, check_program
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import VerifyError, verify_program
 from dslc.compiler.lock.choices import problems
 from dslc.compiler.options import Options, entry_sizes, precision_of
@@ -79,26 +82,13 @@ def test_sizes_share_what_is_equal(tmp_path: Path) -> None:
     assert len(merged([one.prepared, other.prepared]).updates) == 2
 
 
-@pytest.mark.parametrize(
-    ("body", "rows", "packs"),
-    [
-        ("return linear(x, 512)", 97, True),
-        ("return linear(x, 512)", 20_000, False),  # the product takes much longer
-        ("return linear(x, 512)", 1, False),  # the kernel reads a row in place
-        ("return x @ x.T @ x", 97, False),
-    ],
-)
-def test_panels_of_weights_are_prepared_on_a_cpu(tmp_path: Path, body: str, rows: int, packs: bool) -> None:
-    plain, packed = (compiled(tmp_path, body, rows, prepare=word)[0] for word in ("never", "auto"))
-    names = [node.op.name for node in packed.graph.nodes]
-    assert ("of_panels" in names) == ("panels" in prepared(packed)) == packs and "panels" not in names
-    symbols = [sorted(x.symbol for found in p.kernels.values() for x in found) for p in (plain, packed)]
-    if packs:  # the same kernels but for the one that packs
-        assert len(symbols[0]) == len(symbols[1]) + 1 and set(symbols[1]) < set(symbols[0])
-        assert not packed.scratch and plain.scratch
-    else:
-        assert symbols[0] == symbols[1]
-    assert "of_panels" not in {n.op.name for n in compiled(tmp_path, body, rows, target="sm_90")[0].graph.nodes}
+def test_the_example(golden: Callable[[str, str], None]) -> None:
+    checked, kept = check_program(files(HEAD + BIG + "return x @ softmax(w)\n}\n")), dict[str, Program]()
+    compile_entry(checked, "predict", {"B": 1}, Options(), keep=kept.__setitem__)
+    before, after = kept["pack_weights"], kept["prepare"]
+    assert after.prepared is not None
+    parts = (("before", before.graph), ("after", after.graph), ("prepared", after.prepared))
+    golden("passes/prepare.txt", "\n".join(f"{name}\n\n{format_graph(graph)}" for name, graph in parts))
 
 
 def test_what_is_prepared_need_not_be_measured(tmp_path: Path) -> None:

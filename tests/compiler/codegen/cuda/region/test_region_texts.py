@@ -12,9 +12,9 @@ import pytest
 from gpu_kernels import simulator
 from gpu_kernels.kernel_sources import source_of
 from gpu_kernels.sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
-from gpu_kernels.simulation import simulated, taken
+from gpu_kernels.simulation import drawn, simulated
 from op_laws.evaluation import apply, values_of
-from thinning import thinned
+from thinning import taken, thinned
 
 from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
@@ -66,7 +66,7 @@ LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
 def test_few_long_rows_are_shared_out(
     name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], count: int
 ) -> None:
-    xs = taken(np.random.default_rng(len(shapes)), *shapes)
+    xs = drawn(np.random.default_rng(len(shapes)), *shapes)
     node = Builder(name="here").node(OPS[name], *values_of(xs), **attrs)
     launches = lower(node)
     assert launches is not None and len(launches) == count
@@ -83,7 +83,7 @@ def test_few_long_rows_are_shared_out(
     [((1500, 100), (0,), 2), ((3600, 60), (0,), 2), ((1511, 100), (0,), 3), ((6, 60_000), (1,), 2)],
 )
 def test_sums_of_parts_write_what_they_add_up(shape: tuple[int, ...], over: tuple[int, ...], count: int) -> None:
-    xs = taken(np.random.default_rng(0), shape, shape)
+    xs = drawn(np.random.default_rng(0), shape, shape)
     attrs: dict[str, Any] = {"body": (("mul", (0, 1), ()),), "summed": (2,), "over": over, "kept": (2,)}
     node = Builder(name="here").node(OPS["fused_sums"], *values_of(xs), **attrs)
     assert len(lower(node) or []) == count
@@ -98,7 +98,7 @@ def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
 ) -> None:
     """However many vectors a thread has room for, and whether it reads bits: so it is with what stands around a sum."""
     rng = np.random.default_rng(0)
-    xs = [simulator.held(x, DType.BF16) for x in taken(rng, shape, shape, *[(shape[1],)] * 4)]
+    xs = [simulator.held(x, DType.BF16) for x in drawn(rng, shape, shape, *[(shape[1],)] * 4)]
     types = [TensorType(DType.BF16 if x.ndim == 2 else DType.F32, x.shape) for x in xs]
     found = []
     for few, bits in ((100, False), (0, False), (100, True), (0, True)):
@@ -149,7 +149,7 @@ def test_the_order_of_a_sum_is_the_same_however_its_inputs_lie(
 ) -> None:
     """What is read in one program and made in place in another, as an expanded gradient."""
     rng = np.random.default_rng(0)
-    wide, small = (simulator.held(x, kind) for x in taken(rng, shape, narrow))
+    wide, small = (simulator.held(x, kind) for x in drawn(rng, shape, narrow))
     cast = (("dtype", DType.F32),)
     body = (("cast", (0,), cast), ("cast", (1,), cast), ("mul", (2, 3), ()))
     attrs: dict[str, Any] = {"body": body, "summed": (3, 4), "over": over}
@@ -168,7 +168,7 @@ def test_the_order_of_a_sum_is_the_same_however_its_inputs_lie(
 def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They lie in shared memory; the bits are the same. So it is from about 10,000 columns on."""
     shapes = [(rows, 24), (24,), (rows,), (rows,), (rows, 24)]
-    xs = taken(np.random.default_rng(0), *shapes)
+    xs = drawn(np.random.default_rng(0), *shapes)
     node = Builder(name="here").node(OPS["layernorm_grad"], *values_of(xs), axis=1)
     in_registers = simulated(node, xs)
     monkeypatch.setattr(sweep, "_REGISTERS", 1 << 12)
