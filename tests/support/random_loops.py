@@ -64,6 +64,7 @@ def lines_of(parts: list[str | Loop], written_out: bool) -> list[str]:
 class _Writer:
     rng: random.Random
     steps: int
+    average: str
     params: list[str] = field(default_factory=list)
     names: int = 0
 
@@ -113,7 +114,7 @@ class _Writer:
                 names = self.before(inner, inside, body)
                 body.append(inner)
                 names += [name for name, _ in inner.carries]
-                body += [f"m{name} = mean({name}, over=1)" for name, _ in inner.results]
+                body += [f"m{name} = {self.average}({name}, over=1)" for name, _ in inner.results]
                 names += [f"m{name}" for name, _ in inner.results]
             else:
                 body.append(f"{(name := self.name('v'))} = {self.value(inside)}")
@@ -129,10 +130,11 @@ class _Writer:
 def random_loops(seed: int, steps: int, depth: int = 1, head: str = "") -> tuple[str, str]:
     """A model with one or two loops, with ``scan`` and written out. Its inputs are x, u: [B, steps, 2] and z: [B, 2],
     the target t: [B, 2]; ``head``: more lines of the file. The loops may be in a block, and in a ``for``."""
-    writer = _Writer(random.Random(seed), steps)
+    average = "mean" if steps else "sum"  # the mean of nothing is nan
+    writer = _Writer(random.Random(seed), steps, average)
     rng, pool, sequences = writer.rng, ["z"], list(_GIVEN)
     parts: list[str | Loop] = []
-    rest = ["z", "mean(x, over=1)", "mean(u, over=1)"]
+    rest = ["z", f"{average}(x, over=1)", f"{average}(u, over=1)"]
     for _ in range(rng.randint(1, 2)):
         repeated = rng.random() < 0.3
         body: list[str | Loop] = []
@@ -140,7 +142,11 @@ def random_loops(seed: int, steps: int, depth: int = 1, head: str = "") -> tuple
         made = writer.loop([*pool, *state], sequences, depth)
         first = writer.before(made, [*pool, *state], body)
         body.append(made)
-        ends = [*first, *(f"mean({name}, over=1)" for name, _ in made.results), *(name for name, _ in made.carries)]
+        ends = [
+            *first,
+            *(f"{average}({name}, over=1)" for name, _ in made.results),
+            *(name for name, _ in made.carries),
+        ]
         if repeated:
             parts += [f"{state[0]} = z", f"all_{state[0]} = []", "for again in 0..2 {", *body]
             parts += [f"{state[0]} = {' + '.join(ends)}", f"all_{state[0]} = all_{state[0]} + [{state[0]}]", "}"]

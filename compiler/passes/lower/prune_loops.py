@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dslc.compiler.ir.graph import Graph, Input, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
+from dslc.compiler.ir.types import DType, TensorType
 
 
 def prune_loops(graph: Graph) -> Graph:
@@ -62,12 +63,7 @@ def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
     carries, yields = len(loop.carries), list(loop.graph.outputs.values())
     b = Builder().at(node, node.phase)
     if loop.count == 0:
-        empty = {
-            i: b(OPS["full"], value=0, dtype=node.types[i].dtype, shape=node.types[i].shape)
-            for i in used
-            if i >= carries
-        }
-        return {**{i: loop.carries[i] for i in used if i < carries}, **empty}
+        return {i: loop.carries[i] if i < carries else _empty(b, node.types[i]) for i in used}
     fixed = {source.value for source, v in loop.graph.updates if source.value is v}
     result: dict[int, Value] = {i: loop.carries[i] for i in used if i < carries and loop.carry_inputs[i].value in fixed}
     whole = dict(zip((source.value for source in loop.sequence_inputs), loop.sequences))
@@ -126,3 +122,9 @@ def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
         if i >= carries and i not in result:
             result[i] = made.outputs[len(numbered) + kept.index(yields[i - carries])]
     return result
+
+
+def _empty(b: Builder, type: TensorType) -> Value:
+    """A tensor without elements."""
+    nothing: Attr = False if type.dtype is DType.B1 else 0
+    return b(OPS["full"], value=nothing, dtype=type.dtype, shape=type.shape)

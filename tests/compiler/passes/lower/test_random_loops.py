@@ -67,7 +67,7 @@ def test_gradients_agree_with_differences(case: int, fuzz_seed: int, tmp_path: P
 def test_a_loop_without_steps_has_the_gradient_of_its_first_values(tmp_path: Path) -> None:
     text = (
         "nn 1\nmodel Net(x: [0, 3], z: [3]) -> [3] {\n  param w: [3] = 0.5\n  param v: [3] = 0.25\n  h = z * w\n"
-        "  scan xt in x along 0 carry h into y { h = tanh(h * v + xt); yield h * w }\n"
+        "  scan xt in x along 0 carry h into y { h = where(h > xt, tanh(h * v + xt), xt); yield h * w }\n"
         "  return h + sum(y, over=0) + v\n}\n"
         "train Net(t: [3]) {\n  loss = mse(output, t)\n  optimizer = sgd(lr=1.0)\n}\n" + F64
     )
