@@ -16,6 +16,7 @@ LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "x86_64_v4": ("x86_64", ("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
     "armv8_2": ("aarch64", ("asimd", "atomics")),
 }
+_VECTORS: Final = ("avx", "amx", "fma", "f16c", "sse", "ssse", "asimd", "sve", "sme", "bf16", "i8mm")
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
@@ -37,13 +38,28 @@ def machine_level(offered: Iterable[str]) -> str:
 
 def cpu_features() -> frozenset[str]:
     """The features of the first processor, by Linux's names. EnvironmentFault R202 if the system does not say them."""
+    facts = _cpuinfo()
+    return frozenset(next((facts[name].split() for name in ("flags", "Features") if name in facts), []))
+
+
+def cpu_kind() -> tuple[str, str]:
+    """The CPU's maker and family, and its instructions for vectors. Code that is chosen by these, as in numpy and its
+    BLAS, computes the same bits on two CPUs of one kind. EnvironmentFault R202 if the system does not say them."""
+    facts = _cpuinfo()
+    names = ("vendor_id", "cpu family", "CPU implementer", "CPU architecture")
+    vectors = sorted(name for name in cpu_features() if name.startswith(_VECTORS))
+    return " ".join(facts[name] for name in names if name in facts), " ".join(vectors)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor."""
     try:
         lines = _CPUINFO.read_text("ascii", errors="replace").splitlines()
     except OSError as error:
         cause = f"the features of the CPU are unknown: {error.strerror}"
         raise EnvironmentFault("R202", cause, place=str(_CPUINFO), help="mount /proc") from error
+    found: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
+        found.setdefault(name.strip(), value.strip())
+    return found

@@ -61,6 +61,13 @@ class Group:
         self._swap(dict.fromkeys(self._others, total[mine]), {r: total[spans[r]] for r in self._others})
         return total, rows.reshape(-1, numbers.shape[1])
 
+    def gathered(self, row: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """All ranks' rows, in their order: u8[bytes] -> u8[size, bytes]."""
+        rows = np.empty((self.size, *row.shape), np.uint8)
+        rows[self.rank] = row
+        self._swap(dict.fromkeys(self._others, row), {r: rows[r] for r in self._others})
+        return rows
+
     def agree(self, facts: Mapping[str, str]) -> None:
         """Compare what must be equal on all ranks, by name. RanksError R602 on every rank, naming the first rank and
         fact that differ."""

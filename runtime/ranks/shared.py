@@ -1,7 +1,7 @@
 """Rank 0 leads a training, the other ranks follow it.
 
-Rank 0 has the run: its folder, log, checkpoints, evaluations and signals. It tells the others each step before it takes
-it, with the numbers of the step, so that nothing is decided twice. The others have the data and a session, and follow.
+Rank 0 has the run: its folder, log, checkpoints and signals. It tells the others each step and evaluation before it
+begins, with its numbers, so that nothing is decided twice. The others have the data and a session, and follow.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from dslc.base.failpoint import fail
 from dslc.base.version import VERSION
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.config.config import Config
+from dslc.runtime.cpu.levels import cpu_kind
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.session import Session
-from dslc.runtime.train.setup import Plan, WeightsFile
+from dslc.runtime.train.data import Dataset
+from dslc.runtime.train.setup import Plan, WeightsFile, run_evaluation
 
 
 class Leader:
@@ -67,10 +69,7 @@ class Leader:
 
     def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult:
         """One step of all ranks; ``inputs`` has the rows of this one."""
-        if not self._fresh:
-            tensors = self.session.state_tensors()
-            self._group.command({"do": "restore", "step": self.session.step}, _in_order(self.session, tensors))
-            self._fresh = True
+        self._send_state()
         section = self.session.interface.train
         names = () if section is None else section.scalars
         numbers = {name: float(inputs[name]) for name in names if name in inputs}  # type: ignore[arg-type]
@@ -89,6 +88,9 @@ class Leader:
         step: int = 0,
         **arguments: object,
     ) -> EvalResult:
+        """An evaluation by all ranks, which share its pieces; ``read`` gives those of this one."""
+        self._send_state()
+        self._group.command({"do": "evaluate", "numbers": arguments})
         return self.session.evaluate_rows(rows, read, step=step, **arguments)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
@@ -101,6 +103,13 @@ class Leader:
     def reset_state(self) -> None:
         self._fresh = False
         self.session.reset_state()
+
+    def _send_state(self) -> None:
+        """Give the others this rank's state, unless they have it."""
+        if not self._fresh:
+            tensors = self.session.state_tensors()
+            self._group.command({"do": "restore", "step": self.session.step}, _in_order(self.session, tensors))
+            self._fresh = True
 
     def end(self, code: int) -> None:
         """Tell the others that the run is over, and their exit code."""
@@ -132,6 +141,10 @@ def follow(config: Config, session: Session, plan: Plan, group: Group) -> int:
                     fail("ranks.step")
                     session.train_step(**next(feed), lr=said["lr"], row=said["row"], **said["numbers"])
                     at += 1
+                case "evaluate":
+                    assert plan.eval is not None
+                    fail("ranks.evaluate")
+                    run_evaluation(session, plan.eval, config.data.workers, said["numbers"])
                 case _:
                     return int(said["code"])
 
@@ -142,21 +155,28 @@ def _in_order(session: Session, tensors: Mapping[str, NDArray[Any]]) -> list[NDA
 
 def facts(config: Config, session: Session, plan: Plan) -> dict[str, str]:
     """What must be equal on all ranks, by name: digests, and versions of what computes."""
-    data = plan.train
-    columns = {name: [str(column.wanted.tensor), column.rows.count] for name, column in data.columns.items()}
-    described = dumps({"columns": columns, "whole": sorted(data.whole), "notes": dict(data.fitted.notes())})
     header = session.artifact.header
+    maker, vectors = cpu_kind()
     return {
         "the number of shards": str(session.interface.train.shards if session.interface.train else 1),
         "the artifact": session.artifact.id,
         "the lock": _digest(dumps(header.get("lock", {}))),
         "the configuration": _digest(json.dumps(config.training_values(), sort_keys=True, default=str).encode()),
-        "the data": _digest(described + data.index.tobytes()),
+        "the data": _digest_of_data(plan.train),
+        "the data to evaluate": "none" if plan.eval is None else _digest_of_data(plan.eval),
         "the version of dslc": VERSION,
         "the version of numpy": np.__version__,
         "the version of Python": platform.python_version(),
         "the machine": platform.machine(),
+        "the maker of the CPU": maker,
+        "the set of the CPU's vector instructions": _digest(vectors.encode()),
     }
+
+
+def _digest_of_data(data: Dataset) -> str:
+    columns = {name: [str(column.wanted.tensor), column.rows.count] for name, column in data.columns.items()}
+    described = dumps({"columns": columns, "whole": sorted(data.whole), "notes": dict(data.fitted.notes())})
+    return _digest(described + data.index.tobytes())
 
 
 def _digest(content: bytes) -> str:

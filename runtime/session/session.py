@@ -18,6 +18,7 @@ from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.calls.evaluate import Evaluate
 from dslc.runtime.session.calls.predict import Predict
+from dslc.runtime.session.calls.shared_pieces import own_pieces
 from dslc.runtime.session.calls.train_step import TrainStep
 from dslc.runtime.session.context import Context, Loaded
 from dslc.runtime.session.context_pool import Pool, closed_error
@@ -74,6 +75,7 @@ class Session:
         self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state)
+        self._group: Exchange | None = None
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
@@ -232,6 +234,7 @@ class Session:
                              place=self.name, help="use --device cpu, or train with one process")  # fmt: skip
         if shards is not None:
             shards.join(group)
+        self._group = group
 
     def train_step(
         self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
@@ -329,17 +332,20 @@ class Session:
         """``evaluate`` for data that need not fit into memory: the same pieces, one after the other.
 
         ``read`` receives the pieces as (first row, end row) and yields the inputs of each in turn; without a batch dim
-        there is one piece. ``arguments`` are the float arguments. Raises InputError R105, WeightsMissing R304, and the
+        there is one piece. ``arguments`` are the float arguments. After ``join`` all processes call this together: each
+        reads and computes its part of the pieces, and all return the same. Raises InputError R105, WeightsMissing R304, and the
         errors of ``read``.
         """
         self._alive("evaluate")
         call = self._evaluate
         pieces = call.pieces_of(rows)
         scalars = self._scalars(step=step, row=0)
-        spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in pieces]
+        group = self._group
+        own = own_pieces(pieces, group)
+        spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in own]
         with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("evaluate")
-            return call.run_each(context, pieces, read(spans), arguments, scalars)
+            return call.run_each(context, pieces, read(spans), arguments, scalars, group)
 
     def initialise(self, seed: int | None = None) -> None:
         """Set every state tensor to its initial value, drawn from ``seed`` (default: the session's seed); the step is

@@ -11,12 +11,15 @@ import numpy as np
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.artifact.interface import Dim, Interface
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
+from dslc.runtime.session.calls.shared_pieces import Piece, of_all, own_pieces
 from dslc.runtime.session.results import EvalResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.session.backend import Outputs
     from dslc.runtime.session.batches import Cut
+    from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Context, Loaded
 
 
@@ -41,7 +44,7 @@ class Evaluate(Call):
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
         return self.checked(given)
 
-    def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+    def pieces(self, dims: Mapping[str, int]) -> list[Piece]:
         batch = self.interface.batch
         if batch is not None and dims.get(batch) == 0:
             raise InputError("R105", "there are no rows to evaluate", place=self.call, help="give at least one")
@@ -61,12 +64,13 @@ class Evaluate(Call):
         self,
         context: Context,
         arrays: Arrays,
-        pieces: list[tuple[Loaded, Cut | None]],
+        pieces: Sequence[Piece],
         scalars: Mapping[str, int | float],
     ) -> EvalResult:
-        return self._combine(context, ((program, piece, piece, arrays) for program, piece in pieces), scalars)
+        each = ((program, piece, piece, arrays) for program, piece in pieces)
+        return self._finished(context, self._partials(context, each, scalars), self._rows(pieces), scalars)
 
-    def pieces_of(self, rows: int) -> list[tuple[Loaded, Cut | None]]:
+    def pieces_of(self, rows: int) -> list[Piece]:
         """The pieces of ``rows`` rows, for the built sizes of the other dims."""
         batch = self.interface.batch
         others = {name: size for name, size in self.programs[0].sizes.items() if name != batch}
@@ -75,30 +79,38 @@ class Evaluate(Call):
     def run_each(
         self,
         context: Context,
-        pieces: Sequence[tuple[Loaded, Cut | None]],
+        pieces: Sequence[Piece],
         parts: Iterable[Mapping[str, object]],
         arguments: Mapping[str, object],
         scalars: Mapping[str, int | float],
+        group: Exchange | None = None,
     ) -> EvalResult:
-        """Like ``run``, with separate inputs for each piece."""
+        """Like ``run``, with separate inputs for each piece. ``group``: the processes that share the pieces; ``parts``
+        has the inputs of ``own_pieces``."""
         values = {n: number(self.call, n, arguments.get(n, v)) for n, v in self.defaults.items()}
+        scalars = {**scalars, **values}
 
         def each() -> Iterator[tuple[Loaded, Cut | None, Cut | None, Arrays]]:
-            for (program, piece), part in zip(pieces, parts, strict=True):
+            for (program, piece), part in zip(own_pieces(pieces, group), parts, strict=True):
                 yield program, piece, None, self.checked({**part, **arguments})[0]
 
-        return self._combine(context, each(), {**scalars, **values})
+        partials = self._partials(context, each(), scalars)
+        if group is not None:
+            partials = of_all(partials, pieces[0][0].plan, len(pieces), group)
+        return self._finished(context, partials, self._rows(pieces), scalars)
 
-    def _combine(
+    def _rows(self, pieces: Sequence[Piece]) -> int:
+        batch = self.interface.batch or ""
+        return sum(program.sizes.get(batch, 0) if piece is None else piece.rows for program, piece in pieces)
+
+    def _partials(
         self,
         context: Context,
         each: Iterable[tuple[Loaded, Cut | None, Cut | None, Arrays]],
         scalars: Mapping[str, int | float],
-    ) -> EvalResult:
-        """``each`` yields per piece: the program, its rows in the call, its rows in the arrays (None: all), the
-        arrays."""
-        total: dict[str, NDArray[Any]] = {}
-        rows = 0
+    ) -> Iterator[Outputs]:
+        """The partial results of each piece, valid until the next. ``each`` yields per piece: the program, its rows in
+        the call, its rows in the arrays (None: all), the arrays."""
         started = False
         for program, piece, inside, arrays in each:
             if not started:  # all pieces have the same states
@@ -106,8 +118,15 @@ class Evaluate(Call):
                 started = True
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row)
-            rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
-            for name, kind, view in bound.run():
+            yield bound.run()
+
+    def _finished(
+        self, context: Context, partials: Iterable[Outputs], rows: int, scalars: Mapping[str, int | float]
+    ) -> EvalResult:
+        """Combine the partial results in the order of the pieces, and compute loss and metrics from them."""
+        total: dict[str, NDArray[Any]] = {}
+        for outputs in partials:
+            for name, kind, view in outputs:
                 total[name] = _combined(kind, total[name], view) if name in total else view.copy()
         bound = context.feed(self.finish, total, scalars)
         loss: float | None = None

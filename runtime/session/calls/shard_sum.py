@@ -35,6 +35,10 @@ class Exchange(Protocol):
         the shards; f64[shards of this process, numbers] -> f64[shards, numbers]."""
         ...
 
+    def gathered(self, row: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """All processes' rows, in the order of their ranks; u8[bytes] -> u8[size, bytes]."""
+        ...
+
 
 class Parts:
     """The tensors that shards add, one after the other in one vector, in the order of the plan's outputs.

@@ -32,6 +32,11 @@ def test_the_total_is_that_of_the_tree_on_every_rank(size: int, length: int, fuz
         assert rows.tobytes() == numbers.tobytes()
 
 
+def test_rows_are_gathered_in_the_order_of_ranks() -> None:
+    done = together(places(4), lambda group: group.gathered(np.full(3, group.rank, np.uint8)))
+    assert all(each.result().tolist() == [[rank] * 3 for rank in range(4)] for each in done)
+
+
 def test_ranks_that_differ_are_named_on_all() -> None:
     def work(group: Group) -> None:
         group.agree({"the artifact": "a", "the data": "x" if group.rank == 2 else "d"})

@@ -45,6 +45,35 @@ def test_any_number_of_ranks(tmp_path: Path, source: str) -> None:
     assert any(state_of_other[name].tobytes() != array.tobytes() for name, array in state.items())
 
 
+def evaluated(session: Any, rows: int) -> Any:
+    """An evaluation in pieces of 16 rows and a rest; counts the pieces that this process reads."""
+    whole, read = batch(BATCHNORM, 0, rows), []
+
+    def pieces(spans: Any) -> Any:
+        for start, stop in spans:
+            read.append(start)
+            yield {name: array[start:stop] for name, array in whole.items()}
+
+    return session.evaluate_rows(rows, pieces), len(read)
+
+
+def test_an_evaluation_by_any_number_of_ranks(tmp_path: Path) -> None:
+    path = built(tmp_path, BATCHNORM, provider="reference")
+    for rows in (5, 77):  # fewer pieces than ranks, and a number that ranks do not divide
+        expected, count = evaluated(dslc.load(path, weights="init", seed=3, device="cpu"), rows)
+
+        def work(group: Group, rows: int = rows) -> Any:
+            session = dslc.load(path, weights="init", seed=3, device="cpu")
+            session.join(group)
+            return evaluated(session, rows)
+
+        for size in (2, 4):
+            found = [each.result() for each in together(places(size), work)]
+            assert [result for result, _ in found] == [expected] * size
+            parts = [own for _, own in found]
+            assert sum(parts) == count and max(parts) - min(parts) <= 1
+
+
 class Alone:
     """A group as a session sees it before any exchange."""
 
@@ -52,6 +81,9 @@ class Alone:
         self.rank, self.size = rank, size
 
     def total(self, vector: Any, numbers: Any) -> Any:
+        raise AssertionError("nothing is exchanged")
+
+    def gathered(self, row: Any) -> Any:
         raise AssertionError("nothing is exchanged")
 
 

@@ -135,6 +135,13 @@ def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
     assert other[0] == 75 and "rank 0 of 2 has ended: R402" in other[1]
 
 
+def test_a_rank_that_is_killed_in_an_evaluation(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    process = started(folder, "--processes", "2", environment={"DSLC_FAILPOINT": "ranks.evaluate:2:kill"})
+    code, said = ended(process)
+    assert code == 75 and said.count("error[R603]") == 1 and "rank 1 of 2 has ended" in said
+
+
 def test_three_processes_cannot_share_eight_shards(tmp_path: Path) -> None:
     code, said = ended(started(project(tmp_path), "--processes", "3"))
     assert code == 4 and said.count("error[R601]: 3 processes cannot share 8 shards") == 1
