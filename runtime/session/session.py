@@ -333,8 +333,8 @@ class Session:
 
         ``read`` receives the pieces as (first row, end row) and yields the inputs of each in turn; without a batch dim
         there is one piece. ``arguments`` are the float arguments. After ``join`` all processes call this together: each
-        reads and computes its part of the pieces, and all return the same. Raises InputError R105, WeightsMissing R304, and the
-        errors of ``read``.
+        reads and computes its part of the pieces, and all return the same. Raises InputError R105, WeightsMissing R304,
+        and the errors of ``read``.
         """
         self._alive("evaluate")
         call = self._evaluate

@@ -1,20 +1,22 @@
 """Several processes share the pieces of an evaluation.
 
-Piece p belongs to rank p mod G. After each round of G pieces, the processes exchange their partial results, so that each
-has those of all pieces and combines them in the order of the pieces, as one process does: the result has the same bits
-for every G.
+Piece p belongs to rank p mod G. After each round of G pieces, the processes exchange their partial results. So each has
+those of all pieces, and combines them in the order of the pieces, as one process does: the result has the same bits for
+every G.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dslc.runtime.artifact.plan import Plan
     from dslc.runtime.session.backend import Outputs
     from dslc.runtime.session.batches import Cut
@@ -44,7 +46,7 @@ def of_all(own: Iterator[Outputs], plan: Plan, count: int, group: Exchange) -> I
 
 
 def _unpacked(row: bytes, plan: Plan) -> Outputs:
-    found: Outputs = []
+    found: list[tuple[str, str, NDArray[Any]]] = []
     at = 0
     for port in plan.outputs:
         buffer = plan.buffers[port.buffer]
