@@ -21,7 +21,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.sizes import Dim
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.artifact.header import EPOCH_STEPS, OF_EPOCH
+from dslc.runtime.artifact.reserved import EPOCH_STEPS, OF_EPOCH
 
 _COMBINED: Final = {"sum": "add", "max": "maximum", "min": "minimum"}
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from pace import started, within
 from places import ROOT
 from processor_time import LIMIT, NAME, measured, spent, too_long
 from thinning import thinned
@@ -141,3 +142,8 @@ def test_a_test_of_the_normal_run_that_takes_long_is_listed(request: pytest.Fixt
     with measured(request.node):
         pass
     assert request.node.user_properties == own
+
+
+def test_a_start_that_takes_twice_as_long_is_noticed() -> None:
+    start = started("-c", "pass")
+    assert within(start, start, 1.5) and not within(lambda: 2 * start(), start, 1.5)

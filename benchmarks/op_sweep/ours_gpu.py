@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dslc.compiler.ir.program import STEP_BLOCK
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.artifact.targets import capability_of
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.binding import Binder

@@ -13,7 +13,8 @@ from dslc.compiler.ir.build import RAW, LossScale
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import aligned
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.artifact.header import AS_PARAM, OF_STATE
+from dslc.runtime.artifact.header import AS_PARAM
+from dslc.runtime.artifact.reserved import OF_STATE
 
 
 @dataclass(frozen=True, slots=True)

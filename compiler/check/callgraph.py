@@ -7,6 +7,7 @@ others do not. The expander counts exactly during expansion.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Final
 
 from dslc.compiler.check.scope import ModuleScope
@@ -16,6 +17,7 @@ from dslc.dsl import syntax
 
 MAX_OPS: Final = 1_000_000
 MAX_CHAIN: Final = 100
+_FIELDS: Final[dict[type[syntax.Tree], tuple[str, ...]]] = {}
 
 
 def check_calls(root: BlockRef) -> None:
@@ -24,7 +26,8 @@ def check_calls(root: BlockRef) -> None:
     heights: dict[int, int] = {}
     heaviest: dict[int, BlockRef | None] = {}
     path: list[BlockRef] = [root]
-    stack = [iter(_callees(root))]
+    called = [_callees(root)]
+    stack = [iter(called[0])]
     while stack:
         for ref in stack[-1]:
             if id(ref.block) in counts:
@@ -40,12 +43,13 @@ def check_calls(root: BlockRef) -> None:
                     help=_cycle_help([p.block.name for p in path]),
                 )
             path.append(ref)
-            stack.append(iter(_callees(ref)))
+            called.append(_callees(ref))
+            stack.append(iter(called[-1]))
             break
         else:
             stack.pop()
             ref = path.pop()
-            below = _callees(ref)
+            below = called.pop()
             heights[id(ref.block)] = 1 + max((heights[id(b.block)] for b in below), default=0)
             counts[id(ref.block)] = _count(ref.block.body, ref.scope, counts)
             heaviest[id(ref.block)] = max(below, key=lambda b: counts[id(b.block)], default=None)
@@ -107,7 +111,15 @@ def walk(body: tuple[syntax.Tree, ...]) -> Iterator[syntax.Tree]:
             stack.extend(reversed(tree))
         elif isinstance(tree, syntax.Tree):
             yield tree
-            stack.extend(getattr(tree, name) for name in reversed(tree.__dataclass_fields__) if name != "span")
+            stack.extend([getattr(tree, name) for name in _fields(type(tree))])
+
+
+def _fields(kind: type[syntax.Tree]) -> tuple[str, ...]:
+    """The names of the fields that may hold trees, the last first."""
+    found = _FIELDS.get(kind)
+    if found is None:
+        found = _FIELDS[kind] = tuple(field.name for field in reversed(fields(kind)) if field.compare)
+    return found
 
 
 def _count(body: tuple[syntax.Stmt, ...], scope: ModuleScope, counts: dict[int, int]) -> int:

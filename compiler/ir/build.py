@@ -12,7 +12,7 @@ from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Graph, Origin
 from dslc.compiler.ir.program import ALIGNMENT, Program
 from dslc.compiler.ir.types import DType
-from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
+from dslc.runtime.artifact.reserved import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
 
 #: Slots in addition to the optimizer's own: the raw weight, of which the parameter is the average, and the sum of the
 #: gradients of the micro-batches so far, which is 0 between two steps.

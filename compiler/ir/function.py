@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from dslc.compiler.ir.graph import Attr, Value
-from dslc.compiler.ir.op import Mismatch, Op
+from dslc.compiler.ir.op import Mismatch, Op, page_of
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType
 
@@ -157,8 +157,7 @@ G = TypeVar("G", bound=Optimizer)
 
 def _checked_name(thing: object, table: dict[str, Any]) -> str:
     name: str = getattr(thing, "name", "")
-    page = inspect.getdoc(thing) or ""
-    if not name or not page.startswith(name):
+    if not name or not page_of(thing).startswith(name):
         raise TypeError(f"{type(thing).__name__} needs a `name` and a docstring that starts with it")
     if name in table:
         raise TypeError(f"{name} is registered already")
@@ -168,7 +167,7 @@ def _checked_name(thing: object, table: dict[str, Any]) -> str:
 def checked_function(f: Function, table: dict[str, Any]) -> str:
     """The name of a function; TypeError if a part is missing or the name is taken in the table."""
     name = _checked_name(f, table)
-    if not callable(getattr(f, "build", None)) or ">>>" not in (inspect.getdoc(f) or ""):
+    if not callable(getattr(f, "build", None)) or ">>>" not in page_of(f):
         raise TypeError(f"{type(f).__name__} needs `build` and an example after `>>>`")
     return name
 

@@ -241,6 +241,12 @@ class Builder:
         return self.node(op, *inputs, **attrs).out
 
 
+def page_of(thing: object) -> str:
+    """The docstring of an object, its class or a base class, as it is written: `inspect.getdoc` alone aligns its lines,
+    which takes most of the time to register all ops."""
+    return (thing.__doc__ or inspect.getdoc(thing) or "").lstrip()
+
+
 OPS: dict[str, Op] = {}
 T = TypeVar("T", bound=Op)
 
@@ -251,8 +257,7 @@ def register(op: T) -> T:
     Raises TypeError for a missing name or manual page, or a name taken twice.
     """
     name = getattr(op, "name", "")
-    page = inspect.getdoc(type(op)) or ""
-    if not name or not page.startswith(name):
+    if not name or not page_of(type(op)).startswith(name):
         raise TypeError(f"{type(op).__name__} needs a `name` and a docstring that starts with it")
     if name in OPS:
         raise TypeError(f"an op named {name} is registered already")

@@ -12,7 +12,6 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import TensorType
 
 ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
-STEP_BLOCK: Final = 256  # bytes at the start of the io region, which hold the scalars
 
 Region: TypeAlias = Literal["state", "context", "prepared", "io", "work"]
 #: The entries whose tensors that last from step to step (``state``) lie in the state region; those of other entries lie

@@ -16,12 +16,12 @@ from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.intervals import Ownership
 from dslc.compiler.ir.op import Mismatch, Op
-from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
+from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Place, Program
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify_streams import verify_streams
-from dslc.runtime.artifact.header import OF_STATE
+from dslc.runtime.artifact.reserved import OF_STATE, STEP_BLOCK
 
 _NEIGHBOURS = 5
 

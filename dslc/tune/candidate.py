@@ -16,9 +16,10 @@ from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import CONTRACTIONS
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
-from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
+from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Place, Program
 from dslc.runtime.artifact.container import Blob, Container, pack, unpack
 from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.choice import Choice

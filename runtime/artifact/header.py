@@ -30,6 +30,7 @@ from dslc.base.version import VERSION
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.artifact.interface import size_value
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
+from dslc.runtime.artifact.reserved import EPOCH_STEPS, OF_EPOCH, OF_STATE, SCALING
 from dslc.runtime.extents import key_of
 
 FORMAT: Final = (1, 4)
@@ -50,17 +51,6 @@ ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_
 WRITERS: Final = ("init", "accumulate_step", "train_step", "update_step")
 #: ``init`` of an optimizer slot that starts as a copy of its parameter and is set whenever the parameter is set.
 AS_PARAM: Final = "param"
-#: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
-#: number of steps that were skipped because of it.
-LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
-#: The beginning of the names of the states that metrics over an epoch are computed from, and the scalar of a training
-#: step that is the number of steps of an epoch.
-OF_EPOCH: Final = "train.epoch."
-EPOCH_STEPS: Final = "epoch_steps"
-#: The beginning of the names of the states that training carries from step to step; the model's name of each follows.
-OF_STATE: Final = "train.state."
-#: The smallest loss scale: if a step is not finite even there, the scale is not the cause.
-LEAST_SCALE: Final = 1.0
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer", "state")
 #: The kinds of tensors that a file of weights has.

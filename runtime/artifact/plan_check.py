@@ -34,8 +34,9 @@ from dslc.runtime.artifact.instructions import (
 )
 from dslc.runtime.artifact.library_check import gemm_fault, graph_fault
 from dslc.runtime.artifact.plan import Buffer, Plan
-from dslc.runtime.artifact.plan_schema import MAX_STEPS, STEP_BLOCK, THREADS
+from dslc.runtime.artifact.plan_schema import MAX_STEPS, THREADS
 from dslc.runtime.artifact.prepared_check import check_prepared
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.extents import Extents, extent_fault
 
 CODE_KINDS: Final = ("ptx", "cubin", "object")

@@ -22,6 +22,7 @@ from dslc.base.schema import (
     checker,
 )
 from dslc.runtime.artifact.dtypes import ITEMSIZE
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 
 # Limits for all plans of an artifact together, which are decoded and checked in less than two seconds. The seven plans
 # of ResNet-50 have 0.4 MiB and 90,000 values.
@@ -30,7 +31,6 @@ MAX_VALUES: Final = 1_400_000
 MAX_ITEMS: Final = 1_000_000  # entries of one list
 MAX_RANK: Final = 16
 MAX_STEPS: Final = 1_000_000  # instructions that the loops of a plan run altogether
-STEP_BLOCK: Final = 256  # bytes at the head of the io region that hold the scalars
 STREAMS: Final = 16
 EVENTS: Final = 65536
 #: CUDA's limits for grids and blocks, compute capability 5.0 and later.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.plan import Buffer, Plan
-from dslc.runtime.artifact.plan_schema import STEP_BLOCK
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.session.backend import LateOutputs
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from dslc.base.errors import DslcError, InputError, RanksError
 from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
-from dslc.runtime.artifact.header import OF_STATE
 from dslc.runtime.artifact.interface import Interface, Tensor
+from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import BuildError, DataError
 from dslc.base.turns import Always
-from dslc.runtime.artifact.header import EPOCH_STEPS
 from dslc.runtime.artifact.interface import Interface, Train
+from dslc.runtime.artifact.reserved import EPOCH_STEPS
 from dslc.runtime.config.config import Config
 from dslc.runtime.config.policies import Best
 from dslc.runtime.config.schedule import Curve

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, OF_EPOCH, OF_STATE, SKIPPED_STEPS
+from dslc.runtime.artifact.reserved import GOOD_STEPS, LOSS_SCALE, OF_EPOCH, OF_STATE, SKIPPED_STEPS
 
 _POSITIONS: Final = ("dslc.position", "dslc.session")  # metadata of a checkpoint of `dslc train`, and of a session
 _SCALARS: Final = (GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS)

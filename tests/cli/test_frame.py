@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import resource
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 
 import click
 import pytest
+from pace import started, within
 
 from dslc import __version__
 from dslc.base.errors import CODES, DslcError
@@ -47,18 +45,14 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("command", [["-m", "dslc", "--help"], ["-c", "import dslc"]], ids=["help", "import"])
-def test_start_takes_less_than_0_2_seconds(command: list[str], allowed: Callable[[float, float], bool]) -> None:
-    wall, cpu = [], []
-    for _ in range(10):
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *command], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        wall.append(time.perf_counter() - start)
-        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"median of 10: {statistics.median(wall):.3f} s, of it {statistics.median(cpu):.3f} s computing")
-    # One process that waits for nothing: on an idle machine both are equal, on a busy one the second is the cost.
-    assert allowed(statistics.median(cpu), 0.2)
+@pytest.mark.parametrize(
+    ("command", "reference"),
+    [(["-m", "dslc", "--help"], "import click"), (["-c", "import dslc"], "pass")],
+    ids=["help", "import"],
+)
+def test_the_start_takes_little_more_than_python_s(command: list[str], reference: str) -> None:
+    """0.06 s for the help on a core of an AMD EPYC of 2023, of which click takes 0.02 s and Python itself the rest."""
+    assert within(started(*command), started("-c", reference), 1.6)
 
 
 def test_version(dslc: Callable) -> None:

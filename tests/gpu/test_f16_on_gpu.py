@@ -15,7 +15,7 @@ from places import MODELS
 from real_gpu.launcher import Gpu, why_not
 
 import dslc
-from dslc.runtime.artifact.header import LOSS_SCALE, SCALING
+from dslc.runtime.artifact.reserved import LOSS_SCALE, SCALING
 from dslc.runtime.session.session import Session
 
 MISSING = why_not() or next((f"no {n}" for n in ("numba_cuda", "lark") if find_spec(n) is None), None)

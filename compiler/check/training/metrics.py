@@ -15,10 +15,10 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.sizes import Dim
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.plan.memory import MOST_FLOATS
+from dslc.compiler.passes.plan.step_block import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.span import Span
-from dslc.runtime.artifact.header import EPOCH_STEPS
+from dslc.runtime.artifact.reserved import EPOCH_STEPS
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander

@@ -16,12 +16,8 @@ After (``%1`` is the parameter ``w``)::
     update w = %10
 
 With a loss scale (``loss_scale.py``), the seed 1.0 becomes the scale, and the step unscales each gradient once it is
-complete. If a gradient is not finite, the step changes nothing but the scale.
-
-Reverse accumulation over the nodes between the parameters and the loss. The gradients that several consumers contribute
-to a value are added in consumer order, last first, so the sum depends only on the graph. If consumers read disjoint
-parts of a value, each once, their gradients are concatenated instead of padded with zeros and added
-(``sum_gradients.py``).
+complete. If a gradient is not finite, the step changes nothing but the scale. The gradients are those of
+``differentiate.py``.
 """
 
 from __future__ import annotations
@@ -31,17 +27,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dslc.compiler.ir.build import GRAD_SUM, SHARD, Build, ParamSpec, TrainSpec, UpdateSpec
-from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.pull_back import pull_back
 from dslc.compiler.ir.scan_merge import merged_loops
 from dslc.compiler.ir.scan_sums import continued_sums
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.lower.averages import averages
+from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
-from dslc.compiler.passes.lower.sum_gradients import total
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -69,37 +64,6 @@ def autodiff(program: Program, build: Build) -> Program:
         return dataclasses.replace(program, graph=of_entry(program.graph, build.train))
     whole = program.entry == "train_step"
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
-
-
-def differentiate(
-    graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None, phase: Phase = Phase.BACKWARD
-) -> dict[Value, Value]:
-    """The gradient of ``loss`` for each value of ``wrt`` that it depends on, of the same type, by nodes of ``phase``.
-
-    ``seed`` has the type of the loss, and is the gradient of what is differentiated with respect to it; without it the
-    loss is a float of rank 0. Omits values on which the loss does not depend, or only through ``stop_gradient`` or
-    integers. Raises DslcError E0507 if the loss depends on a value through an op without a gradient.
-    """
-    seed = _one(loss) if seed is None else seed
-    assert loss.type == seed.type and loss.type.dtype.is_float, f"the loss is {loss.type}"
-    reached = set(wrt)  # values that depend on one of wrt through floats
-    between: list[Node] = []
-    for node in order([loss]):
-        if any(v in reached for v in node.inputs):
-            between.append(node)
-            reached.update(v for v in node.outputs if v.type.dtype.is_float)
-    if loss not in reached:
-        return {}
-    terms = {loss: [seed]}  # summands of each value's gradient
-    pull_back(between, terms, reached, total, phase)
-    return {v: total(terms[v]) for v in wrt if v in terms}
-
-
-def _one(loss: Value) -> Value:
-    """The seed: the gradient of the loss with respect to itself."""
-    at = loss.producer
-    b = Builder(name=at.name, span=at.span, phase=Phase.BACKWARD)
-    return b(OPS["full"], value=1.0, dtype=loss.type.dtype, shape=())
 
 
 def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:

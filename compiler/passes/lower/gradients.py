@@ -28,7 +28,7 @@ from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.scan_merge import merged_loops
 from dslc.compiler.ir.scan_sums import continued_sums
 from dslc.compiler.ops.compound.gradient import gradient
-from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.differentiate import differentiate
 
 
 def with_gradients(graph: Graph, missed: Callable[[Node], None] | None = None) -> Graph:

@@ -32,7 +32,7 @@ from dslc.compiler.ir.graph import Input, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.nonfinite import nonfinite
-from dslc.runtime.artifact.header import GOOD_STEPS, LEAST_SCALE, LOSS_SCALE, SKIPPED_STEPS
+from dslc.runtime.artifact.reserved import GOOD_STEPS, LEAST_SCALE, LOSS_SCALE, SKIPPED_STEPS
 
 Updates = list[tuple[Input, Value]]
 

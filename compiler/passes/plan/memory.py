@@ -22,23 +22,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Final
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
-from dslc.compiler.ir.program import STEP_BLOCK, TRAINING, MemoryPlan, Move, Place, Program, aligned
+from dslc.compiler.ir.program import TRAINING, MemoryPlan, Move, Place, Program, aligned
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
 from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.plan.step_block import scalar_offsets
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore
-from dslc.runtime.artifact.header import OF_STATE
-
-# The step block: scalars that every entry may have, then lr and the float arguments by name, 8 bytes each.
-_FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
-_FIRST_SLOT = 24
-_SLOT = 8
-#: most float arguments of a train section: lr takes the first slot
-MOST_FLOATS: Final = (STEP_BLOCK - _FIRST_SLOT) // _SLOT - 1
+from dslc.runtime.artifact.reserved import OF_STATE, STEP_BLOCK
 
 
 def memory(program: Program, build: Build) -> Program:
@@ -55,13 +48,6 @@ def work_bound(program: Program, build: Build) -> int:
     assert program.schedule is not None, "memory is planned on a schedule"
     alone = dataclasses.replace(program, streams={}, waits={})
     return _Planner(alone, program.schedule, build).bound()
-
-
-def scalar_offsets(names: list[str]) -> dict[str, int]:
-    """Offsets of the scalars of an entry in the step block; the check refuses too many."""
-    others = sorted((n for n in names if n not in _FIXED_SCALARS), key=lambda n: (n != "lr", n))
-    assert len(others) <= MOST_FLOATS + 1, f"{len(others)} numbers of a step"
-    return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
 
 
 def alike(a: TensorType, b: TensorType) -> bool:

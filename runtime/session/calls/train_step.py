@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import InputError
-from dslc.runtime.artifact.header import LEAST_SCALE
 from dslc.runtime.artifact.interface import Dim, Interface
+from dslc.runtime.artifact.reserved import LEAST_SCALE
 from dslc.runtime.session.backend import LateOutputs, OnDevice
 from dslc.runtime.session.batches import Cut
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import stat
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pace import IMPORTS, started, within
 from places import MODELS, ROOT
 
 LENET = ROOT / "examples/digits/lenet.nn"
@@ -77,16 +77,9 @@ def test_the_models_of_the_language_check(path: Path, dslc: Callable) -> None:
     assert ran.code == 0, ran.err
 
 
-def test_check_is_quick(dslc_process: Callable, allowed: Callable[[float, float], bool]) -> None:
-    """At most 0.5 s for the three ResNets on an idle machine: measured as computing time, the best of five."""
-    seconds = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert dslc_process("check", RESNET).code == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"best of 5: {min(seconds):.3f} s")
-    assert allowed(min(seconds), 0.5)
+def test_check_is_quick() -> None:
+    """0.35 s for the three ResNets on a core of an AMD EPYC of 2023."""
+    assert within(started("-m", "dslc", "check", str(RESNET)), started("-c", IMPORTS), 3.2)
 
 
 def test_fmt_writes_checks_and_shows(dslc: Callable, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dslc.runtime.artifact.header import check_header
 from dslc.runtime.artifact.instructions import Collective, Copy, Fill, GraphOp, Instruction, Kernel, Reference
 from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Region, Scalar
 from dslc.runtime.artifact.plan_check import BlobInfo, check
-from dslc.runtime.artifact.plan_schema import STEP_BLOCK
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 
 WORK, IO, STATE, CONTEXT = 256, STEP_BLOCK + 64, 64, 64
 BLOBS = {"code": BlobInfo("cubin", 10), "table": BlobInfo("constant", 24), "last": BlobInfo("constant", 8)}

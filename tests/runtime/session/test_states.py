@@ -11,7 +11,7 @@ import pytest
 from states.recurrent import CARRIED, TRAIN, WRITTEN, data, opened, start, states_after
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
-from dslc.runtime.artifact.header import OF_STATE
+from dslc.runtime.artifact.reserved import OF_STATE
 
 PROVIDERS = ["reference", pytest.param("own", marks=pytest.mark.slow)]
 

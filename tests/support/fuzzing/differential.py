@@ -23,7 +23,8 @@ from dslc.compiler.ir.graph import Graph, Kind, order
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
+from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule

@@ -15,7 +15,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.options import Options
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
+from dslc.runtime.artifact.reserved import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
 
 MODEL = """nn 1
 dim B in 1..64 = 4

@@ -19,7 +19,8 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
+from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.precision import precision
 
 SMOOTH = ("tanh", "sigmoid", "sin", "exp", "neg")

@@ -32,7 +32,7 @@ from dslc.compiler.passes.lower import precision as precision_pass
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.face import reference_meanings
 from dslc.runtime.artifact.file import Artifact
-from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
+from dslc.runtime.artifact.reserved import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
 from dslc.runtime.session.load import start
 from dslc.runtime.session.results import StepResult
 from dslc.runtime.session.session import Session

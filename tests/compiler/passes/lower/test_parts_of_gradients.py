@@ -11,7 +11,7 @@ from graphs.random_graphs import assert_same_bits, evaluate, feeds_of, graph_of,
 
 from dslc.compiler.ir.graph import Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.sum_gradients import total
 
 

@@ -32,8 +32,9 @@ from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.lower.simplify import simplify_graph
 from dslc.compiler.passes.plan import allocate
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
-from dslc.compiler.passes.plan.memory import memory, scalar_offsets
+from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.step_block import scalar_offsets
 
 
 def test_the_plan_computes_the_graph(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
