@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 from processor_time import LIMIT, measured, too_long
+from thinning import SOAK, left_out
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -57,6 +58,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked = (
+        os.environ.get("DSLC_EVERY_SLOW") == "1" or config.option.keyword or any("::" in name for name in config.args)
+    )
+    if not SOAK and not asked:
+        left = left_out(items)
+        config.hook.pytest_deselected(items=left)
+        ids = set(map(id, left))
+        items[:] = [item for item in items if id(item) not in ids]
     limit = max(_SLOW_TIMEOUT, int(config.getini("timeout") or 0))
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):

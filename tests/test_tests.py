@@ -8,12 +8,13 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pace import started, within
 from places import ROOT
 from processor_time import LIMIT, NAME, measured, spent, too_long
-from thinning import thinned
+from thinning import left_out, thinned
 
 TESTS = ROOT / "tests"
 MODULES = sorted(TESTS.rglob("*.py"))
@@ -120,6 +121,31 @@ def test_what_is_thinned_is_slow_and_not_lost() -> None:
     params = thinned(["a", "b", ("c", "d"), "e"], 2)
     assert [param.values for param in params] == [("a",), ("b",), ("c", "d"), ("e",)]
     assert [[mark.name for mark in param.marks] for param in params] == [[], ["slow"], [], ["slow"]]
+
+
+class Case:
+    """Stands for one item of pytest."""
+
+    def __init__(self, nodeid: str, slow: bool) -> None:
+        self.nodeid, self.slow = nodeid, slow
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return self.slow or None
+
+
+def test_of_many_slow_cases_a_run_takes_a_part_and_runs_together_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"many": (40, 10), "some": (5, 3), "few": (3, 3), "alone": (1, 1)}
+    slow = [Case(f"{name}[{n}]", True) for name, (count, _) in counts.items() for n in range(count)]
+    items: Any = slow + [Case(f"quick[{n}]", False) for n in range(50)]
+    ran = set[str]()
+    for seed in range(40):
+        monkeypatch.setenv("DSLC_SEED", str(seed))
+        taken = {each.nodeid for each in items} - {each.nodeid for each in left_out(items)}
+        found = Counter(each.partition("[")[0] for each in taken)
+        assert found == {**{name: part for name, (_, part) in counts.items()}, "quick": 50}
+        assert not {each.nodeid for each in left_out(items)} & taken
+        ran |= taken
+    assert len(ran) == len(items)
 
 
 def test_a_test_of_the_normal_run_that_takes_long_is_listed(request: pytest.FixtureRequest) -> None:

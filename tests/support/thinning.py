@@ -1,10 +1,11 @@
 """Cases of which a run takes a part. ``thinned``: the normal run a part, the others have the marker ``slow``.
-``taken``: each run another part, which the seed takes; the soak all."""
+``taken``: each run another part, which the seed takes; the soak all. ``left_out``: of many slow cases of a test."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -26,3 +27,21 @@ def taken(cases: Iterable[_Case], every: int) -> list[_Case]:
     values = list(cases)
     step = 1 if SOAK else min(every, len(values))
     return values[int(os.environ["DSLC_SEED"]) % step :: step] if values else []
+
+
+#: From so many slow cases of a test on, a run takes one of so many.
+_SHARES: Final = ((40, 4), (4, 2))
+
+
+def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The slow cases that this run leaves out: of a test with many it takes a part, which DSLC_SEED draws."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: list[pytest.Item] = []
+    for name, found in cases.items():
+        share = next((share for most, share in _SHARES if len(found) >= most), 1)
+        drawn = random.Random(f"{name} {os.environ['DSLC_SEED']}")
+        left += drawn.sample(found, len(found) - -(-len(found) // share))
+    return left
