@@ -21,15 +21,28 @@ if TYPE_CHECKING:
 
 
 def place(processes: int | None, gpus: int | None) -> Place | None:
-    """This process's place among several; None if it is alone, or if it is to start ``processes`` of them."""
-    if gpus is not None and gpus > 1:
-        raise RanksError("R601", f"{gpus} GPUs cannot share a training yet", place="--gpus",
-                         help="train on one GPU, or with --processes on the CPU")  # fmt: skip
+    """This process's place among several; None if it is alone, or if it is to start ``processes`` or ``gpus`` of
+    them."""
     found = place_of(os.environ)
-    if found is not None and processes is not None and processes != found.size:
-        raise RanksError("R601", f"--processes is {processes}, and WORLD_SIZE {found.size}", place="--processes",
-                         help="a launcher sets WORLD_SIZE: leave out --processes")  # fmt: skip
+    for option, count in (("--processes", processes), ("--gpus", gpus)):
+        if found is not None and count is not None and count != found.size:
+            raise RanksError("R601", f"{option} is {count}, and WORLD_SIZE {found.size}", place=option,
+                             help=f"a launcher sets WORLD_SIZE: leave out {option}")  # fmt: skip
     return found
+
+
+def device_of(place: Place | None, device: str, gpus: int | None) -> str:
+    """The device of this process: each process of a host has a GPU of its own, counted by its rank there."""
+    if gpus is not None and device == "auto":
+        device = "gpu"
+    if place is None or device == "cpu":
+        return device
+    if ":" in device:
+        raise RanksError("R601", f"--device {device} is one GPU for {place.size} processes", place="--device",
+                         help="--device gpu gives each process one of its own")  # fmt: skip
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    alone = bool(visible.strip()) and "," not in visible  # the launcher shows each process its own
+    return f"{device}:{0 if alone else place.local_rank}"
 
 
 def start(processes: int) -> int:
@@ -80,6 +93,6 @@ def shared(config: Config, session: Session, plan: Plan, group: Group) -> tuple[
     from dslc.runtime.ranks.shared import Leader, facts, require_shareable
 
     require_shareable(config)
-    session.join(group)
     group.agree(facts(config, session, plan))
+    session.join(group)
     return Leader(session, group), plan.of_part(group.rank, group.size)

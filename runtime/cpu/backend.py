@@ -13,7 +13,8 @@ from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.header import PREPARE, WRITERS
 from dslc.runtime.artifact.instructions import Kernel, Reference
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
-from dslc.runtime.session.backend import OnDevice
+from dslc.runtime.session.backend import OnDevice, Sums
+from dslc.runtime.session.calls.host_sums import HostSums
 from dslc.runtime.session.context import Loaded
 from dslc.runtime.session.host_memory import available_bytes, block, ensure_free, out_of_memory
 from dslc.runtime.session.memory_need import named_buffers
@@ -95,6 +96,12 @@ class HostBackend:
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
         raise AssertionError("the CPU backend has no device arrays")
+
+    def sums(self, shard: Loaded, update: Loaded, count: int) -> Sums:
+        return HostSums(shard.plan, update.plan, count)
+
+    def facts(self) -> Mapping[str, str]:
+        return {}
 
     def counters(self) -> Mapping[str, int]:
         return {}

@@ -14,6 +14,7 @@ import numpy as np
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
+from dslc.runtime.cuda.addition import Addition
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
@@ -23,6 +24,7 @@ from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
+from dslc.runtime.cuda.shard_sums import DeviceSums, Layout
 from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.session.host_memory import out_of_memory
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.cuda.libraries.nccl import Nccl
+    from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Loaded
 
 #: What a load leaves free: the larger of a part of the need and some bytes, by which what the driver takes may be more
@@ -128,6 +132,8 @@ class CudaBackend:
             self._modules = Modules(device, code, capability, choice.through_ptx)
             owned.on_close(self._modules.close)
             self._libraries = Libraries(device, owned, artifact.id)
+            self._additions: dict[str, Addition] = {}
+            self._nccl: Nccl | None = None
             self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
             self.blocks = [
                 {layout: LaneContext(lane, address) for layout, address in lane.contexts.items()}
@@ -194,6 +200,43 @@ class CudaBackend:
     def new_array(self, dtype: str, shape: Sequence[int]) -> DeviceArray:
         with self._device:
             return new_array(self._device, dtype, shape)
+
+    def sums(self, shard: Loaded, update: Loaded, count: int) -> DeviceSums:
+        layout = Layout.of(shard.plan, update.plan)
+        with self._device as device:
+            if layout.dtype not in self._additions:
+                self._additions[layout.dtype] = Addition(device, layout.dtype, self._owned)
+            return DeviceSums(layout, count, device, self._additions[layout.dtype], self._part, self._connected)
+
+    def _part(self) -> Owned:
+        """An owner of resources that may be let go of earlier than the others."""
+        part = Owned(self._device)
+        self._owned.on_close(part.close)
+        for lane in self._lanes:
+            lane.drained_by(self._owned)
+        return part
+
+    def _connected(self, group: Exchange) -> Nccl:
+        """The communicator of this process's GPU with those of the group's other processes."""
+        if self._nccl is None:
+            from dslc.runtime.cuda.libraries.nccl import Nccl
+
+            self._nccl = Nccl(self._device, group)
+            self._owned.on_close(self._nccl.close)
+            for lane in self._lanes:
+                lane.drained_by(self._owned)
+        return self._nccl
+
+    def facts(self) -> Mapping[str, str]:
+        from dslc.runtime.cuda.libraries.nccl import nccl_version
+
+        libraries = {f"the version of {name}": version for name, version in self._libraries.versions.items()}
+        return {
+            "the GPU": f"{self._device.name}, {self._device.target}",
+            "the driver's version of CUDA": str(self._device.driver.version()),
+            "the version of NCCL": nccl_version(),
+            **libraries,
+        }
 
     def counters(self) -> Mapping[str, int]:
         """``graph_launches``, ``launches``, ``synchronisations`` (during runs), ``waits`` (for results, or for an

@@ -25,7 +25,16 @@ from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
-from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, from_pinned, in_rows, input_bytes, view_of
+from dslc.runtime.cuda.transfers import (
+    DeviceOutputs,
+    Results,
+    RunResults,
+    from_host,
+    from_pinned,
+    in_rows,
+    input_bytes,
+    view_of,
+)
 from dslc.runtime.session.backend import Change, Measured, OnDevice
 from dslc.runtime.session.step_block import StepBlock
 
@@ -120,6 +129,15 @@ class DevicePlan:
         self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
         self._slot, self._frame = lane.slots[0], 0
 
+    @property
+    def lane(self) -> Lane:
+        return self._lane
+
+    @property
+    def io(self) -> int:
+        """The address of the io region of the run that was begun last."""
+        return self._of_slot[id(self._slot)].io
+
     # Before a run
 
     def begin(self, step: int = 0) -> None:
@@ -132,7 +150,7 @@ class DevicePlan:
         self._frame = step
 
     def _input_views(self, slot: Slot, frame: int) -> dict[str, NDArray[Any]]:
-        ports = ((port.name, self._plan.buffers[port.buffer]) for port in self._plan.inputs)
+        ports = ((port.name, self._plan.buffers[port.buffer]) for port in from_host(self._plan))
         return {name: view_of(slot.inputs, frame * self._lane.frame + b.offset, b) for name, b in ports}
 
     @property

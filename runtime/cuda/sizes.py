@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 #: Entries that run when a session starts or its weights change, and then hardly ever: no graph is kept for them.
 RUN_ONCE: Final = ("init", "prepare")
 SLOTS: Final = 2  # runs of a lane that may be under way: one is filled while another one runs
+SUM_ALIGNMENT: Final = 64  # bytes; of what shards add, and of the parts that processes exchange
 _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
 
@@ -50,6 +51,52 @@ class Regions:
     context: int = 0
     layout: Hashable = ()
     prepared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SumSizes:
+    """The device memory that a process takes to add what its shards give, in bytes. ``vector``: what one shard gives;
+    ``row``: its loss and metrics; ``shards``: of a step; ``processes``: that share them."""
+
+    vector: int
+    row: int
+    shards: int
+    processes: int = 1
+
+    @property
+    def stores(self) -> int:
+        """The number of vectors that wait for their right neighbour: none for two shards, whose frames hold them."""
+        return max(0, (self.shards // self.processes).bit_length() - 2)
+
+    @property
+    def part(self) -> int:
+        """The largest part of a vector that one process adds."""
+        return max(self.span(rank)[1] for rank in range(self.processes))
+
+    @property
+    def incoming(self) -> int:
+        """What the other processes send of this one's part."""
+        return (self.processes - 1) * self.part
+
+    @property
+    def rows(self) -> int:
+        """Loss and metrics of all shards."""
+        return self.shards * self.row
+
+    def span(self, rank: int) -> tuple[int, int]:
+        """Where a process's part of a vector begins, and its size."""
+        units = self.vector // SUM_ALIGNMENT
+        first, end = (SUM_ALIGNMENT * (units * r // self.processes) for r in (rank, rank + 1))
+        return first, end - first
+
+    @property
+    def device(self) -> tuple[int, ...]:
+        """The sizes of the blocks that are taken from the device."""
+        return tuple(size for size in (*(self.vector,) * self.stores, self.incoming, self.rows) if size)
+
+
+def aligned_sum(size: int) -> int:
+    return -(-size // SUM_ALIGNMENT) * SUM_ALIGNMENT
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:

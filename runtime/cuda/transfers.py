@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.artifact.plan import Buffer, Plan, Port
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.session.backend import LateOutputs
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
 _ALIGNMENT: Final = 64
+_SHARD: Final = "shard."  # names what the shards of a step add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,19 @@ class Span:
         return self.region == buffer.region and self.offset <= buffer.offset and buffer.end <= self.offset + self.bytes
 
 
+def from_host(plan: Plan) -> list[Port]:
+    """The inputs that a run copies from the host: all but the sums over shards, which are computed where they lie."""
+    return [port for port in plan.inputs if not port.name.startswith(_SHARD)]
+
+
+def to_host(plan: Plan) -> list[Port]:
+    """The results that a run copies to the host: all but what shards add up."""
+    return [port for port in plan.outputs if port.kind != "shard"]
+
+
 def input_bytes(plan: Plan) -> int:
     """Bytes from the start of io that a run copies to the device: the step block and the inputs."""
-    ends = [plan.buffers[p.buffer].end for p in plan.inputs]
+    ends = [plan.buffers[p.buffer].end for p in from_host(plan)]
     return max([*ends, STEP_BLOCK if plan.scalars else 0], default=0)
 
 
@@ -45,7 +56,7 @@ def output_spans(plan: Plan) -> tuple[list[Span], int]:
     """The spans that a run copies from the device, and their total bytes in a slot."""
     spans: list[Span] = []
     end = 0
-    for buffer in sorted((plan.buffers[p.buffer] for p in plan.outputs), key=lambda b: (b.region, b.offset)):
+    for buffer in sorted((plan.buffers[p.buffer] for p in to_host(plan)), key=lambda b: (b.region, b.offset)):
         last = spans[-1] if spans else None
         if last is not None and last.region == buffer.region and buffer.offset <= last.offset + last.bytes + _GAP:
             spans[-1] = Span(last.region, last.offset, max(last.bytes, buffer.end - last.offset), last.at)
@@ -69,7 +80,7 @@ def from_pinned(
     if not placed:
         return [(0, (steps - 1) * frame + end, 1)]
     there = {(p.frame, p.name) for p in placed}
-    buffers = [(port.name, plan.buffers[port.buffer]) for port in plan.inputs]
+    buffers = [(port.name, plan.buffers[port.buffer]) for port in from_host(plan)]
     found: list[tuple[int, int, int]] = []
     for name, offset, size in [("", 0, min(STEP_BLOCK, end)), *((name, b.offset, b.bytes) for name, b in buffers)]:
         rows = 0
@@ -109,7 +120,7 @@ class Results:
         self.spans, self.bytes = output_spans(plan)
         self.in_io = all(span.region == "io" for span in self.spans)
         self._ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
-        for port in plan.outputs:
+        for port in to_host(plan):
             buffer = plan.buffers[port.buffer]
             at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
             kind = numpy_dtype(buffer.dtype)

@@ -170,6 +170,8 @@ def facts(config: Config, session: Session, plan: Plan) -> dict[str, str]:
         "the machine": platform.machine(),
         "the maker of the CPU": maker,
         "the set of the CPU's vector instructions": _digest(vectors.encode()),
+        "the device": session.device.partition(":")[0],
+        **session.facts(),
     }
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.interface import Carried
+    from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Loaded
 
 #: The outputs of a run: (port, kind, array) of each. Reading them waits for the run; the arrays are valid until the
@@ -145,6 +146,30 @@ class DeviceBound(Bound, Protocol):
         ...
 
 
+class Sums(Protocol):
+    """The sums over the shards of a step, which are run one after the other."""
+
+    def join(self, group: Exchange) -> None:
+        """Add this process's part of the shards from now on, and exchange the sums with the other processes."""
+        ...
+
+    def begin(self) -> None:
+        """Forget the shards of the last step, also if an error left it incomplete."""
+        ...
+
+    def run(self, shard: Bound) -> None:
+        """Run the plan of this process's next shard, whose inputs were set, and add what it gives."""
+        ...
+
+    def total(self) -> Mapping[str, NDArray[Any]]:
+        """The sums over all shards, as inputs of the update; empty if they lie where the update reads them."""
+        ...
+
+    def numbers(self) -> Sequence[Outputs]:
+        """Loss and metrics of all shards, in their order; after ``total``."""
+        ...
+
+
 class Backend(Protocol):
     """A machine that holds an artifact's code and memory."""
 
@@ -177,6 +202,16 @@ class Backend(Protocol):
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
         """Device memory for a result; only if inputs may be on the device."""
+        ...
+
+    def sums(self, shard: Loaded, update: Loaded, count: int) -> Sums:
+        """Takes the memory to add what ``count`` runs of ``shard`` give, which ``update`` reads. OutOfMemory R401,
+        ArtifactError R301."""
+        ...
+
+    def facts(self) -> Mapping[str, str]:
+        """What decides the bits of a training by several processes, beside the artifact and the CPU, by name.
+        EnvironmentFault R205 if what moves bytes between the devices is not installed."""
         ...
 
     def counters(self) -> Mapping[str, int]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dslc.runtime.session.backend import Backend
     from dslc.runtime.session.session import MeaningsSource
 
-_DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
+_DEVICE: Final = re.compile(r"cpu|(auto|gpu)(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
 ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk; exceeds the instructions of any plan
 #: The entries that each call of a session runs; every session also has ``init``.
@@ -78,13 +78,14 @@ _CPU: Final = Place(None, Choice("cpu", False))
 def choose_place(artifact: Artifact, device: str) -> Place:
     """The device for an artifact.
 
-    ``auto`` is a GPU if the artifact holds code for it, else the CPU; with a warning W006 if the artifact holds code
-    for GPUs but none can be used. Raises EnvironmentFault R201 for a GPU that cannot be used, R202 for an artifact
-    without code for the device; both messages list the artifact's targets.
+    ``auto`` is a GPU if the artifact holds code for it, ``auto:1`` the second one, else the CPU; with a warning W006 if
+    the artifact holds code for GPUs but none can be used. Raises EnvironmentFault R201 for a GPU that cannot be used,
+    R202 for an artifact without code for the device; both messages list the artifact's targets.
     """
     targets = sorted({p.target for p in artifact.all_programs()})
     for_gpus = [t for t in targets if capability_of(t) is not None]
-    if device == "cpu" or (device == "auto" and not for_gpus):
+    auto = device.startswith("auto")
+    if device == "cpu" or (auto and not for_gpus):
         return _CPU
     if not for_gpus:
         raise _not_built(artifact, targets, "a GPU", "sm_90")
@@ -92,7 +93,7 @@ def choose_place(artifact: Artifact, device: str) -> Place:
     from dslc.runtime.cuda.libraries.preload import preload
 
     try:
-        index = devices.index_of(device) if device != "auto" else 0
+        index = devices.index_of(device.replace("auto", "gpu"))
         devices.driver()  # there is one: vendor libraries will be needed
         preload(artifact)
         gpu = devices.device(index)
@@ -101,7 +102,7 @@ def choose_place(artifact: Artifact, device: str) -> Place:
             target = f"sm_{gpu.capability[0]}{gpu.capability[1]}"
             raise _not_built(artifact, targets, f"the {gpu.name}, which is {target}", target)
     except EnvironmentFault as error:
-        if device != "auto" or "cpu" not in targets or error.code not in ("R201", "R202"):
+        if not auto or "cpu" not in targets or error.code not in ("R201", "R202"):
             raise
         said = f"{artifact.header['name']} runs on the CPU: {error.message}"
         warnings.warn(DslcWarning("W006", said), stacklevel=5)

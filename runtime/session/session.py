@@ -215,11 +215,18 @@ class Session:
                 self._start_states()
                 self._state.settle(step)
 
+    def facts(self) -> Mapping[str, str]:
+        """What must be equal in all processes that train together on GPUs, by name; empty on the CPU.
+        EnvironmentFault R205 if NCCL is not installed."""
+        self._alive("facts")
+        return self._backend.facts()
+
     def join(self, group: Exchange) -> None:
         """Train as one of several processes that share the shards of each step: ``train_step`` then takes the rows of
         this process's shards, and changes the state as it does on all of them.
 
-        Raises RanksError R601 for a number of processes that does not divide the shards, or for a GPU.
+        On GPUs, all processes call this together, each with a GPU of its own. Raises RanksError R601 for a number of
+        processes that does not divide the shards, EnvironmentFault R205 if GPUs need NCCL and it is not installed.
         """
         self._alive("join")
         shards = self._train_step.shards
@@ -229,9 +236,6 @@ class Session:
             said = f"{group.size} processes cannot share {count} shard{'s' * (count > 1)}"
             help = f"write `mesh {{ shards = {fitting} }}` next to the model, or start another number of processes"
             raise RanksError("R601", said, place=self.name, help=help)
-        if self.device != "cpu":
-            raise RanksError("R601", f"several processes train on CPUs only so far, and this one on {self.device}",
-                             place=self.name, help="use --device cpu, or train with one process")  # fmt: skip
         if shards is not None:
             shards.join(group)
         self._group = group
@@ -447,8 +451,8 @@ class Session:
 
     @cached_property
     def _train_step(self) -> TrainStep:
-        entries = ("train_step", "accumulate_step", "update_step")
-        return TrainStep(self.interface, *map(self._entry, entries))
+        whole, accumulating, updating = map(self._entry, ("train_step", "accumulate_step", "update_step"))
+        return TrainStep(self.interface, whole, accumulating, updating, self._backend.sums)
 
     @cached_property
     def _evaluate(self) -> Evaluate:

@@ -63,9 +63,7 @@ if TYPE_CHECKING:
 @click.option(
     "--processes", metavar="N", type=click.IntRange(1, 1024), help="Train with N processes of this host: docs/scale.md."
 )
-@click.option(
-    "--gpus", metavar="N", type=click.IntRange(1, 1024), help="GPUs to train on; more than 1 is not built yet."
-)
+@click.option("--gpus", metavar="N", type=click.IntRange(1, 1024), help="Train on N GPUs of this host: docs/scale.md.")
 @trust_option
 def command(
     weights: str | None,
@@ -92,8 +90,8 @@ def command(
     better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace
     names those of a new head.
 
-    With --processes, or if torchrun, srun or mpirun starts it, several processes share the shards of a step (`mesh`):
-    the bits are the same for any number of them.
+    With --processes or --gpus, or if torchrun, srun or mpirun starts it, several processes share the shards of a step
+    (`mesh`), each with its GPU or its part of the CPU: the bits are the same for any number of them.
     """
     from dslc.cli import ranks
     from dslc.cli.compile import artifact_of, check_config, foreseen
@@ -115,11 +113,15 @@ def command(
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
     _check_flags(overfit=overfit, find_nan=find_nan, resume=resuming, steps=steps)
     start = {"weights": weights, "map": name_map(renames), "partial": partial or None, "replace": replace or None}
+    if gpus is not None and (processes is not None or device == "cpu"):
+        raise click.UsageError(f"--gpus and --{'device cpu' if processes is None else 'processes'} exclude each other")
     place = ranks.place(processes, gpus)
-    if (place is not None or (processes or 1) > 1) and (overfit or find_nan):
+    count = processes or gpus or 1
+    if (place is not None or count > 1) and (overfit or find_nan):
         raise click.UsageError("--overfit-one-batch and --find-nan run in one process")
-    if place is None and processes is not None and processes > 1:
-        return ranks.start(processes)
+    if place is None and count > 1:
+        return ranks.start(count)
+    device = ranks.device_of(place, device, gpus)
     out = sys.stderr if settings().json else sys.stdout  # with --json, stdout holds only the result
     with ranks.joined(place) as group, ranks.console_of(group, out) as console:
         config = read_config(**flags, start=start)

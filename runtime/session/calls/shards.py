@@ -7,17 +7,14 @@ applies the means and alone changes the state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
+from dslc.runtime.session.backend import LateOutputs
 from dslc.runtime.session.batches import Cut
-from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
-from dslc.runtime.session.host_memory import ensure_free
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Interface
-    from dslc.runtime.session.backend import Bound, Outputs
+    from dslc.runtime.session.backend import Bound, Outputs, Sums
     from dslc.runtime.session.calls.call import Arrays
     from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Context, Loaded
@@ -26,23 +23,24 @@ if TYPE_CHECKING:
 
     Scalars = Mapping[str, int | float]
 
+#: Takes the memory for the sums over so many runs of the first program, which the second one reads.
+MakeSums: TypeAlias = "Callable[[Loaded, Loaded, int], Sums]"
+
 
 class Shards:
     """The shards of this process: all of them, or the neighbours that its rank in ``group`` owns."""
 
-    def __init__(self, interface: Interface, updating: Sequence[Loaded]) -> None:
+    def __init__(self, interface: Interface, updating: Sequence[Loaded], make_sums: MakeSums) -> None:
         assert interface.train is not None and interface.batch is not None
         self.count, self._batch = interface.train.shards, interface.batch
-        self._updating = updating
+        self._updating, self._make_sums = updating, make_sums
         self.group: Exchange | None = None
-        self._trees: dict[Loaded, Tree] = {}
+        self._sums: dict[Loaded, Sums] = {}
 
     def prepare(self, programs: Sequence[Loaded]) -> None:
         """Take the memory for the sums of these programs. OutOfMemory R401, ArtifactError R301."""
         for program in programs:
-            need = sum_bytes(shard_bytes(program.plan), self.count, 1)
-            ensure_free(need, [("the sums over shards", need)])
-            self._tree(program)
+            self._sums[program] = self._make_sums(program, self._update_of(program), self.count)
 
     @property
     def owned(self) -> int:
@@ -53,7 +51,8 @@ class Shards:
         """Compute this process's part of the shards from now on; the number of processes divides theirs."""
         assert self.count % group.size == 0
         self.group = group
-        self._trees.clear()
+        for sums in self._sums.values():
+            sums.join(group)
 
     def run(
         self,
@@ -66,15 +65,14 @@ class Shards:
     ) -> list[Outputs]:
         """Run the step on this process's rows; returns loss and metrics of all shards, then the update's outputs. An
         exception in the update leaves ``state`` torn."""
-        tree, numbers = self._tree(program), []
-        tree.begin()
+        sums = self._sums[program]
+        sums.begin()
         for index in range(self.owned):
-            outputs = list(self._shard(context, program, by_row, arrays, scalars, index).run())
-            tree.add(outputs)
-            numbers.append(_numbers(outputs))
-        bound, found = self._update(context, program, numbers, scalars)
-        done: Outputs = [(name, kind, view.copy()) for name, kind, view in bound.run(state.change(state.step))]
-        return [*found, done]
+            sums.run(self._shard(context, program, by_row, arrays, scalars, index))
+        outputs = self._update(context, program, scalars).run(state.change(state.step))
+        late = isinstance(outputs, LateOutputs)
+        done: Outputs = outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs]
+        return [*sums.numbers(), done]
 
     def search(
         self,
@@ -86,17 +84,15 @@ class Shards:
         search: Callable[[Bound], Nonfinite | None],
     ) -> Nonfinite | None:
         """``run``, with a search for a value that is not finite in each part of the step."""
-        tree, numbers = self._tree(program), []
-        tree.begin()
+        sums = self._sums[program]
+        sums.begin()
         for index in range(self.owned):
             found = search(self._shard(context, program, by_row, arrays, scalars, index))
             if found is not None:
                 return found
-            # a second run, which changes no state either, gives the outputs
-            outputs = list(self._shard(context, program, by_row, arrays, scalars, index).run())
-            tree.add(outputs)
-            numbers.append(_numbers(outputs))
-        return search(self._update(context, program, numbers, scalars)[0])
+            # a second run, which changes no state either, gives what is added
+            sums.run(self._shard(context, program, by_row, arrays, scalars, index))
+        return search(self._update(context, program, scalars))
 
     def _shard(
         self, context: Context, program: Loaded, by_row: frozenset[str], arrays: Arrays, scalars: Scalars, index: int
@@ -107,29 +103,9 @@ class Shards:
         rows = {**scalars, "row": scalars["row"] + (first + index) * size}
         return context.feed(program, arrays, rows, Cut(index * size, size, size), by_row)
 
-    def _update(
-        self, context: Context, program: Loaded, numbers: Sequence[Outputs], scalars: Scalars
-    ) -> tuple[Bound, list[Outputs]]:
-        """The bound plan of the update with the sums over all shards, and the numbers of all shards."""
-        tree = self._tree(program)
-        total = tree.total
-        if self.group is not None:
-            ports = [(name, kind) for name, kind, _ in numbers[0]]
-            own = np.array([[view for _, _, view in row] for row in numbers], np.float64)
-            total, rows = self.group.total(total, own)
-            numbers = [[(name, kind, n) for (name, kind), n in zip(ports, row, strict=True)] for row in rows]
-        return context.feed(self._update_of(program), tree.parts.arrays(total), scalars), list(numbers)
+    def _update(self, context: Context, program: Loaded, scalars: Scalars) -> Bound:
+        """The bound plan of the update with the sums over all shards."""
+        return context.feed(self._update_of(program), self._sums[program].total(), scalars)
 
     def _update_of(self, program: Loaded) -> Loaded:
         return next(p for p in self._updating if p.sizes == program.sizes)
-
-    def _tree(self, program: Loaded) -> Tree:
-        """The tree for this program's sums."""
-        if program not in self._trees:
-            self._trees[program] = Tree(Parts(program.plan, self._update_of(program).plan), self.owned)
-        return self._trees[program]
-
-
-def _numbers(outputs: Outputs) -> Outputs:
-    """Copies of the loss and the metrics of a shard, f64[]."""
-    return [(name, kind, np.asarray(view, np.float64).copy()) for name, kind, view in outputs if kind != "shard"]

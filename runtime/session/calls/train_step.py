@@ -15,7 +15,7 @@ from dslc.runtime.artifact.reserved import LEAST_SCALE
 from dslc.runtime.session.backend import LateOutputs, OnDevice
 from dslc.runtime.session.batches import Cut
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
-from dslc.runtime.session.calls.shards import Shards
+from dslc.runtime.session.calls.shards import MakeSums, Shards
 from dslc.runtime.session.calls.stack import Stack
 from dslc.runtime.session.find_nonfinite import Nonfinite, first_nonfinite
 from dslc.runtime.session.inputs import as_array, check_names, in_range
@@ -40,13 +40,14 @@ class TrainStep(Call):
         interface: Interface,
         programs: Sequence[Loaded],
         accumulating: Sequence[Loaded],
-        updating: Sequence[Loaded] = (),
+        updating: Sequence[Loaded],
+        make_sums: MakeSums,
     ) -> None:
         super().__init__(interface, programs)
         assert interface.train is not None, "an artifact with train_step has a train section"
         self.train = interface.train
         self.accumulating = accumulating
-        self.shards = Shards(interface, updating) if self.train.shards > 1 else None
+        self.shards = Shards(interface, updating, make_sums) if self.train.shards > 1 else None
         if self.shards is not None:
             self.shards.prepare(programs)
         self._found: tuple[Mapping[str, int], Loaded] | None = None  # the last call's dims and the program for them
@@ -114,6 +115,8 @@ class TrainStep(Call):
         torn."""
         if self.shards is not None:
             parts = self.shards.run(context, program, self.by_row, arrays, scalars, state)
+            if isinstance(parts[-1], LateOutputs):
+                return self.late(parts, int(scalars["step"]), state)
             return _step_result(parts, int(scalars["step"]), state.forward_order)
         runs: list[Outputs] = []
         number, count = state.step, self.train.accumulate

@@ -1,0 +1,256 @@
+"""The sums over the shards of a step in device memory: of one GPU, or of several that exchange them.
+
+The tree is that of ``shard_sum.py``. A shard's gradients and buffers lie side by side in the frame of its run, and the
+update reads their sums side by side in its io, at the same distances: each level of the tree is one addition of whole
+vectors. Nothing passes through the host but loss and metrics.
+
+Of several GPUs, rank r receives the r-th part of every rank's sum, adds these, and sends its part of the total to all.
+NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream; the host waits for nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, DslcError
+from dslc.runtime.cuda.addition import Addition
+from dslc.runtime.cuda.sizes import SLOTS, SUM_ALIGNMENT, SumSizes, aligned_sum
+from dslc.runtime.cuda.transfers import to_host, view_of
+from dslc.runtime.session.backend import LateOutputs
+from dslc.runtime.session.calls.shard_sum import Parts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.artifact.plan import Buffer, Plan
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.executor import DevicePlan
+    from dslc.runtime.cuda.lane import Lane
+    from dslc.runtime.cuda.libraries.nccl import Nccl
+    from dslc.runtime.cuda.owned import Owned
+    from dslc.runtime.session.backend import Bound, Outputs
+    from dslc.runtime.session.calls.shard_sum import Exchange
+
+    #: The communicator of this process with the others of a group.
+    Connect = Callable[[Exchange], Nccl]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a shard's io has what is added (from ``given`` on, ``bytes``) and loss and metrics (from ``numbers`` on,
+    ``row`` bytes), and where the update's io has the sums (from ``read`` on). In bytes.
+
+    ArtifactError R301 for plans that do not fit each other."""
+
+    dtype: str
+    given: int
+    bytes: int
+    read: int
+    numbers: int
+    row: int
+    ports: tuple[tuple[str, str, Buffer], ...]
+
+    @staticmethod
+    def of(shard: Plan, update: Plan) -> Layout:
+        parts = Parts(shard, update)  # checks dtypes and shapes
+        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
+        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
+        first, read = (min(b.offset for b in each.values()) for each in (given, wanted))
+        size = max(buffer.end for buffer in given.values()) - first
+        ports = tuple((port.name, port.kind, shard.buffers[port.buffer]) for port in to_host(shard))
+        start = min((b.offset for _, _, b in ports), default=0)
+        end = max((b.end for _, _, b in ports), default=0)
+        apart = all(wanted[name].offset - read == buffer.offset - first for name, buffer in given.items())
+        inside = any(first < b.end and b.offset < first + size for _, _, b in ports)
+        places = {b.region for b in (*given.values(), *wanted.values(), *(b for _, _, b in ports))}
+        if not apart or inside or places != {"io"} or first % SUM_ALIGNMENT or read % SUM_ALIGNMENT:
+            raise ArtifactError("R301", "`update_step` reads the sums at other places than `train_step` gives them",
+                                place="programs", help="build the artifact again")  # fmt: skip
+        dtype = next(b.dtype for b in given.values())
+        assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
+        return Layout(dtype, first, aligned_sum(size), read, start, aligned_sum(end - start), ports)
+
+
+class DeviceSums:
+    """Implements ``Sums`` for one lane at a time. OutOfMemory R401 if the device has no room for the sums."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        count: int,
+        device: Device,
+        addition: Addition,
+        owned: Callable[[], Owned],
+        connect: Connect,
+    ) -> None:
+        """``owned`` makes an owner that the session closes when its streams are idle."""
+        self._layout, self._count, self._device = layout, count, device
+        self._addition, self._new_owner, self._connect = addition, owned, connect
+        self._nccl: Nccl | None = None
+        self._lane: Lane | None = None
+        self._take(0, 1)
+        self.begin()
+
+    def join(self, group: Exchange) -> None:
+        with self._device as device:
+            if self._lane is not None:
+                device.driver.synchronise(self._lane.stream)
+            self._nccl = self._connect(group)
+            self._owned.close()
+            self._take(group.rank, group.size)
+        self.begin()
+
+    def _take(self, rank: int, size: int) -> None:
+        """Take the memory for this process's part of the sums."""
+        self._rank, self._size = rank, size
+        self._owns = self._count // size
+        sizes = SumSizes(self._layout.bytes, self._layout.row, self._count, size)
+        device, self._owned = self._device, self._new_owner()
+        noted = self._owned.noted
+        with self._owned:
+            self._stores = [device.pool.allocate(sizes.vector, noted).address for _ in range(sizes.stores)]
+            incoming = device.pool.allocate(sizes.incoming, noted).address if sizes.incoming else 0
+            others = [r for r in range(size) if r != rank]
+            self._incoming = {r: incoming + n * sizes.part for n, r in enumerate(others)}
+            self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
+            self._turns = [_Turn(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
+            self._spans = [sizes.span(r) for r in range(size)]
+
+    def begin(self) -> None:
+        self._done = 0
+        self._waiting: dict[int, int] = {}  # level of the tree -> the sum that waits for its right neighbour
+
+    def run(self, shard: Bound) -> None:
+        plan = cast("DevicePlan", shard)
+        plan.run()
+        lane = self._lane = plan.lane
+        number = self._rank * self._owns + self._done
+        with self._device as device:
+            if self._rows:
+                row = self._rows + number * self._layout.row
+                device.driver.copy(row, plan.io + self._layout.numbers, self._layout.row, lane.stream)
+            self._add(plan.io + self._layout.given, lane)
+
+    def _add(self, vector: int, lane: Lane) -> None:
+        """Add the next shard's vector, in whose place sums may be written. A level's sum waits in a store, unless the
+        next shard takes it: the frames of two runs in a row are different ones."""
+        self._done += 1
+        level, right = 0, vector
+        while self._done % (2 << level) == 0 and 2 << level <= self._owns:
+            goes_on = self._done % (4 << level) == 0 and 4 << level <= self._owns
+            last = 2 << level == self._owns
+            target = right
+            if last and self._size == 1:
+                target = lane.io + self._layout.read
+            elif not (last or goes_on):
+                target = self._stores[level]
+            self._addition.add(target, self._waiting.pop(level), right, self._layout.bytes, lane.stream)
+            level, right = level + 1, target
+        self._waiting[level] = right
+
+    def total(self) -> Mapping[str, NDArray[Any]]:
+        lane = self._lane
+        assert lane is not None and self._done == self._owns, "the tree is not complete"
+        turn = self._turns[0]
+        self._turns.reverse()
+        turn.settle()
+        with self._device as device:
+            if self._nccl is not None:
+                self._exchange(self._nccl, lane)
+            if self._rows:
+                device.driver.copy_out(turn.address, self._rows, self._count * self._layout.row, lane.stream)
+            device.driver.record(turn.arrived, lane.stream)
+        self._numbers = turn.numbers(self._layout, self._count)
+        return {}
+
+    def _exchange(self, nccl: Nccl, lane: Lane) -> None:
+        [own] = self._waiting.values()
+        total, spans, mine = lane.io + self._layout.read, self._spans, self._spans[self._rank]
+        others, row = self._incoming, self._owns * self._layout.row
+        rows = {r: (self._rows + r * row, row) for r in range(self._size)}
+        nccl.swap(
+            {r: [(own + spans[r][0], spans[r][1]), rows[self._rank]] for r in others},
+            {r: [(self._incoming[r], mine[1]), rows[r]] for r in others},
+            lane.stream,
+        )
+        parts = [own + mine[0] if r == self._rank else self._incoming[r] for r in range(self._size)]
+        while len(parts) > 1:
+            last = len(parts) == 2
+            for left, right in zip(parts[::2], parts[1::2], strict=True):
+                self._addition.add(total + mine[0] if last else left, left, right, mine[1], lane.stream)
+            parts = [total + mine[0]] if last else parts[::2]
+        nccl.swap(
+            {r: [(total + mine[0], mine[1])] for r in others},
+            {r: [(total + spans[r][0], spans[r][1])] for r in others},
+            lane.stream,
+        )
+
+    def numbers(self) -> Sequence[Outputs]:
+        return self._numbers
+
+
+class _Turn:
+    """Pinned memory for the numbers of all shards of a step, used again two steps later."""
+
+    def __init__(self, device: Device, size: int, owned: Owned) -> None:
+        self._device = device
+        self.address = device.driver.allocate_host(size, owned.noted)
+        self.arrived = device.driver.event(owned.noted)
+        self._view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
+        self._pending: weakref.ref[_Numbers] | None = None
+        owned.on_close(self._end)
+
+    def _end(self) -> None:
+        with suppress(DslcError):  # whoever reads the numbers gets the error
+            self.settle()
+
+    def settle(self) -> None:
+        """Copy numbers that were not read yet, because the memory is needed."""
+        waiting = self._pending() if self._pending is not None else None
+        if waiting is not None:
+            waiting.settle()
+        self._pending = None
+
+    def numbers(self, layout: Layout, count: int) -> list[Outputs]:
+        found = _Numbers(self._device, self.arrived, self._view, layout)
+        self._pending = weakref.ref(found)
+        return [_Row(found, index) for index in range(count)]
+
+
+class _Numbers:
+    """Loss and metrics of all shards of a step, which may still be on their way."""
+
+    def __init__(self, device: Device, arrived: Any, memory: NDArray[np.uint8], layout: Layout) -> None:
+        self._device, self._arrived, self._memory, self._layout = device, arrived, memory, layout
+        self._copies: dict[int, NDArray[np.uint8]] = {}  # at most one: the first copy made by any thread
+
+    def settle(self) -> None:
+        if not self._copies:
+            with self._device as device:
+                device.driver.wait_host(self._arrived)
+            self._copies.setdefault(0, self._memory.copy())
+
+    def of(self, shard: int) -> list[tuple[str, str, NDArray[Any]]]:
+        self.settle()
+        first = shard * self._layout.row - self._layout.numbers
+        return [(name, kind, view_of(self._copies[0], first + b.offset, b)) for name, kind, b in self._layout.ports]
+
+
+class _Row(LateOutputs):
+    """The numbers of one shard."""
+
+    def __init__(self, numbers: _Numbers, shard: int) -> None:
+        self._of, self._shard = numbers, shard
+
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
+        return iter(self._of.of(self._shard))
+
+    def settle(self) -> None:
+        self._of.settle()

@@ -1,0 +1,88 @@
+"""Several GPUs have the bits of one: sums in their memory, exchanged by NCCL. The driver and NCCL are fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_gpu.fake_driver import FakeDriver
+from fake_gpu.fake_nccl import FakeNccl
+from fake_gpu.fixtures import machine  # noqa: F401  (a fixture)
+from fake_gpu.gpu_model import Kernels, moved_to_gpu
+from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
+from ranks.together import places, together
+
+import dslc
+from dslc.compiler.ops import registry
+from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.libraries import nccl
+from dslc.runtime.ranks.group import Group
+from dslc.runtime.session.load import load
+
+STEPS = 4
+Machine = Callable[..., FakeDriver]
+
+
+def on_gpus(path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch) -> FakeNccl:  # noqa: F811
+    """Adds code for GPUs to an artifact, and makes a machine with so many of them."""
+    kernels = Kernels(registry.meanings())
+    path.write_bytes(moved_to_gpu(read_artifact(path), kernels))
+    fake = FakeNccl(machine(**kernels.driver(devices=count)))
+    monkeypatch.setattr(nccl, "load_nccl", lambda: fake)
+    return fake
+
+
+def opened(path: Path, device: str) -> Any:
+    return load(path, device=device, weights="init", seed=3, meanings=registry.meanings)
+
+
+def trained(session: Any, source: str, group: Group | None = None) -> tuple[list[Any], dict[str, Any]]:
+    rank, size = (0, 1) if group is None else (group.rank, group.size)
+    rows = 16 // size
+    own = slice(rank * rows, (rank + 1) * rows)
+    results = [session.train_step(**{n: a[own] for n, a in batch(source, s).items()}) for s in range(STEPS)]
+    state = session.state_tensors()
+    return results, {name: array.tobytes() for name, array in state.items()}
+
+
+@pytest.mark.parametrize(("source", "shards", "sizes"), [
+    (BATCHNORM, 2, (1, 2)), (BATCHNORM, 8, (1, 2, 4, 8)), (TRANSFORMER, 4, (1, 4)),
+])  # fmt: skip
+def test_any_number_of_gpus(
+    tmp_path: Path,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    shards: int,
+    sizes: tuple[int, ...],  # noqa: F811
+) -> None:
+    path = built(tmp_path, source, shards=shards, provider="reference")
+    fake = on_gpus(path, machine, max(sizes), monkeypatch)
+    expected = trained(dslc.load(path, device="cpu", weights="init", seed=3), source)
+
+    def work(group: Group) -> Any:
+        session = opened(path, f"gpu:{group.rank}")
+        session.join(group)
+        found = trained(session, source, group)
+        counted = session.counters
+        session.close()
+        return found, counted
+
+    for size in sizes:
+        if size == 1:
+            session = opened(path, "gpu:0")
+            assert trained(session, source) == expected
+            session.close()
+            continue
+        fake.aborted = 0
+        for each in together(places(size), work):
+            found, counted = each.result()
+            assert found == expected
+            assert counted["synchronisations"] == 0
+            assert counted["bytes_out"] < 2000 * STEPS  # gradients stay on the device
+        assert fake.aborted == size
+    for number in range(max(sizes)):
+        assert devices.device(number).info().memory.used == 0
