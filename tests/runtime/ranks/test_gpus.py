@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_nccl import FakeNccl
-from fake_gpu.fixtures import machine  # noqa: F401  (a fixture)
 from fake_gpu.gpu_model import Kernels, moved_to_gpu
 from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
 from ranks.together import places, together
 
 import dslc
+from dslc.base.errors import EnvironmentFault, RanksError
 from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda import device as devices
@@ -26,7 +27,7 @@ STEPS = 4
 Machine = Callable[..., FakeDriver]
 
 
-def on_gpus(path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch) -> FakeNccl:  # noqa: F811
+def on_gpus(path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch) -> FakeNccl:
     """Adds code for GPUs to an artifact, and makes a machine with so many of them."""
     kernels = Kernels(registry.meanings())
     path.write_bytes(moved_to_gpu(read_artifact(path), kernels))
@@ -57,7 +58,7 @@ def test_any_number_of_gpus(
     monkeypatch: pytest.MonkeyPatch,
     source: str,
     shards: int,
-    sizes: tuple[int, ...],  # noqa: F811
+    sizes: tuple[int, ...],
 ) -> None:
     path = built(tmp_path, source, shards=shards, provider="reference")
     fake = on_gpus(path, machine, max(sizes), monkeypatch)
@@ -86,3 +87,45 @@ def test_any_number_of_gpus(
         assert fake.aborted == size
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
+
+
+def joined(path: Path, device: Callable[[int], str]) -> list[Any]:
+    """The error of each of two ranks, when they join on these devices; None for none."""
+
+    def work(group: Group) -> Any:
+        session = opened(path, device(group.rank))
+        try:
+            session.join(group)
+            session.train_step(**{n: a[:8] for n, a in batch(BATCHNORM, 0).items()})
+        except (EnvironmentFault, RanksError) as error:
+            return error
+        finally:
+            session.close()
+        return None
+
+    return [each.result() for each in together(places(2), work)]
+
+
+def test_what_is_refused(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = built(tmp_path, BATCHNORM, shards=2, provider="reference")
+    real = nccl.load_nccl
+    fake = on_gpus(path, machine, 2, monkeypatch)
+    for error in joined(path, lambda rank: "gpu:0"):
+        assert error.code == "R601" and error.message == "ranks 0 and 1 use the same GPU"
+    fake.refuse = True
+    for error in joined(path, lambda rank: f"gpu:{rank}"):
+        assert error.code == "R603" and "NCCL failed: UnhandledCudaError" in error.message
+    monkeypatch.setattr(nccl, "load_nccl", real)
+    monkeypatch.setitem(sys.modules, "nccl", None)
+    for error in joined(path, lambda rank: f"gpu:{rank}"):
+        assert error.code == "R205" and "NCCL cannot be loaded" in error.message and "[nccl]" in str(error.help)
+
+
+def test_numbers_are_read_late(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When later steps are under way, and after the session is closed."""
+    path = built(tmp_path, BATCHNORM, shards=4, provider="reference")
+    on_gpus(path, machine, 1, monkeypatch)
+    one, other = opened(path, "gpu"), dslc.load(path, device="cpu", weights="init", seed=3)
+    late = [one.train_step(**batch(BATCHNORM, step)) for step in range(5)]
+    one.close()
+    assert late == [other.train_step(**batch(BATCHNORM, step)) for step in range(5)]

@@ -16,7 +16,7 @@ from dslc.base.errors import OutOfMemory
 from dslc.cli.app import run
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.ranks.group import Group
-from dslc.runtime.session.calls import shards
+from dslc.runtime.session.calls import host_sums
 from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
 from dslc.runtime.session.host_memory import out_of_memory
 
@@ -45,7 +45,7 @@ def test_the_levels_of_the_tree_are_counted(tmp_path: Path) -> None:
 
 def test_the_sums_are_taken_when_a_session_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = built(tmp_path, BATCHNORM, provider="reference")
-    monkeypatch.setattr(shards, "ensure_free", _refuse)
+    monkeypatch.setattr(host_sums, "ensure_free", _refuse)
     with pytest.raises(OutOfMemory) as caught:
         dslc.load(path, weights="init", device="cpu")
     assert caught.value.code == "R401" and "the sums over shards" in str(caught.value)
