@@ -6,7 +6,7 @@ Each function returns a Program whose graph has int sizes but still the abstract
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from dslc.compiler.ir.build import GRAD_SUM, RAW, SHARD, LossScale, ParamSpec, T
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.gradients import with_gradients
@@ -234,10 +235,16 @@ def _sized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def _evaluated(graph: Graph, checked: Checked) -> Graph:
     """The graph in evaluation: without dropout and assignments to buffers, and with batchnorm reading its own."""
-    graph = _unassigned(graph, checked.only_trained) if checked.only_trained else graph
+    return evaluated(_unassigned(graph, checked.only_trained) if checked.only_trained else graph)
+
+
+def evaluated(graph: Graph) -> Graph:
+    """The graph without dropout, and with batchnorm reading its buffers."""
     apart = any(node.op is gradient for node in graph.nodes)
 
-    def rule(node: Node) -> Sequence[Value] | None:
+    def rule(node: Node) -> Sequence[Value] | Node | None:
+        if node.op is scan:
+            return _with_changed_body(node, evaluated)
         b = Builder().at(node)
         found = node.op.in_eval(node, b)
         if found is None or not apart:
@@ -252,11 +259,20 @@ def _unassigned(graph: Graph, buffers: Mapping[Value, Value]) -> Graph:
     """The graph whose assignments to buffers are replaced by what these were before the step."""
     written = iter(graph.nodes)  # what an assignment gives may depend on one before it, so nodes count as they were
 
-    def rule(node: Node) -> Sequence[Value] | None:
+    def rule(node: Node) -> Sequence[Value] | Node | None:
         before = buffers.get(next(written).outputs[0])
-        return None if before is None else (before,)
+        if before is not None:
+            return (before,)
+        return _with_changed_body(node, lambda body: _unassigned(body, buffers)) if node.op is scan else None
 
     return graph.rewrite(rule)
+
+
+def _with_changed_body(loop: Node, change: Callable[[Graph], Graph]) -> Node | None:
+    """The loop with a changed body; None if nothing changes."""
+    body = body_of(loop.attrs)
+    changed = change(body)
+    return None if changed is body else with_body(loop, changed)
 
 
 def _used(graph: Graph, keep: set[str] | None = None) -> Graph:

@@ -19,7 +19,7 @@ from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.statements import Statements
 from dslc.compiler.check.tensors import Tensors, check_bytes
 from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static
-from dslc.compiler.ir.graph import Attr, Input, Node, Origin, Value
+from dslc.compiler.ir.graph import Attr, Node, Origin, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.dsl import syntax
@@ -167,7 +167,7 @@ class Expander:
         name = f"{layer.path}.{expr.name}"
         if name in self.tensors.stored:
             value = self.tensors.current(name)
-            stored = isinstance(value.producer, Input)
+            stored = value is self.tensors.stored[name].input.value
             return value if stored else self.emit(frame, expr.span, OPS["stop_gradient"], value)
         below = sorted(n[len(layer.path) + 1 :] for n in self.tensors.stored if n.startswith(layer.path + "."))
         if layer.calls == 0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dslc.compiler.check.values import Groups, Problem
@@ -46,6 +48,15 @@ class StateInfo:
     span: Span
 
 
+@dataclass
+class Kept:
+    """The buffers and states in a step, or in the body of a loop. ``first``: in a body, what stands for each that it
+    reads or updates, as the step of the loop finds it; ``updates``: their values after it."""
+
+    first: dict[Input, Input] = field(default_factory=dict)
+    updates: dict[Input, Value] = field(default_factory=dict)
+
+
 class Tensors:
     """All named tensors, in the order of their creation (forward order)."""
 
@@ -55,7 +66,7 @@ class Tensors:
         self.data: dict[str, Input] = {}
         self.scalars: dict[str, Input] = {}
         self.constants: dict[str, Input] = {}
-        self._updates: dict[Input, Value] = {}
+        self._kept = [Kept()]  # of the training step, and of each loop whose body runs, the innermost last
         self._only_trained: dict[Value, Value] = {}
         self._prefixes: set[str] = set()
 
@@ -68,7 +79,30 @@ class Tensors:
     @property
     def updates(self) -> tuple[tuple[Input, Value], ...]:
         """Each updated buffer or state and its value after the step, in the order of the first update."""
-        return tuple(self._updates.items())
+        return tuple(self._kept[0].updates.items())
+
+    @contextmanager
+    def in_body(self) -> Iterator[Kept]:
+        """Inside, the body of a loop runs: each step of it finds what the step before left."""
+        self._kept.append(Kept())
+        try:
+            yield self._kept[-1]
+        finally:
+            self._kept.pop()
+
+    def before(self, source: Input) -> Value:
+        """The value of a buffer or state at the begin of the training step, or of the step of the innermost loop."""
+        if len(self._kept) == 1:
+            return source.value
+        first = self._kept[-1].first
+        if source not in first:
+            first[source] = Input(source.name, source.kind, source.value.type, source.span)
+        return first[source].value
+
+    def now(self, source: Input) -> Value:
+        """The value of a buffer or state at this point."""
+        found = self._kept[-1].updates.get(source)
+        return self.before(source) if found is None else found
 
     @property
     def only_trained(self) -> dict[Value, Value]:
@@ -89,14 +123,14 @@ class Tensors:
 
     def current(self, name: str) -> Value:
         """The value of a buffer or state at this point of the step: the updated value, if any, else the old one."""
-        source = self._kept(name).input
-        return self._updates.get(source, source.value)
+        source = self._declared(name).input
+        return source.value if source.kind is Kind.PARAM else self.now(source)
 
     def declared(self, name: str) -> TensorType:
         """The type of a buffer or state."""
-        return self._kept(name).input.value.type
+        return self._declared(name).input.value.type
 
-    def _kept(self, name: str) -> ParamInfo | StateInfo:
+    def _declared(self, name: str) -> ParamInfo | StateInfo:
         return self.states[name] if name in self.states else self.stored[name]
 
     def state(self, name: str, type: TensorType, start: float, span: Span) -> Value:
@@ -183,9 +217,18 @@ class Tensors:
 
     def update(self, name: str, new: Value) -> None:
         """Sets a buffer's or state's value from here on: for what follows in the step, and after it."""
-        self._updates[self._kept(name).input] = new
+        self.set(self._declared(name).input, new)
+
+    def set(self, source: Input, new: Value) -> None:
+        """The same of a buffer or state itself."""
+        self._kept[-1].updates[source] = new
 
     def update_in_training(self, name: str, new: Value) -> None:
         """The same of a buffer; in evaluation, what reads ``new`` reads the buffer. ``new`` is a value of its own."""
-        self._only_trained[new] = self._kept(name).input.value
+        self._only_trained[new] = self.before(self._declared(name).input)
         self.update(name, new)
+
+    def replaced(self, new: Mapping[Value, Value]) -> None:
+        """Notes that other values stand for those that assignments gave to buffers, or for what was before them."""
+        pairs = self._only_trained.items()
+        self._only_trained = {new.get(given, given): new.get(before, before) for given, before in pairs}

@@ -39,7 +39,6 @@ CODES: Final[dict[str, str]] = {
     "E0006": "the program expands to too many operations",
     "E0007": "the file's first line must name the edition",
     "E0008": "this edition is not known",
-    "E0009": "this part of the language is not implemented yet",
     # E01xx: names and imports
     "E0101": "an unknown function",
     "E0102": "an unknown name",

@@ -10,10 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fuzzing import rules_formulas as rules_formulas  # adds its rules
-from fuzzing import rules_images as rules_images
-from fuzzing import rules_losses as rules_losses
-from fuzzing import rules_shape as rules_shape
 from fuzzing.differential import case_of, case_of_file, gradient, hold
 from fuzzing.drawn_programs import dtype_of, program_of, saved
 from fuzzing.programs import Program, shrunk
@@ -28,7 +24,6 @@ pytestmark = pytest.mark.slow
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 COUNT = 10_000 if SOAK else 300
 PARTS = 10
-LOOPS = {"rnn", "gru", "lstm"}  #: loops at run time, which the plans here do not run; their own tests compare them
 
 
 def failure(program: Program, folder: Path) -> Exception | None:
@@ -72,7 +67,7 @@ def test_every_function_and_optimizer_is_in_the_programs(fuzz_seed: int) -> None
     seen: set[str] = set()
     for number in range(500):
         seen |= program_of(fuzz_seed * 100_000 + number).functions
-    missing = sorted((functions().keys() | optimizers().keys()) - seen - LOOPS)
+    missing = sorted((functions().keys() | optimizers().keys()) - seen)
     assert not missing, f"a rule of fuzzing/ is missing for {missing}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dslc.compiler.check.arguments import Given, named_axis
+from dslc.compiler.check.callgraph import walk
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.over_time.draws import drawn_before
 from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of
@@ -32,14 +33,23 @@ def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
     )
     for name, source in zip((*stmt.names, *stmt.carry), (*elements, *carries)):
         expander.statements.bind(name, source.value, stmt.span, inner)
-    yields, made = _run_body(stmt, frame, inner, expander)
+    with expander.tensors.in_body() as kept:
+        yields, made = _run_body(stmt, frame, inner, expander)
     after = [_next(name, source, stmt, inner) for name, source in zip(stmt.carry, carries)]
     _check_hidden(stmt, frame, inner)
     count = sequences[0].type.shape[0]
+    sources = list(kept.updates)  # buffers and states that a step updates: further carries
+    after += kept.updates.values()
     drawn = drawn_before(made, [*yields, *after], len(elements), count, stmt.span, frame, expander)
     elements, sequences = [*elements, *drawn.elements], [*sequences, *drawn.sequences]
     yields, after = ([drawn.new.get(v, v) for v in values] for values in (yields, after))
-    captured, graph = _body(drawn.made, elements, carries, yields, after)
+    carries += [kept.first.get(source) or Input(source.name, source.kind, source.value.type) for source in sources]
+    first += [expander.tensors.now(source) for source in sources]
+    captured, graph, new = _body(drawn.made, elements, carries, yields, after)
+    expander.tensors.replaced(drawn.new)
+    expander.tensors.replaced(new)
+    same = {source.value: expander.tensors.now(outside) for outside, source in kept.first.items()}
+    captured = [same.get(value, value) for value in captured]
     node = expander.make(
         frame.node_prefix,
         stmt.span,
@@ -53,10 +63,13 @@ def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
         },
         frame.groups,
     )
-    for name, value in zip((*stmt.carry, *stmt.into), node.outputs):
-        if name in stmt.into:
-            value = _placed(value, axis, stmt, frame, expander)
+    results = iter(node.outputs)
+    for name, value in zip(stmt.carry, results):
         expander.statements.bind(name, value, stmt.span, frame)
+    for source, value in zip(sources, results):
+        expander.tensors.set(source, value)
+    for name, value in zip(stmt.into, results):
+        expander.statements.bind(name, _placed(value, axis, stmt, frame, expander), stmt.span, frame)
 
 
 def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[list[Value], int]:
@@ -145,17 +158,13 @@ def _carried(name: str, stmt: syntax.Scan, frame: Frame, expander: Expander) -> 
 
 def _run_body(stmt: syntax.Scan, frame: Frame, inner: Frame, expander: Expander) -> tuple[list[Value], frozenset[Node]]:
     """Runs the statements of one step; returns what it yields, and all nodes that it made."""
-    reports, updates = len(expander.reports.errors), expander.tensors.updates
+    reports = len(expander.reports.errors)
     with expander.recorded() as made:
         returned = expander.statements.run(stmt.body, inner)
     if returned is not None and not isinstance(returned[0], Poison):
         raise Problem("E0207", "`return` inside `scan`", returned[1], "a loop always runs to its end")
     if len(expander.reports.errors) > reports or returned is not None:
         raise Poisoned
-    if expander.tensors.updates != updates:
-        title = "the body of `scan` updates a tensor of the state, such as the statistics of `batchnorm`"
-        help = "do so before or after the loop, on the whole sequence; `layernorm` and `rmsnorm` keep no statistics"
-        raise Problem("E0009", title, stmt.span, "not built yet", help=help)
     assert inner.yields is not None
     yields = inner.yields[0] if inner.yields else []
     if yields is None:
@@ -200,9 +209,11 @@ def _next(name: str, source: Input, stmt: syntax.Scan, inner: Frame) -> Value:
 
 
 def _check_hidden(stmt: syntax.Scan, frame: Frame, inner: Frame) -> None:
-    """E0112 for a name of the enclosing body that a step assigns without carrying it."""
+    """E0112 for a name of the enclosing body that a step assigns without carrying it. What a ``for`` of the step counts
+    with begins anew in each step."""
+    own = {*stmt.carry, *stmt.names, *(n for each in walk(stmt.body) if isinstance(each, syntax.For) for n in each.names)}
     for name, value in frame.locals.items():
-        if inner.locals.get(name) is not value and name not in stmt.carry and name not in stmt.names:
+        if inner.locals.get(name) is not value and name not in own:
             title = f"the body of `scan` assigns `{name}`, which exists before the loop, and does not carry it"
             help = f"`carry {', '.join((*stmt.carry, name))}` passes it from step to step; or choose another name"
             raise Problem("E0112", title, stmt.span, "the next step would not see it", help=help)
@@ -214,23 +225,26 @@ def _body(
     carries: Sequence[Input],
     yields: Sequence[Value],
     after: Sequence[Value],
-) -> tuple[list[Value], Graph]:
-    """The values outside of the loop that its body reads, and the body, with an input for each of them."""
+) -> tuple[list[Value], Graph, dict[Value, Value]]:
+    """The values outside of the loop that its body reads; the body, with an input for each of them, and for the carries
+    inputs that are named by their numbers; and the values of the body by those from which it is made."""
     roots = [*yields, *after]
     nodes = [node for node in order(roots) if node in made]
     inside = {source.value for source in (*elements, *carries)} | {v for node in nodes for v in node.outputs}
     read = [*(v for node in nodes for v in node.inputs), *roots]
     captured = [v for v in dict.fromkeys(read) if v not in inside]
     consts = [new_input("const", i, value.type) for i, value in enumerate(captured)]
+    numbered = [new_input("carry", i, source.value.type) for i, source in enumerate(carries)]
     new = {old: source.value for old, source in zip(captured, consts)}
+    new |= {old.value: source.value for old, source in zip(carries, numbered)}
     inner: list[Node] = []
     for node in nodes:
         inner.append(node.reading(new))
         new.update(zip(node.outputs, inner[-1].outputs))
     graph = Graph(
-        (*consts, *carries, *elements),
+        (*consts, *numbered, *elements),
         tuple(inner),
         {f"y.{i}": new.get(value, value) for i, value in enumerate(yields)},
-        tuple((source, new.get(value, value)) for source, value in zip(carries, after)),
+        tuple((source, new.get(value, value)) for source, value in zip(numbered, after)),
     )
-    return captured, graph
+    return captured, graph, new

@@ -13,8 +13,9 @@ from dslc.compiler.artifact.plan import constants_of, output_port, plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Build, Pass, Precision
-from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.graph import Graph, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.ops.registry import meanings
@@ -24,6 +25,8 @@ from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.runner import run_passes
 from dslc.runtime.artifact import plan_check
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.instructions import Instruction, LoopEnd
+from dslc.runtime.artifact.instructions import Loop as LoopBegin
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.executor import BoundPlan
 
@@ -126,7 +129,7 @@ def _block(size: int, fill: int) -> np.ndarray:
 
 def _poison_after_each_step(bound: BoundPlan, program: Program, regions: dict[str, np.ndarray]) -> None:
     """Inserts a fill after each step of the bound plan, by the lifetimes of the graph's values, not of the plan's."""
-    dead = dead_bytes(program, regions["work"].size)
+    dead = _Dead(plan_of(program).instructions).of(program, 0, regions["work"].size)
     work = regions["work"]
     steps = [bound._reading, bound._writing]
     assert sum(map(len, steps)) == len(dead), "one step for each instruction"
@@ -145,12 +148,56 @@ def _poisoning(step: Callable[[], None], work: np.ndarray, dead: np.ndarray) -> 
     return run
 
 
-def dead_bytes(program: Program, work_bytes: int) -> list[np.ndarray]:
-    """For each instruction: the bytes of work that hold nothing which is read after it."""
-    graph, schedule, memory = program.graph, program.schedule, program.memory
-    assert schedule is not None and memory is not None
+class _Dead:
+    """Which bytes of work hold nothing that is read after each instruction of a plan whose loops are written out."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions = instructions
+        self.at = 0
+
+    def of(self, program: Program, base: int, size: int, inside: bool = False) -> list[np.ndarray]:
+        """``base``, ``size``: the place of the program's work; ``inside``: it is the body of a loop."""
+        memory = program.memory
+        assert memory is not None and program.schedule is not None
+        steps = [n for n in program.schedule if not n.op.view]
+        dead = [np.flatnonzero(each) + base for each in _dead_bytes(program, steps, size, inside)]
+        found: list[np.ndarray] = []
+        for node, after in zip(steps, dead):
+            mine = self._loop(node, program, base) if node.op is scan else [after]
+            self.at += node.op is not scan
+            found += [*mine[:-1], after] if mine else []
+        if not inside:
+            return found + dead[len(steps) :]
+        while not isinstance(self.instructions[self.at], LoopEnd):
+            found.append(NOTHING)
+            self.at += 1
+        self.at += 1
+        return [*found[:-1], np.arange(base, base + size)] if found else []
+
+    def _loop(self, node: Node, program: Program, base: int) -> list[np.ndarray]:
+        memory, loop = program.memory, Loop.of(node)
+        assert memory is not None
+        pairs = zip(loop.carries, node.outputs)
+        copies = sum(1 for v, result in pairs if v.type.bytes and memory.places[v] != memory.places[result])
+        self.at += copies
+        found = [NOTHING] * copies
+        if self.at < len(self.instructions) and isinstance(self.instructions[self.at], LoopBegin):
+            self.at += 1
+            body, scratch = program.loops[node], memory.scratch.get(node, ())
+            assert body.memory is not None
+            place = base + (scratch[0].offset if scratch else 0)
+            found += self.of(body, place, body.memory.work_bytes, inside=True) * int_count(node)
+        return found
+
+
+NOTHING = np.zeros(0, np.int64)
+
+
+def _dead_bytes(program: Program, steps: Sequence[Node], size: int, inside: bool) -> list[np.ndarray]:
+    """For each node and move of a program: which bytes of its work hold nothing that is read after it."""
+    graph, memory = program.graph, program.memory
+    assert memory is not None
     content = contents(graph)
-    steps = [n for n in schedule if not n.op.view]
     number = {node: i for i, node in enumerate(steps)}
     last: dict[Value, int] = {}  # content -> the last step that reads it
     for node in steps:
@@ -159,22 +206,24 @@ def dead_bytes(program: Program, work_bytes: int) -> list[np.ndarray]:
     moved = {m.source: i for i, m in enumerate(memory.moves, len(steps))}  # the last move that reads a place
     roots = {content[v] for v in graph.roots}
     alive: list[tuple[int, int, Place, int]] = []  # (first step after which it is needed, the last that reads it, ...)
+    end_of_all = len(steps) + len(memory.moves)
     held = [i.value for i in graph.inputs if i.kind is Kind.CONSTANT]
-    alive += [(0, len(steps) + len(memory.moves), memory.places[v], v.type.bytes) for v in held]
+    alive += [(0, end_of_all, memory.places[v], v.type.bytes) for v in held]
     for node in steps:
         for value in node.outputs:
             place = memory.places[value]
-            end = max(last.get(value, 0), moved.get(place, 0) if value in roots else 0)
+            kept = end_of_all if inside else moved.get(place, 0)
+            end = max(last.get(value, 0), kept if value in roots else 0)
             alive.append((number[node], end, place, value.type.bytes))
     for i, move in enumerate(memory.moves, len(steps)):
         alive.append((i, moved.get(move.target, 0), move.target, move.type.bytes))
     result = []
-    for step in range(len(steps) + len(memory.moves)):
-        dead = np.ones(work_bytes, bool)
-        for start, end, place, size in alive:
+    for step in range(end_of_all):
+        dead = np.ones(size, bool)
+        for start, end, place, bytes_ in alive:
             if place.region == "work" and start <= step < end:
-                dead[place.offset : place.offset + size] = False
-        result.append(np.flatnonzero(dead))
+                dead[place.offset : place.offset + bytes_] = False
+        result.append(dead)
     return result
 
 

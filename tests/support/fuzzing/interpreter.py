@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.graph import Body, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
+from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.lower.gradients import with_gradients
 from dslc.compiler.passes.lower.simplify import plain
@@ -42,9 +45,15 @@ def typed(graph: Graph, dtype: DType) -> Graph:
 
 
 def _concrete(attr: Any, dtype: DType) -> Any:
+    if isinstance(attr, Body):
+        return Body(typed(attr.graph, dtype))
     if isinstance(attr, tuple):
         return tuple(_concrete(a, dtype) for a in attr)
     return dtype if attr is DType.FLOAT else attr
+
+
+Noise: TypeAlias = tuple[float, np.random.Generator]
+Frozen: TypeAlias = dict[tuple[Node, int], list[np.ndarray]]
 
 
 class Interpreter:
@@ -52,15 +61,9 @@ class Interpreter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_gradients(graph)
-        self.attrs = [plain(n.attrs) for n in self.graph.nodes]
+        self.attrs: dict[Node, Mapping[str, Any]] = {}
 
-    def run(
-        self,
-        feeds: Arrays,
-        *,
-        noise: tuple[float, np.random.Generator] | None = None,
-        frozen: dict[Node, list[np.ndarray]] | None = None,
-    ) -> dict[str, np.ndarray]:
+    def run(self, feeds: Arrays, *, noise: Noise | None = None, frozen: Frozen | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, and new values of states as ``update NAME``.
 
         ``noise`` (size, rng) moves each float result by about ``size`` of itself.
@@ -72,31 +75,62 @@ class Interpreter:
             known[source.value] = array.astype(numpy_dtype(source.value.type.dtype.value)).reshape(array.shape)
             known[source.value].flags.writeable = False
         with np.errstate(all="ignore"):
-            for node, attrs in zip(self.graph.nodes, self.attrs):
-                results = self._node(node, attrs, known, frozen)
-                for value, result in zip(node.outputs, results, strict=True):
-                    array = np.asarray(result)
-                    wanted = (numpy_dtype(value.type.dtype.value), value.type.ints)
-                    assert (array.dtype, array.shape) == wanted, f"{node.op.name} gives {array.dtype}{array.shape}"
-                    if noise is not None and array.dtype.kind == "f":
-                        array = _disturbed(node, array, known, *noise)
-                    array.flags.writeable = False
-                    known[value] = array
+            _Run(self.attrs, noise, frozen).nodes(self.graph, known)
         found = {name: known[v] for name, v in self.graph.outputs.items()}
         return found | {f"update {i.name}": known[v] for i, v in self.graph.updates}
 
-    def _node(
-        self,
-        node: Node,
-        attrs: Mapping[str, Any],
-        known: Mapping[Value, np.ndarray],
-        frozen: dict[Node, list[np.ndarray]] | None,
-    ) -> list[np.ndarray]:
-        if frozen is not None and node.op.name == "stop_gradient":
-            if node not in frozen:
-                frozen[node] = [known[v].copy() for v in node.inputs]
-            return [a.copy() for a in frozen[node]]
-        return [np.array(r) for r in node.op.meaning([known[v] for v in node.inputs], attrs)]
+
+@dataclass
+class _Run:
+    """One run. ``attrs``: the plain attributes of nodes; ``times``: how often each ``stop_gradient`` has run."""
+
+    attrs: dict[Node, Mapping[str, Any]]
+    noise: Noise | None
+    frozen: Frozen | None
+    times: Counter[Node] = field(default_factory=Counter)
+
+    def nodes(self, graph: Graph, known: dict[Value, np.ndarray]) -> None:
+        """Adds what the nodes of a graph give to what is known."""
+        for node in graph.nodes:
+            results = self._loop(node, known) if node.op is scan else self._node(node, known)
+            for value, result in zip(node.outputs, results, strict=True):
+                array = np.asarray(result)
+                wanted = (numpy_dtype(value.type.dtype.value), value.type.ints)
+                assert (array.dtype, array.shape) == wanted, f"{node.op.name} gives {array.dtype}{array.shape}"
+                if self.noise is not None and array.dtype.kind == "f" and node.op is not scan:
+                    array = _disturbed(node, array, known, *self.noise)
+                array.flags.writeable = False
+                known[value] = array
+
+    def _node(self, node: Node, known: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
+        if self.frozen is not None and node.op.name == "stop_gradient":
+            key = node, self.times[node]
+            self.times[node] += 1
+            if key not in self.frozen:
+                self.frozen[key] = [known[v].copy() for v in node.inputs]
+            return [a.copy() for a in self.frozen[key]]
+        if node not in self.attrs:
+            self.attrs[node] = plain(node.attrs)
+        return [np.array(r) for r in node.op.meaning([known[v] for v in node.inputs], self.attrs[node])]
+
+    def _loop(self, node: Node, known: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
+        loop = Loop.of(node)
+        carried = [known[v] for v in loop.carries]
+        results = [np.empty(v.type.ints, known_dtype(v)) for v in node.outputs[len(carried) :]]
+        steps = range(int_count(node))
+        for at in reversed(steps) if loop.reverse else steps:
+            inner = {source.value: known[v] for source, v in zip(loop.const_inputs, loop.consts)}
+            inner |= {source.value: array for source, array in zip(loop.carry_inputs, carried)}
+            inner |= {source.value: known[v][at] for source, v in zip(loop.sequence_inputs, loop.sequences)}
+            self.nodes(loop.graph, inner)
+            carried = [inner[v] for _, v in loop.graph.updates]
+            for result, v in zip(results, loop.graph.outputs.values()):
+                result[at] = inner[v]
+        return [*(array.copy() for array in carried), *results]
+
+
+def known_dtype(value: Value) -> np.dtype[Any]:
+    return numpy_dtype(value.type.dtype.value)
 
 
 def _disturbed(

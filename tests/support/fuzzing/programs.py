@@ -225,6 +225,8 @@ class Writer:
         self.pool: list[Var] = []
         self.statements: list[Statement] = []
         self.blocks: list[str] = []
+        self.depth = 0  # of loops at run time around the next statement
+        self.inside: list[Var] = []  # the variables of their bodies
         self._names = 0
 
     def name(self, prefix: str) -> str:
@@ -384,7 +386,7 @@ def random_program(
     if not any(s.layer for s in writer.statements):
         rules["linear"](writer)
     optimizer = rng.choice(sorted(optimizers))
-    used = [d for d in DIMS if any(d in v.shape for v in writer.pool)]
+    used = [d for d in DIMS if any(d in v.shape for v in (*writer.pool, *writer.inside))]
     return Program(
         seed,
         tuple((d, writer.sizes[d]) for d in used),

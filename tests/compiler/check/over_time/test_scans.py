@@ -100,7 +100,6 @@ def test_blocks_loops_and_branches_may_contain_and_be_contained() -> None:
         ("E0102", "scan t in x along T into y { k = t; yield k }\nq = k", "unknown name `k`"),
         ("E0103", "h = zeros([B, D])\nscan h in x along T carry h { h = h }", "occurs twice"),
         ("E0112", "k = zeros([B, D])\nscan t in x along T into y { k = k + t; yield k }", "does not carry it"),
-        ("E0009", "scan t in x along T into y { yield batchnorm(t) }", "updates a tensor of the state"),
         ("E0301", "scan t in x along T into y { yield t + ones([B, 7]) }", "cannot broadcast"),
     ],
 )
@@ -108,6 +107,15 @@ def test_what_does_not_fit_is_refused(code: str, body: str, said: str) -> None:
     found = refused(body, blocks="block inner(x: [B, T, D]) -> [B, T, D] { yield x; return x }\n")
     assert (found.code, said in found.title) == (code, True), (found.code, found.title)
     assert found.label.span.source.path == "net.nn"
+
+
+def test_a_for_in_a_step_may_count_as_one_before_the_loop() -> None:
+    checked = check(
+        "for i in 0..2 { x = x + i }\n"
+        "scan t in x along T into y {\n  for i in 0..2 { t = t * i }\n  yield t\n}\n"
+        "return y + reshape(s, [B, T, 1])"
+    )
+    assert loop_of(checked).count == checked.graph.inputs[0].value.type.shape[1]
 
 
 def test_along_names_the_axis_of_a_model_s_input_also_among_equal_sizes() -> None:
