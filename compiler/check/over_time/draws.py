@@ -9,6 +9,9 @@ is, with the draws of the call in the body, ::
 
     kept = dropout(ones([B, T, D]), 0.5)
     scan xt, kt in x, kept along 1 into y { yield xt * kt }
+
+where a dropped element is 0 whatever ``xt`` is there, and nothing is read or multiplied outside of training (the op
+``dropped``).
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ def drawn_before(
             if node.op is not OPS["dropout"]:
                 new[node.out] = element.value
                 continue
-            current = Builder().at(node).node(OPS["mul"], current.inputs[0], element.value)
+            current = Builder().at(node).node(OPS["dropped"], current.inputs[0], element.value)
         new.update((old, value) for old, value in zip(node.outputs, current.outputs) if old is not value)
         found.made.add(current)
     return found

@@ -211,7 +211,11 @@ def _next(name: str, source: Input, stmt: syntax.Scan, inner: Frame) -> Value:
 def _check_hidden(stmt: syntax.Scan, frame: Frame, inner: Frame) -> None:
     """E0112 for a name of the enclosing body that a step assigns without carrying it. What a ``for`` of the step counts
     with begins anew in each step."""
-    own = {*stmt.carry, *stmt.names, *(n for each in walk(stmt.body) if isinstance(each, syntax.For) for n in each.names)}
+    own = {
+        *stmt.carry,
+        *stmt.names,
+        *(n for each in walk(stmt.body) if isinstance(each, syntax.For) for n in each.names),
+    }
     for name, value in frame.locals.items():
         if inner.locals.get(name) is not value and name not in own:
             title = f"the body of `scan` assigns `{name}`, which exists before the loop, and does not carry it"

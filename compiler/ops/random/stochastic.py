@@ -7,13 +7,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
+from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.special import choose
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, float_attr, shape_attr
-from dslc.compiler.ops.elementwise.arithmetic import Gradients, only, require_kind
+from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, only, require_kind
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.elementwise.logic import lt
 from dslc.compiler.ops.lazy import np
@@ -99,6 +101,28 @@ class Dropout(Op):
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _own_rows(node, axes[0])
+
+
+class Dropped(Elementwise):
+    """dropped(x, factors): ``x * factors``, and 0 where the factor is 0, whatever ``x`` is there: a ``dropout`` whose
+    factors, 0 or ``1 / (1 - p)``, were drawn before. Outside training it is ``x``."""
+
+    name = "dropped"
+    arity = 2
+    accepts = "float"
+    needs = (frozenset({"x1"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.select(xs[1] > 0, xs[0] * xs[1], 0)
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return choose(xs[1] > 0, np.asarray(xs[0] * xs[1]), np.zeros((), xs[0].dtype))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return b(dropped, only(dys), node.inputs[1]), None
+
+    def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
+        return (node.inputs[0],)
 
 
 class Source(Op):
@@ -219,6 +243,7 @@ class InitTruncNormal(Initial):
 
 
 dropout = register(Dropout())
+dropped = register(Dropped())
 rand = register(Rand())
 randn = register(Randn())
 init_uniform = register(InitUniform())

@@ -139,7 +139,8 @@ NO_LIMIT = {
     "clip_gradient": "what is not finite stays",
     **dict.fromkeys(("silu", "gelu", "hardswish", "mish"), "x * 0 at -inf, nan as in PyTorch"),
     **dict.fromkeys(
-        ("gelu_grad", "mul", "sub", "add", "div", "pow", "mod", "floordiv", "fmod"), "inf - inf, inf * 0, inf / inf"
+        ("gelu_grad", "mul", "dropped", "sub", "add", "div", "pow", "mod", "floordiv", "fmod"),
+        "inf - inf, inf * 0, inf / inf",
     ),
 }
 

@@ -7,6 +7,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from op_samples.elementwise import CORNERS
 from op_samples.sample import Sample, Spec
 
 from dslc.compiler.ir.types import DType
@@ -132,6 +133,15 @@ SAMPLES: dict[str, list[Sample]] = {
         )
         for p in (1.0, 0.999999)
     ],
+    "dropped": [
+        Sample(
+            [Spec(shape), (np.arange(math.prod(shape)) % 3 * 0.75).reshape(shape)],
+            differentiable=(0,),
+            reference=lambda x, factors: x * factors,
+        )
+        for shape in ((), (0,), (7,), (2, 3, 1))
+    ]
+    + [Sample([CORNERS, np.zeros(CORNERS.shape)], differentiable=(), reference=lambda x, factors: factors)],
     "rand": sources(fractions),
     "randn": sources(normals),
     "init_uniform": _start(start_uniform, low=-0.5, high=0.25),

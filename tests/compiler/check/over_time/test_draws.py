@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from loops import opened
 
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.scan import Loop, scan
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import compile_entry
+
 B, T = 4, 3
 HEAD = f"nn 1\ndim B in 1..8 = {B}\nconst T = {T}\n"
 TRAIN = "train Net(t: [B, T, 4]) {\n  loss = mean((y * 1 - t)^2)\n  optimizer = sgd(lr=0.5)\n}\n"
@@ -60,3 +65,25 @@ def test_rows_of_a_batch_draw_what_they_draw_alone(tmp_path: Path) -> None:
         session = opened(text(body) + mesh, tmp_path / str(shards), provider="reference")
         losses.append(float(session.train_step(x=x, t=t).loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("provider", ["reference", pytest.param("own", marks=pytest.mark.slow)])
+def test_what_is_dropped_is_0_whatever_it_was(provider: str, tmp_path: Path) -> None:
+    """As of a dropout outside of loops: the log of a negative number and an overflow where all is dropped."""
+    body = (
+        "  scan xt in x along 1 into y {\n"
+        "    yield (log(xt) |> dropout(1.0)) + (xt * 1e38 * w * 1e38 |> dropout(1.0)) + w\n  }\n"
+    )
+    session = opened(text(body), tmp_path, provider=provider)
+    x, before = np.full((B, T, 4), -1.0, "f4"), np.array(session.weights["w"])
+    loss = session.train_step(x=x, t=np.zeros((B, T, 4), "f4")).loss
+    assert loss == pytest.approx(float((before**2).mean()), rel=1e-6)
+    np.testing.assert_allclose(session.weights["w"], before - 0.5 * 2 * before / 4, rtol=1e-6)
+
+
+def test_evaluation_draws_and_multiplies_nothing(tmp_path: Path) -> None:
+    (tmp_path / "net.nn").write_text(text(LOOP.format("", "", "|> dropout(0.5) as drop")))
+    program, _ = compile_entry(check_file(tmp_path / "net.nn"), "predict", {"B": B}, Options(), after="simplify")
+    [loop] = [Loop.of(node) for node in program.graph.nodes if node.op is scan]
+    assert len(loop.sequences) == 1
+    assert sorted(node.op.name for node in loop.graph.nodes) == ["add", "mul", "tanh"]

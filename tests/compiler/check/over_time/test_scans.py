@@ -113,7 +113,7 @@ def test_a_for_in_a_step_may_count_as_one_before_the_loop() -> None:
     checked = check(
         "for i in 0..2 { x = x + i }\n"
         "scan t in x along T into y {\n  for i in 0..2 { t = t * i }\n  yield t\n}\n"
-        "return y + reshape(s, [B, T, 1])"
+        "return y + z + reshape(s, [B, T, 1])"
     )
     assert loop_of(checked).count == checked.graph.inputs[0].value.type.shape[1]
 
