@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from pace import kept
 from processor_time import LIMIT, measured, too_long
 from thinning import SOAK, left_out
 
@@ -107,28 +107,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
-#: Seconds for a million rounds of the loop below on a core of an AMD EPYC of 2023: limits of time are meant for that.
-_REFERENCE: Final = 0.13
-
-
 @pytest.fixture
 def allowed() -> Callable[[float, float], bool]:
-    """``allowed(spent, limit)``: whether seconds of processor time keep to a limit meant for the reference machine.
-
-    Where they do not at once, the pace of this machine, with what else runs on it, is measured by a fixed loop.
-    """
-
-    def keeps(spent: float, limit: float) -> bool:
-        if spent <= limit:
-            return True
-        start, number = time.process_time(), 1
-        for i in range(1_000_000):
-            number = (number * 1103515245 + 12345 + i) & 0x7FFFFFFF
-        pace = max(1.0, (time.process_time() - start) / _REFERENCE)
-        print(f"{spent:.2f} s; {limit} s are allowed on a machine {pace:.1f} times as fast as this one is now")
-        return spent <= limit * pace
-
-    return keeps
+    """``allowed(spent, limit)``: whether seconds of processor time keep to a limit meant for the reference machine."""
+    return kept
 
 
 @pytest.fixture

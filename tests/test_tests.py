@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pace import started, within
+from pace import kept, started, within
 from places import ROOT
 from processor_time import LIMIT, NAME, measured, spent, too_long
 from thinning import left_out, thinned
@@ -134,7 +134,7 @@ class Case:
 
 
 def test_of_many_slow_cases_a_run_takes_a_part_and_runs_together_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"many": (40, 10), "some": (5, 3), "few": (3, 3), "alone": (1, 1)}
+    counts = {"many": (40, 7), "more": (10, 4), "some": (5, 3), "few": (3, 3), "alone": (1, 1)}
     slow = [Case(f"{name}[{n}]", True) for name, (count, _) in counts.items() for n in range(count)]
     items: Any = slow + [Case(f"quick[{n}]", False) for n in range(50)]
     ran = set[str]()
@@ -173,3 +173,7 @@ def test_a_test_of_the_normal_run_that_takes_long_is_listed(request: pytest.Fixt
 def test_a_start_that_takes_twice_as_long_is_noticed() -> None:
     start = started("-c", "pass")
     assert within(start, start, 1.5) and not within(lambda: 2 * start(), start, 1.5)
+
+
+def test_a_limit_is_kept_or_not_on_any_machine() -> None:
+    assert kept(1.0, 1.0) and kept(1.4, 1.0) and not kept(1000.0, 1.0)

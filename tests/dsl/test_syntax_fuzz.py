@@ -128,7 +128,7 @@ def test_the_densest_sources_are_read_and_formatted_in_seconds(allowed: Callable
         parse(Source(name, text))
         assert allowed(time.process_time() - start, 2.0), name
         format_file(Source(name, text))
-        assert time.process_time() - start < 10.0, name
+        assert allowed(time.process_time() - start, 10.0), name
     with pytest.raises(CompileError, match="when formatted"):
         format_file(Source("grows", "nn 1\n" + "const a=1;" * 9000))
 

@@ -146,10 +146,10 @@ def assert_equal(model: Path, args: tuple[str, ...], parent: Path, others: list[
 
 
 @pytest.mark.timeout(1800)
-def test_same_bytes_in_any_surroundings(tmp_path: Path, fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+def test_same_bytes_in_any_surroundings(tmp_path: Path, fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
     worst = Surroundings("w" * 100, {**HOSTILE, "PYTHONHASHSEED": "77"}, 0o077, 1, 64 << 20, False, True)
-    assert_equal(*GPT, tmp_path, [worst, *(surroundings(rng) for _ in range(fuzz_count(20) - 1))])
+    assert_equal(*GPT, tmp_path, [worst, *(surroundings(rng) for _ in range(fuzz_count(20, 20) - 1))])
 
 
 @pytest.mark.timeout(1800)

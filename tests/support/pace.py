@@ -1,8 +1,10 @@
-"""Processor time as a multiple of reference work of the same kind, so that a limit holds on every machine.
+"""Limits of processor time that hold on every machine, also on one that is half as fast or that others use too.
 
-A machine that is half as fast, or that others use too, slows the start of a process more than arithmetic: it reads
-files and touches new pages. So the start of a command is compared with the start of another Python process. Both run in
-turns and the least time of each counts: what else the machine does only adds to a time.
+``within`` is for work that must not become slower: its time is a multiple of that of reference work of the same kind. A
+slow or busy machine slows the start of a process, which reads files and touches new pages, more than arithmetic; so
+the start of a command is compared with the start of another Python process. Both run in turns and the least time of
+each counts: what else the machine does only adds to a time. ``kept`` is for a bound of work that runs once, such as a
+refusal, and that may take a fraction of it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +25,24 @@ IMPORTS: Final = (
 )
 #: Rounds that always run, and the most: more rounds only bring both times closer to the least ones.
 _ROUNDS: Final = (3, 15)
+
+
+#: The seconds of both references below on a core of an AMD EPYC of 2023: limits of seconds are meant for that.
+_OBJECTS: Final = 0.11
+_IMPORTS: Final = 0.16
+#: How much more than the references neighbours may slow a piece of work: they come and go.
+_NEIGHBOURS: Final = 1.5
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def objects() -> float:
+    """The seconds of a fixed piece of work: Python objects, and fresh memory for them."""
+    return seconds_of(lambda: sum(len(text) for _, text in {n: (n, str(n)) for n in range(250_000)}.values()))
 
 
 def started(*arguments: str) -> Callable[[], float]:
@@ -49,3 +70,13 @@ def within(work: Callable[[], float], reference: Callable[[], float], most: floa
     ratio = min(works) / min(references)
     print(f"{min(works):.3f} s, {ratio:.2f} of the reference's {min(references):.3f} s; {most} are allowed")
     return ratio <= most
+
+
+def kept(spent: float, limit: float) -> bool:
+    """Whether seconds of processor time keep to a limit meant for the reference machine. Where they do not at once, the
+    pace of this machine, with what else runs on it, is measured by both references."""
+    if spent <= limit:
+        return True
+    pace = max(1.0, objects() / _OBJECTS, started("-c", IMPORTS)() / _IMPORTS)
+    print(f"{spent:.2f} s; {limit} s are allowed on a machine {pace:.1f} times as fast as this one is now")
+    return spent <= limit * pace * _NEIGHBOURS

@@ -156,24 +156,28 @@ BAD: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_every_other_text_is_an_error_with_place_cause_and_next_step(name: str) -> None:
+def test_every_other_text_is_an_error_with_place_cause_and_next_step(
+    name: str, allowed: Callable[[float, float], bool]
+) -> None:
     data, place, cause = BAD[name]
     started = time.process_time()
     with pytest.raises(BuildError) as caught:
         parse_lock(data, "dslc.lock")
-    assert time.process_time() - started < 5
+    assert allowed(time.process_time() - started, 5)
     error = caught.value
     assert error.code == "E0607" and cause in error.message and error.help
     assert error.place is not None and error.place.startswith(place), error.place
     assert len(error.message) < 800 and error.message.isprintable()
 
 
-def test_the_largest_lock_is_read_in_seconds_and_one_block_more_is_refused() -> None:
+def test_the_largest_lock_is_read_in_seconds_and_one_block_more_is_refused(
+    allowed: Callable[[float, float], bool],
+) -> None:
     lines = f'"c?"."{GPU}"={{ways=["1 us, 0 bytes: own"],spread=0.0,error=0.0,rejected=[],versions=""}}'
     data = _many(MAX_BLOCKS, lines).replace(GOOD.encode(), f"format = {FORMAT}\n".encode())
     started = time.process_time()
     assert len(parse_lock(data, "dslc.lock").blocks) == MAX_BLOCKS
-    assert time.process_time() - started < 20
+    assert allowed(time.process_time() - started, 20)
     with pytest.raises(BuildError, match=r"20,001 blocks, more than 20,000"):
         parse_lock(data + f"\n{lines}".encode(), "dslc.lock")
 

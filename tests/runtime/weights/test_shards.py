@@ -164,14 +164,14 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_index_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_hostile_index_is_refused(tmp_path: Path, name: str, allowed: Callable[[float, float], bool]) -> None:
     make, code, said = HOSTILE[name]
     make(tmp_path)
     for reader in (tensorfile.read, tensorfile.read_head):
         began = time.process_time()
         with pytest.raises(DslcError) as caught:
             reader(tmp_path / INDEX)
-        assert time.process_time() - began < 2
+        assert allowed(time.process_time() - began, 2)
         assert caught.value.code == code and caught.value.help
         assert said in f"{caught.value.message} {caught.value.help}", caught.value.message
         assert len(caught.value.message) < 400 and caught.value.message.isprintable()

@@ -117,7 +117,7 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.slow
-def test_150_000_nodes_in_linear_time() -> None:
+def test_150_000_nodes_in_linear_time(allowed: Callable[[float, float], bool]) -> None:
     value: Value = x
     for i in range(75_000):
         value = B(OPS["neg"], value) if i % 5 else B(OPS["transpose"], B(OPS["exp"], value), perm=(1, 0))
@@ -125,7 +125,8 @@ def test_150_000_nodes_in_linear_time() -> None:
     graph = graph_of([X], {"result.r": value})
     start = time.process_time()
     after = fuse_graph(graph)
-    each = (time.process_time() - start) / len(graph.nodes) * 1e6
+    spent = time.process_time() - start
+    each = spent / len(graph.nodes) * 1e6
     print(f"{len(graph.nodes)} -> {len(after.nodes)} nodes, {each:.1f} us a node")
     assert len(after.nodes) < len(graph.nodes) / 2
-    assert each < 60  # the goal is 10; a shared machine of unknown speed gets slack
+    assert allowed(spent, 60e-6 * len(graph.nodes))  # the goal is 10 us a node

@@ -329,8 +329,8 @@ def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
 
 @pytest.mark.slow
 def test_linear_in_nodes() -> None:
-    taken = {}
-    for length in (5000, 20000):  # more buffers than the memory planner tries in several orders
+    taken = {5000: float("inf"), 20000: float("inf")}  # more buffers than the memory planner tries in several orders
+    for length in (5000, 20000, 5000):
         x, b = input_of("x", Kind.DATA, 64), Builder()
         ends = [x.value, x.value]
         for i in range(length):
@@ -340,6 +340,6 @@ def test_linear_in_nodes() -> None:
         start = time.process_time()
         found = streams(program, Build(target="sm_90", streams=4))
         HappensBefore(graph.nodes, found.streams, found.waits)
-        taken[length] = time.process_time() - start
+        taken[length] = min(taken[length], time.process_time() - start)
         assert found.streams
-    assert taken[20000] < 8 * taken[5000] + 0.1
+    assert taken[20000] < 10 * taken[5000] + 0.1  # 16 times as long if it were quadratic

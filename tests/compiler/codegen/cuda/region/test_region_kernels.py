@@ -92,7 +92,7 @@ def test_regions_compile_for_every_architecture(allowed: Callable[[float, float]
         seconds.append(time.process_time() - begin)
     middle = float(np.median(seconds))
     print(f"{len(seconds)} kernels, {1e3 * middle:.0f} ms each in the middle, {1e3 * max(seconds[1:]):.0f} ms at most")
-    assert allowed(middle, 0.2)
+    assert allowed(middle, 0.5)
 
 
 def region(kind: str, dtype: DType, size: int = 4096) -> Region:
