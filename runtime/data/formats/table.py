@@ -1,7 +1,7 @@
-"""Columns of a CSV file (RFC 4180, UTF-8): a record is one line; only numbers are read.
+"""Columns of a CSV file (RFC 4180, UTF-8), with line ends inside quotes; only numbers are read.
 
 Columns are named as ``label``; ``a,b,c``; ``first..last`` in the file's order. If the first line contains only numbers,
-the columns have no names and are ``0``, ``1``, and so on. Only the offset of each line is kept in memory, and the
+the columns have no names and are ``0``, ``1``, and so on. Only the offset of each record is kept in memory, and the
 values of small files. A line that is not a record is a bad sample; the rest of the file stays usable.
 """
 
@@ -53,7 +53,7 @@ class TableRows:
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.int64)
         # Up to this magnitude a float64 represents the text exactly (integers), or rounds to a finite value (floats).
         self._most = largest(self.dtype) if self.dtype.kind == "f" else 2.0**53 - 1
-        self._lines = Lines(source.path, self._refuse)
+        self._lines = Lines(source.path, self._refuse, quoted=True)
         head = CsvHead(source, self._lines)
         self._delimiter = head.delimiter
         self._columns = chosen(source, head.names)
@@ -168,7 +168,7 @@ class Csv(TableFormat):
         return CsvTable(source)
 
     def names(self, source: Source, kept_open: list[Table]) -> Sequence[str]:
-        return CsvHead(source, Lines(source.path, partial(refuse_table, source))).names
+        return CsvHead(source, Lines(source.path, partial(refuse_table, source), quoted=True)).names
 
     def open(self, source: Source, wanted: Wanted) -> Rows:
         if wanted.described or text_key(source.key or "") is not None:

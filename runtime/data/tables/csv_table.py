@@ -1,4 +1,4 @@
-"""A CSV file (RFC 4180, UTF-8; one line per record) as a table of texts."""
+"""A CSV file (RFC 4180, UTF-8) as a table of texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.advice import help_for_head, said, wrong_width
-from dslc.runtime.data.tables.lines import LONGEST_LINE, Lines, delimiter_of
+from dslc.runtime.data.tables.lines import LONGEST_LINE, Lines
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 
 #: A field that is a number, spaces around it allowed.
@@ -38,7 +38,8 @@ class CsvHead:
         line = lines.line(0)
         try:
             text = line.decode("utf-8-sig")
-            self.delimiter = delimiter_of(source.path, text)
+            assert lines.delimiter is not None
+            self.delimiter = lines.delimiter
             first = fields(text, self.delimiter)
         except (UnicodeDecodeError, csv.Error) as error:
             refuse(f"line 1: {said(error)}", help_for_head(error, source.path, line))
@@ -51,7 +52,7 @@ class CsvHead:
 
 
 def fields(text: str, delimiter: str) -> list[str]:
-    """The fields of a line. csv.Error for a malformed line."""
+    """The fields of a record. csv.Error for a malformed one."""
     return next(iter(csv.reader([text], strict=True, delimiter=delimiter)), [])
 
 
@@ -62,7 +63,7 @@ class CsvTable:
 
     def __init__(self, source: Source) -> None:
         """Raises DataError R101 for a file that is not a table."""
-        self._lines = Lines(source.path, partial(refuse_table, source))
+        self._lines = Lines(source.path, partial(refuse_table, source), quoted=True)
         head = CsvHead(source, self._lines)
         self.names: Sequence[str] = head.names
         self._delimiter = head.delimiter
