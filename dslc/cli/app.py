@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from dslc.cli.table import COMMANDS, SECTIONS
 # small models do not wait for preempted threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+_NARROW = 70  # columns: in less, help has the texts below the names
 EXIT_PIPE = 141  # the reader of our output closed it: a shell's exit code for SIGPIPE
 
 
@@ -54,8 +56,36 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
+class _Formatter(click.HelpFormatter):
+    """Help in the width of the terminal, also of a narrow one, which the help of click itself exceeds."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        if self.width >= _NARROW:
+            return super().write_usage(prog, args, prefix)
+        from textwrap import fill
+
+        text = f"{'Usage:' if prefix is None else prefix.rstrip()} {prog} {args}"
+        self.write(
+            fill(text, self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+        )
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        if self.width >= _NARROW:
+            return super().write_dl(rows, col_max, col_spacing)
+        for term, text in rows:
+            self.write_text(term)
+            with self.indentation():
+                self.write_text(text)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
 class Command(click.Command):
     """A command that also takes the global options."""
+
+    context_class = _Context
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,6 +94,8 @@ class Command(click.Command):
 
 class Commands(click.Group):
     """Imports a command's module when the command is called."""
+
+    context_class = _Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -162,7 +194,8 @@ def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
     try:
         room.watch()
         # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which means a difference here.
-        with app.make_context("dslc", given, obj=options) as ctx:
+        columns = min(shutil.get_terminal_size().columns, 80) - 2  # as click, which takes no less than 50
+        with app.make_context("dslc", given, obj=options, terminal_width=max(columns, 20)) as ctx:
             result = app.invoke(ctx)
         return Outcome(result if isinstance(result, int) else EXIT_OK)
     except click.exceptions.Exit as done:

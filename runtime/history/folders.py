@@ -27,7 +27,6 @@ _LONGEST: Final = 1 << 20  # bytes of a record
 _DEEPEST: Final = 32  # levels of a record; a configuration has at most as many
 _LARGEST: Final = 1 << 63  # of integers
 _LONGEST_TEXT: Final = 1000  # characters of a text that is shown
-_MOST: Final = 10_000  # folders
 _STATES: Final = ("running", "finished", "stopped", "failed", "nan")
 
 
@@ -112,13 +111,9 @@ def all_runs(root: Path) -> list[StoredRun]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    count = 0
     for level in ("*", "*/*"):
         for folder in root.glob(level):
             if not folder.is_symlink() and _is_run(folder):
-                count += 1
-                if count > _MOST:
-                    return
                 yield folder
 
 

@@ -125,22 +125,36 @@ def write_checkpoint(
     publish_bytes(path, data, point="ckpt", verify=read_checkpoint)
 
 
+def read_position(path: Path) -> Position:
+    """The position of a checkpoint; reads and verifies no tensor. Raises WeightsMissing R304, ArtifactError R306."""
+    metadata = tensorfile.read_metadata(path)
+    text = metadata.get(_KEY)
+    if text is None:
+        raise _damaged(path, "it has no position or no digests")
+    return _position(path, text, metadata)
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint. Raises WeightsMissing R304, ArtifactError R306, OutOfMemory R401."""
     file = tensorfile.read(path)
     text = file.metadata.get(_KEY)
     if text is None or (not file.verified and file.tensors):
         raise _damaged(path, "it has no position or no digests")
-    if hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != file.metadata.get(_KEY_DIGEST):
-        raise _damaged(path, "its position does not match its digest")
+    position = _position(path, text, file.metadata)
     try:
-        position = Position.decode(text)
         tensors = {name: tensor.array() for name, tensor in file.tensors.items()}
-    except (ValueError, OverflowError) as error:
-        raise _damaged(path, f"its position is malformed: {error}") from error
     except KeyError as error:
         raise _damaged(path, f"it holds a tensor of the dtype {error}") from error
     return Checkpoint(path, tensors, position, of_metadata(file.metadata, str(path)))
+
+
+def _position(path: Path, text: str, metadata: Mapping[str, str]) -> Position:
+    if hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != metadata.get(_KEY_DIGEST):
+        raise _damaged(path, "its position does not match its digest")
+    try:
+        return Position.decode(text)
+    except (ValueError, OverflowError) as error:
+        raise _damaged(path, f"its position is malformed: {error}") from error
 
 
 def _damaged(path: Path, why: str) -> ArtifactError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
 from dslc.runtime.config.config import Config
 from dslc.runtime.data.columns.fitted import Fitted
-from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore
+from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, read_position
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.setup import Declared, Plan, Trainable, plan_run
@@ -38,7 +39,7 @@ def plan_before_build(
     """The plan of a run, made before its model is built. ``resume``: the run is there, the newest or the named
     one; ``replay``: it may be there.
 
-    Raises the errors of ``plan_run`` and ``fitted_of_run``."""
+    Raises the errors of ``plan_run``, ``fitted_of_run`` and ``require_longer``."""
     fitted = None
     if resume or replay:
         try:
@@ -46,7 +47,37 @@ def plan_before_build(
         except ArtifactError:
             if resume:
                 raise
-    return plan_run(config, model, notice, fitted)
+    plan = plan_run(config, model, notice, fitted)
+    if resume:
+        _require_longer_than_newest(config, plan, resume)
+    return plan
+
+
+def _require_longer_than_newest(config: Config, plan: Plan, run: bool | str) -> None:
+    """``require_longer`` for the newest checkpoint that can be read and continued."""
+    folder = choose_run(config.save.dir, root=config.save.root, resume=run)
+    store = CheckpointStore(folder, config.save.keep)
+    for step in store.steps():
+        try:
+            there = read_position(store.path(step))
+        except DslcError:
+            continue  # the run passes over it, too, and says why
+        if there.rows == plan.train.rows and there.batch_size == plan.batch:
+            require_longer(config, plan, there, folder)
+        return
+
+
+def require_longer(config: Config, plan: Plan, there: Position, folder: Path) -> None:
+    """Raise ArtifactError R307 for a run that has done more steps than it shall have at its end."""
+    if there.step > plan.total:
+        done = -(-there.step // plan.batches)
+        raise ArtifactError(
+            "R307",
+            f"the run has done {there.step} steps, and {config.train.epochs} epochs are {plan.total}",
+            place=str(folder),
+            help=f"train.epochs (--epochs) counts from the start of the run: write more than {done}, "
+            "or train without --resume",
+        )
 
 
 def fitted_of_run(config: Config, run: bool | str = True) -> Fitted | None:

@@ -28,7 +28,7 @@ from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.plot import Picture
 from dslc.runtime.train.progress import Reporter, epoch_lines
-from dslc.runtime.train.resume import install, refusal
+from dslc.runtime.train.resume import install, refusal, require_longer
 from dslc.runtime.train.rundir import label
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, Trainable, run_evaluation
@@ -97,6 +97,7 @@ class Run:
 
     def _restore(self, found: Checkpoint) -> None:
         there = found.position
+        require_longer(self.config, self.plan, there, self.folder)
         self._compare(there.config)
         if self.plan.train.tokenizer is not None:
             self.plan.train.tokenizer.require_trained(found.notes)

@@ -34,6 +34,15 @@ def test_every_command_has_the_help_of_the_table(name: str, dslc: Callable) -> N
     assert ran.code == 0 and "--json" in ran.out
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_help_fits_the_terminal(columns: int, dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in ("", *table.COMMANDS):
+        text = dslc(*([name] if name else []), "--help").out
+        assert text.startswith("Usage: dslc") and "--json" in text
+        assert max(map(len, text.splitlines())) <= columns, (name, max(text.splitlines(), key=len))
+
+
 def test_help_imports_no_command_and_nothing_heavy() -> None:
     code = (
         "import sys\nfrom dslc.cli.app import run\nrun(['--help'])\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.history.folders import CONFIG_NAME, RECORD_NAME, StoredRun, all_runs, find_run, run_in
+from dslc.runtime.history.folders import CONFIG_NAME, RECORD_NAME, StoredRun, _folders, all_runs, find_run, run_in
 from dslc.runtime.train.plot import curves, svg
 
 RECORD: dict[str, Any] = {
@@ -148,3 +148,9 @@ def test_a_name_that_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArtifactError) as caught:
         find_run(tmp_path, name)
     assert caught.value.code == "R307"
+
+
+def test_no_run_is_left_out_of_many(tmp_path: Path) -> None:
+    for at in range(10_050):
+        (tmp_path / f"{at}" / RECORD_NAME).mkdir(parents=True)  # a record of any kind: here one that cannot be read
+    assert sum(1 for _ in _folders(tmp_path)) == 10_050

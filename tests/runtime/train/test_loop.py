@@ -17,6 +17,8 @@ from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.data import shuffled
 from dslc.runtime.train.loop import TrainResult, evaluate, train
 from dslc.runtime.train.metrics import read_log
+from dslc.runtime.train.resume import plan_before_build
+from dslc.runtime.train.setup import plan_run
 from dslc.runtime.weights import safetensors_file as tensorfile
 
 BATCHES = 6  # 50 rows, batches of 8
@@ -304,6 +306,21 @@ def test_resume_continues_the_run_that_is_named(project: Path) -> None:
     with pytest.raises(ArtifactError) as caught:
         train(config, FakeSession(3), None, "toy-3", console)
     assert caught.value.code == "R307" and "toy, toy-2" in (caught.value.help or "")
+
+
+def test_a_run_is_not_resumed_to_fewer_steps_than_it_has_done(project: Path) -> None:
+    with pytest.raises(Stopped):
+        run(project, session=stop_after(9))
+    before = (project / "runs" / "toy" / "log.jsonl").read_bytes()
+    config = load_config(project / "dslc.yaml", flags={"train.epochs": 1})
+    with pytest.raises(ArtifactError) as caught:
+        train(config, FakeSession(3), None, True, io.StringIO())
+    total = plan_run(config, FakeSession(3), print).total
+    assert caught.value.code == "R307" and f"has done 8 steps, and 1 epochs are {total}" in caught.value.message
+    with pytest.raises(ArtifactError) as early:
+        plan_before_build(config, FakeSession(3), print, resume=True, replay=False)
+    assert early.value.message == caught.value.message
+    assert (project / "runs" / "toy" / "log.jsonl").read_bytes() == before
 
 
 def test_resume_with_another_optimizer(project: Path) -> None:
