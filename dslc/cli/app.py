@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -69,7 +69,7 @@ class _Formatter(click.HelpFormatter):
             fill(text, self.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
         )
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         if self.width >= _NARROW:
             return super().write_dl(rows, col_max, col_spacing)
         for term, text in rows:

@@ -72,7 +72,8 @@ def _regular(part: bytes, delimiter: bytes, *, first: bool) -> NDArray[np.int64]
         follows[-1] = True  # at the end of the file, or of the part, whose last record is read again
     if not (begins.all() and follows.all()):
         return None
-    return lines[np.searchsorted(quotes, lines) % 2 == 0] + 1
+    outside: NDArray[np.int64] = lines[np.searchsorted(quotes, lines) % 2 == 0] + 1
+    return outside
 
 
 def _one_by_one(data: mmap.mmap | bytes, at: int, stop: int, delimiter: bytes) -> Iterator[int]:
