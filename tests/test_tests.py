@@ -134,7 +134,7 @@ class Case:
 
 
 def test_of_many_slow_cases_a_run_takes_a_part_and_runs_together_take_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"many": (40, 7), "more": (10, 4), "some": (5, 3), "few": (3, 3), "alone": (1, 1)}
+    counts = {"many": (40, 5), "more": (10, 3), "some": (5, 3), "few": (2, 2), "alone": (1, 1)}
     slow = [Case(f"{name}[{n}]", True) for name, (count, _) in counts.items() for n in range(count)]
     items: Any = slow + [Case(f"quick[{n}]", False) for n in range(50)]
     ran = set[str]()

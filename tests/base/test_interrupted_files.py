@@ -17,7 +17,7 @@ from dslc.base.publish import publish_bytes, publish_files
 ROOT = Path(dslc.__file__).parent
 PARTS = ("base", "cli", "compiler", "runtime")
 OLD, NEW = b"old" * 5, b"new" * 5
-#: With DSLC_SOAK=1 every point is struck, each with several waits for the disk.
+#: With DSLC_SOAK=1 six times as many points are struck, each with several waits for the disk.
 pytestmark = pytest.mark.timeout(600)
 OPCODES = pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 

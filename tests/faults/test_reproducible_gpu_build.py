@@ -149,16 +149,16 @@ def assert_equal(model: Path, args: tuple[str, ...], parent: Path, others: list[
 def test_same_bytes_in_any_surroundings(tmp_path: Path, fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
     worst = Surroundings("w" * 100, {**HOSTILE, "PYTHONHASHSEED": "77"}, 0o077, 1, 64 << 20, False, True)
-    assert_equal(*GPT, tmp_path, [worst, *(surroundings(rng) for _ in range(fuzz_count(20, 20) - 1))])
+    assert_equal(*GPT, tmp_path, [worst, *(surroundings(rng) for _ in range(fuzz_count(10) - 1))])
 
 
 @pytest.mark.timeout(1800)
 def test_same_bytes_of_more_models(tmp_path: Path, fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
-    chosen = MORE if fuzz_count(20) == 20 else rng.sample(QUICK, 1)
+    chosen = MORE if fuzz_count(10) == 10 else rng.sample(QUICK, 1)
     for number, (model, args) in enumerate(chosen):
         assert_equal(
-            model, args, tmp_path / str(number), [surroundings(rng) for _ in range(max(1, fuzz_count(20) // 4))]
+            model, args, tmp_path / str(number), [surroundings(rng) for _ in range(max(1, fuzz_count(10) // 3))]
         )
 
 

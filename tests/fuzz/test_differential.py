@@ -22,7 +22,7 @@ from dslc.dsl.diagnostics import CompileError
 pytestmark = pytest.mark.slow
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
-COUNT = 10_000 if SOAK else 300
+COUNT = 4_000 if SOAK else 300
 PARTS = 10
 
 

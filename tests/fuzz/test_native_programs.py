@@ -12,7 +12,7 @@ from fuzzing.drawn_programs import program_of, saved
 
 pytestmark = pytest.mark.slow
 
-COUNT = 300 if os.environ.get("DSLC_SOAK") == "1" else 3
+COUNT = 100 if os.environ.get("DSLC_SOAK") == "1" else 3
 PARTS = 3
 
 

@@ -30,7 +30,7 @@ def taken(cases: Iterable[_Case], every: int) -> list[_Case]:
 
 
 #: From so many slow cases of a test on, a run takes one of so many.
-_SHARES: Final = ((40, 6), (10, 3), (4, 2))
+_SHARES: Final = ((40, 8), (8, 4), (3, 2))
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:

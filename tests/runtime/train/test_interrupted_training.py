@@ -78,9 +78,9 @@ class Project:
     ("kind", "workers", "points"),
     [
         pytest.param(KeyboardInterrupt, 0, 4, id="interrupt"),
-        pytest.param(KeyboardInterrupt, 2, 6, id="interrupt, workers", marks=pytest.mark.slow),
-        pytest.param(partial(StopNow, 130), 0, 20, id="second signal", marks=pytest.mark.slow),
-        pytest.param(partial(StopNow, 130), 2, 6, id="second signal, workers", marks=pytest.mark.slow),
+        pytest.param(KeyboardInterrupt, 2, 4, id="interrupt, workers", marks=pytest.mark.slow),
+        pytest.param(partial(StopNow, 130), 0, 10, id="second signal", marks=pytest.mark.slow),
+        pytest.param(partial(StopNow, 130), 2, 4, id="second signal, workers", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_of_training(
