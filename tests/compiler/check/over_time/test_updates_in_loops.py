@@ -87,6 +87,33 @@ def test_each_step_finds_what_the_step_before_left(cell: str, form: str, fuzz_se
     hold(*(opened(t, tmp_path / str(i), provider="reference") for i, t in enumerate(texts)), fuzz_seed)
 
 
+TWO_STEPS = (
+    '  step first {{\n    params = "{0}"\n    loss = mse(output, t)\n    optimizer = sgd(lr=0.5)\n  }}\n'
+    '  step second {{\n    params = "{1}"\n    loss = mse(output, 2 * t)\n    optimizer = sgd(lr=0.1)\n  }}\n'
+)
+ONE = "  loss = mse(output, t)\n  optimizer = sgd(lr=0.5)\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "train", "more"),
+    [
+        ("normed", ONE, "mesh { shards = 2 }\n"),
+        ("centred", ONE, "mesh { shards = 2 }\n"),
+        ("normed", ONE + "  accumulate = 2\n", ""),
+        ("centred", ONE + "  accumulate = 2\n", ""),
+        ("normed", TWO_STEPS.format("*.up.weight", "*.up.bias"), ""),
+        ("centred", TWO_STEPS.format("*.up.bias", "*.up.weight"), ""),
+    ],
+)
+def test_divided_steps_and_several_updates_are_those_of_the_program_written_out(
+    cell: str, train: str, more: str, fuzz_seed: int, tmp_path: Path
+) -> None:
+    texts = [source(cell, each, more=more).replace(ONE, train) for each in (False, True)]
+    if "accumulate" in train:
+        texts = [t.replace(f"= {ROWS}\n", f"= {ROWS // 2}\n", 1) for t in texts]
+    hold(*(opened(t, tmp_path / str(i), provider="reference") for i, t in enumerate(texts)), fuzz_seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
 @pytest.mark.parametrize("cell", ["normed", "counted"])
