@@ -31,6 +31,7 @@ ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every til
 UNITS: Final = 16  # so that threads end at about the same time
 NEAR_BYTES: Final = 32 * 1024  # of a per unit: the nearest cache holds them, if it can at all
 PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
+BLOCKS: Final = 8  # of the sum, from which on they are many
 GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 
@@ -91,9 +92,12 @@ class Contraction(SizeGeneric):
 
     @cached_property
     def lane_block(self) -> int:
-        """The extent of the last lane axis in a unit."""
+        """The extent of the last lane axis in a unit. Units read all of a anew, so if both the rows and the blocks of
+        the sum are many, a unit is as wide as lets b and c of one block stay in a near cache; else as lets all of b."""
         step = self.panel or 12 * self.vector
-        return max(1, PANEL_BYTES // (self.dtype.itemsize * self.depth * step)) * step
+        blocks = self.depth > BLOCKS * self.k_block and math.prod(x.size for x in self.rows) >= 4 * ROWS[0]
+        lane = self.k_block + 2 * ROWS[0] if blocks else self.depth
+        return max(1, PANEL_BYTES // (self.dtype.itemsize * lane * step)) * step
 
     @cached_property
     def grid(self) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ _PICKED: Final = 2.0
 _STORED_ACROSS: Final = 0.7
 _STORED_APART: Final = 2.0
 _ACROSS: Final = 6.0  # vector instructions to add the lanes of a vector
+_DOT_ROWS: Final = 48  # rows from which on those of a dot product are read from far caches, once for four columns
+_DOT_ROWS_COST: Final = 1.5
 _SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
 _SPLIT_WORK: Final = 1 << 16  # fewest vector products that are worth a split
 _FAR_BYTES: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
@@ -100,7 +102,8 @@ def _dot(p: Problem) -> Dot | None:
 def _dot_time(dot: Dot) -> float:
     elements = math.prod(x.size for x in dot.batch) * dot.rows.size * dot.columns.size
     loads = 1 / min(4, dot.rows.size) + 0.25  # vectors loaded per product
-    return elements * (-(-dot.depth // dot.vector) * max(1.0, loads) + _ACROSS)
+    read = _DOT_ROWS_COST if dot.rows.size >= _DOT_ROWS else max(1.0, loads)
+    return elements * (-(-dot.depth // dot.vector) * read + _ACROSS)
 
 
 def _swapped(axes: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -11,6 +11,7 @@ from cpu_kernels.kernels import ALLOWED, Loaded, compile_kernel, guarded, runnab
 from thinning import thinned
 
 from dslc.compiler.codegen.cpu.contraction.dot import Dot
+from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
 from dslc.compiler.codegen.cpu.contraction.lower import steps_of
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
@@ -130,6 +131,20 @@ def test_every_level_compiles_soon(level: str, allowed: Callable[[float, float],
 def test_few_rows_are_not_packed() -> None:
     [step] = Matmul(DType.F32, (1, 400), (120, 400), False, True).steps().steps
     assert isinstance(step.kernel, Dot)
+
+
+@pytest.mark.parametrize("rows", [64, 700])
+def test_many_rows_are_packed_for_a_long_sum(rows: int) -> None:
+    *_, step = Matmul(DType.F32, (rows, 2600), (650, 2600), False, True).steps().steps
+    assert isinstance(step.kernel, Contraction)
+
+
+def test_units_of_many_rows_and_a_long_sum_read_them_a_few_times() -> None:
+    """Each unit reads its rows from memory: 21 narrow units would read 28 MB as often."""
+    *_, step = Matmul(DType.F32, (700, 10_000), (10_000, 650), False, False).steps().steps
+    assert isinstance(step.kernel, Contraction) and step.kernel.lane_block >= 256
+    *_, short = Matmul(DType.F32, (700, 500), (500, 650), False, False).steps().steps
+    assert isinstance(short.kernel, Contraction) and short.kernel.lane_block < 650  # all of the panels stay near
 
 
 def test_tasks_depend_on_shapes_and_there_are_enough() -> None:
