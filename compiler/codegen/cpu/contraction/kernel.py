@@ -92,10 +92,12 @@ class Contraction(SizeGeneric):
 
     @cached_property
     def lane_block(self) -> int:
-        """The extent of the last lane axis in a unit. Units read all of a anew, so if both the rows and the blocks of
-        the sum are many, a unit is as wide as lets b and c of one block stay in a near cache; else as lets all of b."""
+        """The extent of the last lane axis in a unit. Units read all of a anew, so in a product of matrices, if both
+        the rows and the blocks of the sum are many, a unit is as wide as lets b and c of one block stay near;
+        else as lets all of b."""
         step = self.panel or 12 * self.vector
-        blocks = self.depth > BLOCKS * self.k_block and math.prod(x.size for x in self.rows) >= 4 * ROWS[0]
+        plain = self.panel > 0 and len(self.rows) == len(self.inner) == 1
+        blocks = plain and self.depth > BLOCKS * self.k_block and self.rows[0].size >= 4 * ROWS[0]
         lane = self.k_block + 2 * ROWS[0] if blocks else self.depth
         return max(1, PANEL_BYTES // (self.dtype.itemsize * lane * step)) * step
 
