@@ -16,11 +16,12 @@ from dslc.compiler.artifact.naming import artifact_name
 from dslc.compiler.artifact.state_layout import StateLayout, layout_state
 from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
+from dslc.compiler.check.rows import Rows, rows_of_batch
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.program import TRAINING, Mirrored, Program
-from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Origins, origins, provenance, require
 from dslc.compiler.options import (
@@ -322,7 +323,7 @@ def build(
         options=recorded_options(checked, options),
         toolchain=toolchain(options.targets),
         source_sha256=checked.digest,
-        row_independent=_rows_independent(checked),
+        rows=_rows(checked),
         provider=options.provider,
         compiler=compiler,
         level=options.level,
@@ -389,10 +390,12 @@ def _title(entry: str, sizes: Sizes) -> str:
     return f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())}".strip()
 
 
-def _rows_independent(checked: Checked) -> bool:
+def _rows(checked: Checked) -> Rows:
+    """How the rows of `predict` belong together."""
     if checked.batch is None:
-        return False
-    program = entries.predict(checked, {d.name: d.default for d in checked.dims})
+        return Rows.UNKNOWN
+    sizes = {d.name: d.default for d in checked.dims}
+    graph, other = (entries.predict(checked, {**sizes, checked.batch.name: n}).graph for n in _two_sizes(checked.batch))
     batched = {
         i.name for i in checked.model_inputs if i.value.type.shape and str(i.value.type.shape[0]) == checked.batch.name
     }
@@ -401,10 +404,19 @@ def _rows_independent(checked: Checked) -> bool:
         shape = state.input.value.type.shape
         axes = [axis for axis, size in enumerate(shape) if isinstance(size, Poly) and checked.batch in size.dims]
         if len(axes) > 1 or any(str(shape[axis]) != checked.batch.name for axis in axes):
-            return False
+            return Rows.UNKNOWN
         if axes:
             states[name] = axes[0]
-    return entries.rows_independent(program.graph, batched, states)
+    return rows_of_batch(graph, other, batched, states)
+
+
+def _two_sizes(batch: Dim) -> tuple[int, int]:
+    """The default size of the batch and another one, with its divisors if the bounds allow."""
+    size = batch.default
+    for other in (2 * size, size // 2 if size % 2 == 0 else size + 1, size + 1, size - 1):
+        if batch.low <= other <= batch.high and other != size:
+            return size, other
+    return size, 2 * size
 
 
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.canonical import dumps
 from dslc.base.errors import BuildError, DslcError
 from dslc.compiler.artifact.plan import constants_of, plan_of
+from dslc.compiler.check.rows import Rows
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
-from dslc.runtime.artifact.header import AS_PARAM, FORMAT, PREPARE
+from dslc.runtime.artifact.header import AS_PARAM, FORMAT, PREPARE, TOGETHER
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Loop, Reference
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.reserved import LOSS_SCALE, OF_EPOCH
@@ -35,7 +36,7 @@ def emit_artifact(
     options: Mapping[str, Any],
     toolchain: Mapping[str, str],
     source_sha256: str,
-    row_independent: bool,
+    rows: Rows,
     provider: str,
     compiler: KernelCompiler,
     level: str = EVERY_LEVEL,
@@ -45,8 +46,8 @@ def emit_artifact(
     """The artifact and its header. The same arguments give the same bytes.
 
     ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
-    data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels,
-    for one level of code of the processor, or all.
+    data; ``rows``: whether predict may pad the rows of its batch, or cut them into pieces. ``compiler`` compiles the
+    kernels, for one level of code of the processor, or all.
     ``lock``: for each target whose programs obey measurements, where these come from. ``packages``: those whose ops the
     model uses.
     """
@@ -97,6 +98,7 @@ def emit_artifact(
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()
     features |= {"prepared"} if any(p.entry == PREPARE for p in programs) else set()
+    features |= {TOGETHER} if rows is Rows.TOGETHER else set()
     features |= {"state"} if interface.get("states") else set()
     header: dict[str, Any] = {
         "format": list(FORMAT),
@@ -108,7 +110,7 @@ def emit_artifact(
         "options": dict(options),
         "interface": dict(interface),
         "interface_sha256": hashlib.sha256(dumps(interface)).hexdigest(),
-        "row_independent": row_independent,
+        "row_independent": rows is Rows.APART,
         "state": _state(layout),
         "programs": entries,
         "kernels": rows_of(plans),

@@ -7,7 +7,6 @@ Each function returns a Program whose graph has int sizes but still the abstract
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from dslc.base.errors import BuildError
@@ -282,24 +281,3 @@ def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
         i for i in graph.inputs if i.value in read or i.name in (keep or ()) or any(i is u for u, _ in graph.updates)
     )
     return Graph(kept, graph.nodes, graph.outputs, graph.updates)
-
-
-def rows_independent(graph: Graph, batch_inputs: set[str], states: Mapping[str, int] = MappingProxyType({})) -> bool:
-    """True if each row of the results depends only on the same row of the inputs (for int sizes, see Op.rows).
-
-    ``batch_inputs``: names of the inputs whose axis 0 is the batch; ``states``: that axis of each state which
-    has it. States have their initial values.
-    """
-    axes_of = {**states, **dict.fromkeys(batch_inputs, 0)}
-    where: dict[Value, int | None] = {i.value: axes_of.get(i.name) for i in graph.inputs}
-    counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
-    if len(counts) != 1:
-        return False
-    [count] = counts
-    for node in graph.nodes:
-        axes = [where[v] for v in node.inputs]
-        found = (None,) * len(node.outputs) if all(a is None for a in axes) else node.op.rows_of(node, axes, count)
-        if found is None:
-            return False
-        where.update(zip(node.outputs, found))
-    return all(where[v] == 0 for v in graph.outputs.values())

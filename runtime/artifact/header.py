@@ -44,7 +44,9 @@ WITH_PACKAGES: Final = 3
 WITH_PREPARED: Final = 4
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics", "shards", "state", "loop", "prepared"})  # fmt: skip
+                            "epoch_metrics", "shards", "state", "loop", "prepared", "together"})  # fmt: skip
+#: The feature of a `predict` whose results depend on the number of rows: a call is not cut into pieces.
+TOGETHER: Final = "together"
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "prepare",
                   "predict")  # fmt: skip
 #: The entries that may write the state.

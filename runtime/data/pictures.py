@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
-_MOST_PIXELS: Final = 64_000_000
+MOST_PIXELS: Final = 64_000_000
+LARGEST_FILE: Final = 64 << 20  # bytes
+#: Why a file is refused whose first bytes are those of no format.
+NO_PICTURE: Final = f"this is not an image in one of the formats {', '.join(_FORMATS)}"
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 _WIDE: Final = ("I", "F", "I;32", "I;32B")  # pillow's modes of 32 bits
 _JPEG_MODES: Final = {"RGB": "RGB", "L": "GRAY"}  # pillow's names and simplejpeg's
@@ -124,7 +127,7 @@ def _why(error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):
-        return f"this is not an image in one of the formats {', '.join(_FORMATS)}"
+        return NO_PICTURE
     return reason(error)
 
 
@@ -190,8 +193,8 @@ class Pictures:
         Image.MAX_IMAGE_PIXELS = None  # the limit below rejects large images, while pillow's own would first warn
         with catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             width, height = image.size
-            if width * height > _MOST_PIXELS:
-                raise ValueError(f"{width} x {height} pixels, more than {_MOST_PIXELS}")
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels, more than {MOST_PIXELS}")
             turn = image.getexif().get(_ORIENTATION) if self._options.upright else None
             if turn in (5, 6, 7, 8):
                 width, height = height, width

@@ -55,6 +55,24 @@ class Windowed(Protocol):
         ...
 
 
+@runtime_checkable
+class Decoded(Protocol):
+    """Rows that are decoded from pictures."""
+
+    def faults(self, notice: Callable[[str], None], what: str, /) -> Mapping[int, tuple[str, str]]:
+        """The rows that are no pictures by their first bytes, with place and reason. ``notice`` gets lines of progress
+        about ``what``."""
+        ...
+
+
+def faults_of(rows: Rows, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str]]:
+    """``Decoded.faults`` of the rows of all files; empty for others."""
+    if isinstance(rows, JoinedRows):
+        parts = zip(rows.starts.tolist(), rows.parts)
+        return {start + row: why for start, part in parts for row, why in faults_of(part, notice, what).items()}
+    return rows.faults(notice, what) if isinstance(rows, Decoded) else {}
+
+
 def windowed(rows: Rows) -> bool:
     """True if the rows, of all files, are ``Windowed``."""
     return all(windowed(part) for part in rows.parts) if isinstance(rows, JoinedRows) else isinstance(rows, Windowed)

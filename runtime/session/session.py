@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from dslc.base.errors import DslcError, InputError, RanksError
 from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.header import TOGETHER
 from dslc.runtime.artifact.interface import Interface, Tensor
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.cpu.executor import Meanings
@@ -72,6 +73,7 @@ class Session:
         self.interface = Interface.of_header(artifact.header["interface"])
         self.seed = int(seed)
         self._row_independent: bool = artifact.header["row_independent"]
+        self._together = TOGETHER in artifact.header["required_features"]
         self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state)
@@ -447,7 +449,7 @@ class Session:
 
     @cached_property
     def _predict(self) -> Predict:
-        return Predict(self.interface, self._entry("predict"), self._row_independent)
+        return Predict(self.interface, self._entry("predict"), self._row_independent, self._together)
 
     @cached_property
     def _train_step(self) -> TrainStep:

@@ -32,7 +32,7 @@ from dslc.runtime.data.examples import line_for
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.pairs import paired
 from dslc.runtime.data.pictures import AS_STORED, NOTE, PictureOptions, decoder
-from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.rows import BadSample, faults_of
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.data.tables.table import Table
 from dslc.runtime.data.tools import Tools
@@ -40,7 +40,7 @@ from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.data.windows import aligned
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
-from dslc.runtime.train.fitted_data import Described, fit_inputs, need
+from dslc.runtime.train.fitted_data import Described, fit_inputs, need, require_classes
 
 if TYPE_CHECKING:
     from dslc.runtime.data.tokenize import Tokenizer
@@ -327,12 +327,17 @@ def open_dataset(
         fitted = fit_inputs(
             wants, described or {}, training_rows, lambda bad: given.note(bad, section), notice, kept_open
         )
+        if training:
+            require_classes(wants, fitted, notice)
     for name, want in wants.items():
         if name not in fitted.classes and format_of(want.files[0]).class_names(want.files[0]):
             notice(f"{want.field}: the weights name no classes; those of {want.files[0].name} count in their own order")
     columns = {name: open_column(need(fitted, want), notice) for name, want in wants.items()}
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
+    for name, column in columns.items():
+        for at, (place, why) in sorted(faults_of(column.rows, notice, f"{section}.{name}").items()):
+            tolerance.note(BadSample(at, place, why), section)
     share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
     return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
 

@@ -66,6 +66,28 @@ def fit_inputs(
     return Fitted(found, inputs, classes)
 
 
+def require_classes(wanted: Mapping[str, Wanted], fitted: Fitted, notice: Callable[[str], None]) -> None:
+    """Raise DataError R102 for a label of several classes whose training data name one class; tell fewer than the
+    model's."""
+    for name, want in wanted.items():
+        names, most = fitted.class_names(name), 0 if want.tensor.range is None else want.tensor.range[1]
+        if names is None or not 0 < len(names) < most:
+            continue
+        source = want.files[0]
+        listed = ", ".join(f"`{each[:60]}`" for each in names[:8])
+        cause = f"it names {len(names)} of the {most} classes of the model: {listed}"
+        if len(names) > 1:
+            notice(f"{want.field}: {source.name}: {cause}")
+            continue
+        help = "give data of every class, or build the model for the classes that there are"
+        if source.path.is_dir():
+            folder = f"{source.path.name}/{names[0][:60]}/"
+            help = (
+                f"put the images of each class into `folder/CLASS/`; if the classes are in {folder}, name that folder"
+            )
+        raise DataError("R102", cause, place=f"{want.field}: {source.path} ({source.name})", help=help)
+
+
 def need(fitted: Fitted | None, wanted: Wanted) -> Wanted:
     """The input with its part of what was fitted."""
     name = wanted.tensor.name

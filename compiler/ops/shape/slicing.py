@@ -175,8 +175,10 @@ class Concat(Op):
         return _moved(node)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        found = set(axes)
-        return None if len(found) > 1 or int_attr(node.attrs, "axis") in found else (found.pop(),)
+        found = {axis for axis in axes if axis is not None}  # a part without rows is equal for all of them
+        if len(found) > 1 or int_attr(node.attrs, "axis") in found:
+            return None
+        return (found.pop() if found else None,)
 
 
 def _part(start: int, stop: int, step: int) -> slice:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,8 @@ from dslc.base.errors import DataError
 from dslc.base.opened import Opened
 from dslc.base.words import reason
 from dslc.runtime.data.format import Format, misshaped, register, rows_of
-from dslc.runtime.data.pictures import AS_STORED, Choose, PictureOptions, Pictures
+from dslc.runtime.data.picture_headers import faults
+from dslc.runtime.data.pictures import AS_STORED, LARGEST_FILE, Choose, PictureOptions, Pictures
 from dslc.runtime.data.rows import ArrayRows, BadSample, ChooseOf, Rows
 from dslc.runtime.data.source import Source
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-_LARGEST_FILE: Final = 64 << 20  # bytes
 
 
 def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[str]]:
@@ -141,6 +141,9 @@ class ImageRows:
         self.dtype = np.dtype(np.uint8)
         self.in_memory = False
 
+    def faults(self, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str]]:
+        return {row: (str(self._files[row]), why) for row, why in faults(self._files, notice, what).items()}
+
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         return self.read_windows(rows, None)
 
@@ -166,10 +169,10 @@ def _bytes_of(path: Path) -> bytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("this is not a regular file")
-        if status.st_size > _LARGEST_FILE:
-            raise OSError(f"it has {status.st_size} bytes, more than {_LARGEST_FILE}")
+        if status.st_size > LARGEST_FILE:
+            raise OSError(f"it has {status.st_size} bytes, more than {LARGEST_FILE}")
         with open(handle, "rb", closefd=False) as file:
-            return file.read(_LARGEST_FILE)
+            return file.read(LARGEST_FILE)
 
 
 class Folder(Format):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.data.file import open_file
-from dslc.runtime.data.pictures import Choose, Pictures
+from dslc.runtime.data.picture_headers import HEAD, fault
+from dslc.runtime.data.pictures import LARGEST_FILE, Choose, Pictures
 from dslc.runtime.data.rows import AT_ONCE, BadSample, ChooseOf
 from dslc.runtime.data.shards.headers import BLOCK
 from dslc.runtime.data.shards.index import identity_of, index_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
 
 _MISSING: Final = -1
-_LARGEST_PICTURE: Final = 64 << 20  # bytes
 
 
 class ShardRows:
@@ -171,9 +171,20 @@ class ShardPictures(ShardRows):
                 found[at] = self._picture(fd, row, None if choose is None else partial(choose, at))
         return found
 
+    def faults(self, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str]]:
+        found = {}
+        with open_file(self._path) as file:
+            fd = self._checked(file.fileno())
+            for row in np.flatnonzero(self._starts != _MISSING).tolist():
+                size, start = int(self._sizes[row]), int(self._starts[row])
+                why = fault(os.pread(fd, min(size, HEAD), start), size)
+                if why is not None:
+                    found[row] = (self._place(row), why)
+        return found
+
     def _picture(self, fd: int, row: int, choose: Choose | None) -> NDArray[np.uint8]:
         try:
-            return self._pictures.read(self._bytes(fd, row, _LARGEST_PICTURE), row, "", choose)
+            return self._pictures.read(self._bytes(fd, row, LARGEST_FILE), row, "", choose)
         except ValueError as error:
             raise BadSample(row, self._place(row), str(error)) from error
         except BadSample as bad:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from dslc.base.errors import InputError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, size_value
 from dslc.runtime.session.calls.call import Arrays, Call, unbounded
@@ -31,9 +32,10 @@ class Predict(Call):
     entry = call = "predict"
     converts = True
 
-    def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool) -> None:
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool, together: bool) -> None:
         super().__init__(interface, programs)
         self.row_independent = row_independent
+        self.together = together
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
@@ -46,9 +48,15 @@ class Predict(Call):
         arrays, _, dims = self.checked(given)
         return arrays, dims
 
+    def not_built(self, dims: Mapping[str, int]) -> InputError:
+        found = super().not_built(dims)
+        if self.together:
+            found.message += ": its results depend on the number of rows of a call, so it is not cut into pieces"
+        return found
+
     def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
         tensors = self.interface.inputs + self.interface.results
-        if not self.row_independent and not all(map(self.interface.rows_of, self.interface.results)):
+        if self.together or (not self.row_independent and not all(map(self.interface.rows_of, self.interface.results))):
             # A result without rows may be a sum over all rows, so pieces cannot be combined.
             return [(self.matching(dims, whole=True)[0], None)]
         return self.cut(dims, tensors, pad=self.row_independent)

@@ -16,6 +16,7 @@ from dslc.base.errors import BuildError
 from dslc.compiler.artifact.emit import emit_artifact
 from dslc.compiler.artifact.plan import output_port, plan_of, where
 from dslc.compiler.artifact.state_layout import StateLayout, StateTensor
+from dslc.compiler.check.rows import Rows
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
@@ -106,7 +107,7 @@ def _artifact() -> bytes:
         options={"target": "cpu"},
         toolchain={"dslc": "0.1.0", "python": "3.11"},
         source_sha256=hashlib.sha256(b"").hexdigest(),
-        row_independent=True,
+        rows=Rows.APART,
         provider="reference",
         compiler=KernelCompiler(Cache(None)),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from op_laws.recorder import Recorder, compute, value_of
 
 from dslc.base.errors import CODES
 from dslc.compiler.check import entries
+from dslc.compiler.check.rows import Rows, rows_of_batch
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType
@@ -308,32 +309,56 @@ def test_in_evaluation_a_norm_is_a_root_of_a_sum(p: float) -> None:
 
 
 ROWS_APART = [
-    ("reshape(reshape(x, [4*B, 2]), [B, 4, 2])", "[B, 4, 2]", True),
-    ("reshape(linear(reshape(x, [2*B, 4]), 3), [B, 6])", "[B, 6]", True),
-    ("gather(x, argmax(reshape(x, [B, 8, 1]), axis=1))", "[B, 1]", True),
-    ("x - flip(x, over=1)", "[B, 8]", True),
-    ("x - flip(x, over=0)", "[B, 8]", False),
-    ("cumsum(x, axis=0)", "[B, 8]", False),
-    ("reshape(transpose(reshape(x, [B, 2, 4]), [1, 0, 2]), [B, 8])", "[B, 8]", False),
+    ("reshape(reshape(x, [4*B, 2]), [B, 4, 2])", "[B, 4, 2]", Rows.APART),
+    ("reshape(linear(reshape(x, [2*B, 4]), 3), [B, 6])", "[B, 6]", Rows.APART),
+    ("gather(x, argmax(reshape(x, [B, 8, 1]), axis=1))", "[B, 1]", Rows.APART),
+    ("x - flip(x, over=1)", "[B, 8]", Rows.APART),
+    ("x - flip(x, over=0)", "[B, 8]", Rows.UNKNOWN),
+    ("cumsum(x, axis=0)", "[B, 8]", Rows.UNKNOWN),
+    ("reshape(transpose(reshape(x, [B, 2, 4]), [1, 0, 2]), [B, 8])", "[B, 8]", Rows.UNKNOWN),
+    ('x + reshape(arange(B, dtype="float"), [B, 1])', "[B, 8]", Rows.TOGETHER),
+    ('x + arange(8, dtype="float")', "[B, 8]", Rows.APART),
+    ('x + cast(reshape(arange(B) % 1, [B, 1]), "float")', "[B, 8]", Rows.TOGETHER),
+    ("x * reshape(linspace(0, 1, B), [B, 1])", "[B, 8]", Rows.TOGETHER),
+    ("x + rand([B, 8])", "[B, 8]", Rows.APART),
+    ("x + rand([8])", "[B, 8]", Rows.APART),
+    ("x + transpose(rand([8, B]))", "[B, 8]", Rows.TOGETHER),
+    ("x + ones([B, 8]) * 2", "[B, 8]", Rows.APART),
+    ("x + sum(ones([B, 8]), over=0)", "[B, 8]", Rows.TOGETHER),
+    ("x + cumsum(ones([B, 8]), axis=0)", "[B, 8]", Rows.TOGETHER),
+    ("x / B", "[B, 8]", Rows.TOGETHER),
+    ('x + broadcast_to(arange(8, dtype="float"), [B, 8])', "[B, 8]", Rows.APART),
+    ("where(reshape(arange(B) == 0, [B, 1]), x, -x)", "[B, 8]", Rows.TOGETHER),
+    ("x + sum(reshape(x, [B, 1, 8]) + ones([1, B, 1]), over=1)", "[B, 8]", Rows.UNKNOWN),
+    (
+        'reshape(reshape(x, [B, 1, 8]) @ broadcast_to(reshape(cast(arange(B), "float"), [B, 1, 1]), [B, 8, 8]), [B, 8])',
+        "[B, 8]",
+        Rows.TOGETHER,
+    ),
+    ('gather(x, cast(reshape(arange(B), [B, 1]) * 0, "i32"))', "[B, 1]", Rows.UNKNOWN),
+    ("x[arange(B), argmax(x, axis=1)]", "[B]", Rows.UNKNOWN),
+    ('flip(x, over=0) + reshape(arange(B, dtype="float"), [B, 1])', "[B, 8]", Rows.TOGETHER),
 ]
 
 
-@pytest.mark.parametrize(("expression", "result", "apart"), ROWS_APART)
-def test_whether_predict_keeps_rows_apart(expression: str, result: str, apart: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("expression", "result", "rows"), ROWS_APART)
+def test_whether_predict_keeps_rows_apart(expression: str, result: str, rows: Rows, tmp_path: Path) -> None:
     checked = check(tmp_path, XS, f"  return {expression}", result)
-    program = entries.predict(checked, {"B": 4})
-    assert entries.rows_independent(program.graph, {"x"}) is apart
+    one, other = (entries.predict(checked, {"B": size}).graph for size in (4, 8))
+    assert rows_of_batch(one, other, {"x"}) is rows
 
 
-@pytest.mark.parametrize(("step", "apart"), [("concat([xt, h], axis=1)", True), ("cumsum(xt + h, axis=0)", False)])
-def test_whether_a_loop_keeps_rows_apart(step: str, apart: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "rows"), [("concat([xt, h], axis=1)", Rows.APART), ("cumsum(xt + h, axis=0)", Rows.UNKNOWN)]
+)
+def test_whether_a_loop_keeps_rows_apart(step: str, rows: Rows, tmp_path: Path) -> None:
     """Its carry begins with equal rows, as many as it has columns."""
     loop = (
         f"  h = zeros([B, 4])\n  scan xt in reshape(x, [B, 2, 4]) along 1 carry h {{ h = tanh(linear({step}, 4)) }}\n"
     )
     checked = check(tmp_path, XS, f"{loop}  return h", "[B, 4]")
-    program = entries.predict(checked, {"B": 4})
-    assert entries.rows_independent(program.graph, {"x"}) is apart
+    one, other = (entries.predict(checked, {"B": size}).graph for size in (4, 8))
+    assert rows_of_batch(one, other, {"x"}) is rows
 
 
 REFUSED = [

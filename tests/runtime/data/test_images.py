@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import DataError
+from dslc.runtime.data import picture_headers
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.formats.images import ImageRows
+from dslc.runtime.data.picture_headers import faults
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source
 
@@ -249,3 +251,65 @@ def test_a_line_about_files_that_are_not_read(folder: Path, opened: Any) -> None
     notes.clear()
     opened(**both(folder), notes=notes)
     assert notes == []
+
+
+BROKEN = {
+    "empty": b"", "a web page": b"<!DOCTYPE html>", "text": b"no picture", "a GIF": b"GIF89a" + bytes(40),
+    "another RIFF": b"RIFF\x24\0\0\0WAVEfmt ", "zeros": bytes(100), "half a mark": b"\x89PNG\r\n",
+    "too many pixels": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 10_000, 10_000) + bytes(20),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_picture_is_met_before_the_first_step(folder: Path, case: str, opened: Any, refused: Any) -> None:
+    (folder / "cat" / "2.png").write_bytes(BROKEN[case])
+    error = refused(lambda: opened(**both(folder)))
+    assert error.code == "R101" and error.place == str(folder / "cat" / "2.png")
+    data = opened(**both(folder), skip=1)
+    assert data.rows == 6 and data.tolerance.rows == {1}, "it counts, and stays a row"
+    with pytest.raises(BadSample) as met:  # the decoder refuses it in the same words
+        ImageRows(Source(folder, "x", "image"), (6, 5, 3)).image(1)
+    if case != "too many pixels":
+        assert f"cannot be read: {met.value.why}" in error.message
+    else:
+        assert "10000 x 10000 pixels" in error.message
+
+
+def test_first_bytes_refuse_nothing_that_decodes(tmp_path: Path) -> None:
+    for name in ("a.png", "a.jpg", "a.bmp", "a.webp"):
+        picture(tmp_path / name)
+    files = sorted(tmp_path.glob("a.*"))
+    assert len(files) == 4 and faults(files, print, "x") == {}
+
+
+def test_many_pictures_are_looked_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(picture_headers, "_FEW", 3)
+    monkeypatch.setattr(picture_headers, "_AT_ONCE", 2)
+    monkeypatch.setattr(picture_headers, "_EVERY", 0.0)
+    looked: list[Path] = []
+    fault_of = picture_headers._fault_of
+    monkeypatch.setattr(picture_headers, "_fault_of", lambda path: looked.append(path) or fault_of(path))
+    files = sorted(folder.glob("*/*.png"))
+    lines: list[str] = []
+    assert faults(files, lines.append, "data.train.image") == {} and sorted(looked) == files
+    assert any("looked at 2 of 6 pictures" in line for line in lines)
+    assert faults(files, lines.append, "x") == {} and len(looked) == 6, "its sizes and times are known"
+    files[3].write_bytes(b"")
+    for count in (12, 18):  # a fault is not stored
+        assert list(faults(files, lines.append, "x")) == [3] and len(looked) == count
+
+
+def test_a_folder_of_one_class_is_refused(tmp_path: Path, opened: Any, refused: Any) -> None:
+    picture(tmp_path / "pets" / "train" / "0.png")
+    error = refused(lambda: opened(**both(tmp_path / "pets")))
+    assert error.code == "R102" and "1 of the 2 classes of the model: `train`" in error.message
+    assert str(tmp_path / "pets") in str(error.place) and "pets/train/" in str(error.help)
+    assert opened(**both(tmp_path / "pets", classes=1)).rows == 1
+    assert opened(**both(tmp_path / "pets"), training=False).rows == 1
+
+
+def test_a_folder_of_too_few_classes_is_told(folder: Path, opened: Any) -> None:
+    notes: list[str] = []
+    opened(**both(folder, classes=3), notes=notes)
+    assert any("2 of the 3 classes of the model: `cat`, `dog`" in line for line in notes)

@@ -1,0 +1,111 @@
+"""Whether the rows of a batch are computed apart from each other, so that a call may be cut into pieces and padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.scan import body_of, scan
+from dslc.compiler.ir.types import TensorType
+
+#: The op of ``x[arange(B), ids]``: the number of a row may choose this row.
+_INDEX: Final = "joint_index"
+
+
+class Rows(Enum):
+    """``APART``: each row of the results depends only on the same row of the inputs. ``TOGETHER``: results depend on
+    the number of rows or on a row's number, so a call must not be cut into pieces. ``UNKNOWN``: rows may be mixed."""
+
+    APART = "apart"
+    TOGETHER = "together"
+    UNKNOWN = "unknown"
+
+
+def rows_of_batch(
+    graph: Graph, other: Graph, batch_inputs: set[str], states: Mapping[str, int] = MappingProxyType({})
+) -> Rows:
+    """How the rows of a graph belong together (see ``Op.rows``; sizes are ints).
+
+    ``other``: the same graph for another number of rows, which tells the tensors whose sizes or values follow that
+    number. ``batch_inputs``: names of the inputs whose axis 0 is the batch; ``states``: that axis of each state which
+    has it. States have their initial values.
+    """
+    axes_of = {**states, **dict.fromkeys(batch_inputs, 0)}
+    where: dict[Value, int | None] = {i.value: axes_of.get(i.name) for i in graph.inputs}
+    counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
+    if len(counts) != 1 or len(graph.nodes) != len(other.nodes):
+        return Rows.UNKNOWN
+    [count] = counts
+    varying: set[Value] = set()  # have no rows, but other elements for another number of rows
+    equal: set[Value] = set()  # have no rows, and are equal along the axes that follow the number of rows
+    mixed: set[Value] = set()  # may have mixed rows
+    for node, twin in zip(graph.nodes, other.nodes):
+        if node.op is not twin.op:
+            return Rows.UNKNOWN
+        axes = [where[v] for v in node.inputs]
+        apart, known = any(axis is not None for axis in axes), mixed.isdisjoint(node.inputs)
+        found: tuple[int | None, ...] | None = (None,) * len(node.outputs)
+        if not _same_numbers(node, twin) or not varying.isdisjoint(node.inputs):
+            kept = apart and node.op.name != _INDEX and node.op.rows_of(node, axes, count) is not None
+            if kept or not (known or apart):
+                return Rows.TOGETHER
+            if apart:
+                found = None
+            varying.update(() if apart else node.outputs)
+        elif not known or not _same_body(node, twin):
+            found = None
+        elif apart or (node.op.random and node.types != twin.types):  # draws follow the rows
+            found = node.op.rows_of(node, axes, count)
+            if found is not None and not all(map(_only_along, node.types, twin.types, found)):
+                varying.update(() if apart else node.outputs)
+                found = None if apart else found
+        elif node.types != twin.types or not equal.isdisjoint(node.inputs):
+            (equal if _keeps_equal(node) else varying).update(node.outputs)
+        mixed.update(node.outputs if found is None else ())
+        where.update(zip(node.outputs, found or (None,) * len(node.outputs)))
+    results = graph.outputs.values()
+    if not varying.isdisjoint(results):
+        return Rows.TOGETHER
+    return Rows.APART if mixed.isdisjoint(results) and all(where[v] == 0 for v in results) else Rows.UNKNOWN
+
+
+def _only_along(one: TensorType, two: TensorType, axis: int | None) -> bool:
+    """True if two types differ in no other axis than ``axis``."""
+    return one.rank == two.rank and all(a == b or at == axis for at, (a, b) in enumerate(zip(one.shape, two.shape)))
+
+
+def _keeps_equal(node: Node) -> bool:
+    """True if the outputs are equal along the axes that follow the number of rows, as the inputs are."""
+    return node.op.name in ("full", "expand", "transpose") or isinstance(node.op, Pointwise)
+
+
+def _same_numbers(node: Node, twin: Node) -> bool:
+    """False if an attribute other than a size differs, such as the value of ``x / B``."""
+    if node.op.name == "full":
+        return node.attrs["value"] == twin.attrs["value"]
+    return all(value == twin.attrs[name] for name, value in node.attrs.items() if isinstance(value, float | bool | str))
+
+
+def _same_body(node: Node, twin: Node) -> bool:
+    """False if a loop makes tensors that follow the number of rows and are not equal for all of them."""
+    return node.op is not scan or all(
+        inner.op is other.op and _same_numbers(inner, other) and (inner.types == other.types or _known(inner))
+        for inner, other in _paired(node, twin)
+    )
+
+
+def _known(inner: Node) -> bool:
+    return bool(inner.inputs) or _keeps_equal(inner)
+
+
+def _paired(node: Node, twin: Node) -> Iterator[tuple[Node, Node]]:
+    """The nodes of the bodies of two loops, and of the loops in them; none are paired if their numbers differ."""
+    bodies = body_of(node.attrs).nodes, body_of(twin.attrs).nodes
+    for inner, other in zip(*bodies, strict=True):
+        yield inner, other
+        if inner.op is scan and other.op is scan:
+            yield from _paired(inner, other)

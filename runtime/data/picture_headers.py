@@ -1,0 +1,98 @@
+"""Finds files that are no pictures by their size and first bytes, before a decoder meets them.
+
+Whatever is refused here is refused by the decoder, too, in the same words; a file that passes may still be damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from dslc.base.errors import ResourceError
+from dslc.base.opened import Opened
+from dslc.base.words import reason
+from dslc.runtime.data.pictures import LARGEST_FILE, MOST_PIXELS, NO_PICTURE
+from dslc.runtime.data.store import Store
+
+HEAD: Final = 32  # bytes
+_FEW: Final = 2_000  # files that are checked in a moment: nothing is stored about them
+_AT_ONCE: Final = 256  # files that a thread takes
+_THREADS: Final = 16  # they wait for the disk or the network
+_EVERY: Final = 5.0  # seconds between two lines of progress
+
+
+def fault(head: bytes, size: int) -> str | None:
+    """Why a file of ``size`` bytes that begins with ``head`` is refused; None if a decoder must look at it."""
+    if size > LARGEST_FILE:
+        return f"it has {size} bytes, more than {LARGEST_FILE}"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+        known = head[12:16] == b"IHDR" and len(head) == HEAD
+        return f"{width} x {height} pixels, more than {MOST_PIXELS}" if known and width * height > MOST_PIXELS else None
+    if head.startswith((b"\xff\xd8\xff", b"BM")) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP"):
+        return None
+    return NO_PICTURE
+
+
+def faults(files: Sequence[Path], notice: Callable[[str], None], what: str) -> dict[int, str]:
+    """Why the file at an index is no picture. ``notice`` gets a line every few seconds about ``what`` is checked. That
+    many files have no fault is stored in the cache, by their sizes and times."""
+    if len(files) < _FEW:
+        return {at: why for at, path in enumerate(files) if (why := _fault_of(path)) is not None}
+    store, name = Store.open(), f"pictures-{_state(files)}.bin"
+    if store.folder is not None and store.find(name) is not None:
+        return {}
+    found: dict[int, str] = {}
+    begun = told = time.monotonic()
+    with ThreadPoolExecutor(_THREADS, "dslc-pictures") as pool:
+        for start, part in zip(range(0, len(files), _AT_ONCE), pool.map(_part, _parts(files))):
+            found |= {start + at: why for at, why in part.items()}
+            if time.monotonic() - told > _EVERY:
+                told = time.monotonic()
+                notice(f"{what}: looked at {start:,} of {len(files):,} pictures in {told - begun:.0f} s")
+    if not found and store.folder is not None:
+        try:
+            store.make(name, lambda sink: sink.write(f"{len(files)} pictures\n".encode()))
+        except ResourceError as error:
+            notice(f"warning: {what}: {error.message}: the next run looks at every picture again")
+    return found
+
+
+def _parts(files: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    for start in range(0, len(files), _AT_ONCE):
+        yield files[start : start + _AT_ONCE]
+
+
+def _part(files: Sequence[Path]) -> dict[int, str]:
+    return {at: why for at, path in enumerate(files) if (why := _fault_of(path)) is not None}
+
+
+def _fault_of(path: Path) -> str | None:
+    try:
+        with Opened() as scope, scope as opened:
+            handle = opened.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                return "this is not a regular file"
+            return fault(os.pread(handle, HEAD, 0), status.st_size)
+    except OSError as error:
+        return reason(error)
+
+
+def _state(files: Sequence[Path]) -> str:
+    """A digest of the names, sizes and times of files, those that cannot be looked at included."""
+    digest = hashlib.sha256(f"{HEAD} {LARGEST_FILE} {MOST_PIXELS}".encode())
+    for path in files:
+        try:
+            status = os.stat(path)
+            facts = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+        except OSError as error:
+            facts = reason(error)
+        digest.update(f"\0{path}\0{facts}".encode(errors="surrogateescape"))
+    return digest.hexdigest()
