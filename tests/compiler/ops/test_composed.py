@@ -331,7 +331,7 @@ ROWS_APART = [
     ("where(reshape(arange(B) == 0, [B, 1]), x, -x)", "[B, 8]", Rows.TOGETHER),
     ("x + sum(reshape(x, [B, 1, 8]) + ones([1, B, 1]), over=1)", "[B, 8]", Rows.UNKNOWN),
     (
-        'reshape(reshape(x, [B, 1, 8]) @ broadcast_to(reshape(cast(arange(B), "float"), [B, 1, 1]), [B, 8, 8]), [B, 8])',
+        'reshape(reshape(x, [B, 1, 8]) @ (ones([B, 8, 8]) * reshape(cast(arange(B), "float"), [B, 1, 1])), [B, 8])',
         "[B, 8]",
         Rows.TOGETHER,
     ),
