@@ -21,7 +21,8 @@ from wheel_files import FLOORS, FOLDERS, built, copied, tracked
 from dslc.base.version import COMPILER, VERSION
 
 #: The module's name of a package that is imported by another one.
-IMPORTED = {"pyyaml": "yaml", "cuda-bindings": "cuda", "pillow": "PIL", "nvidia-cudnn-frontend": "cudnn"}
+IMPORTED = {"pyyaml": "yaml", "cuda-bindings": "cuda", "pillow": "PIL", "nvidia-cudnn-frontend": "cudnn",
+            "nccl4py": "nccl"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
