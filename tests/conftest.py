@@ -40,8 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Seconds that a test with the marker ``slow`` may take, unless pyproject.toml or the soak allow more. The limit ends
-#: what hangs, so it leaves room for a machine that is busy.
+#: Seconds that a test with the marker ``slow``, or any test at its full count, may take, unless pyproject.toml or the
+#: soak allow more. The limit ends what hangs, so it leaves room for a machine that is busy.
 _SLOW_TIMEOUT: Final = 600
 
 
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in ids]
     limit = max(_SLOW_TIMEOUT, int(config.getini("timeout") or 0))
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        if (SOAK or item.get_closest_marker("slow")) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(limit))
 
 
