@@ -78,6 +78,7 @@ from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
+from dslc.runtime.artifact.header import PREPARE
 
 
 def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
@@ -100,13 +101,15 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )
+
 _FUSING: Final[tuple[Pass, ...]] = (*_FUSED, pack_weights, prepare)
-_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
+PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
+PLANNED: Final = pass_name(memory)  # the last pass
 
 
 def mirror(program: Program, build: Build) -> Program:
     """Recomputes values in the backward pass if the following passes then need fewer bytes."""
-    return mirror_against(program, build, _FUSING, _PLANNING)
+    return mirror_against(program, build, _FUSING, PLANNING)
 
 
 _LOWERING: Final[tuple[Pass, ...]] = (
@@ -121,7 +124,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(reads_any_layout, transposes),
     ),
 )
-PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)
+PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *PLANNING)
 
 Progress = Callable[[str, int, int], None]
 
@@ -240,7 +243,7 @@ def jointly(program: Program, build: Build) -> Build:
         return build
     with no_collection():
         lowered = _lowered(program, build)
-        return with_limit(build, lambda each: plans(lowered, [each], _FUSING, _PLANNING)[0])
+        return with_limit(build, lambda each: plans(lowered, [each], _FUSING, PLANNING)[0])
 
 
 def _lowered(program: Program, build: Build) -> Program:
@@ -262,10 +265,10 @@ def foresee(
     with no_collection():
         program = _lowered(program, builds[0])
         if not builds[0].choices.ways:
-            return plans(program, builds, _FUSING, _PLANNING)
+            return plans(program, builds, _FUSING, PLANNING)
 
         def planned(build: Build) -> Program:
-            return plans(program, [build], _FUSING, _PLANNING)[0]
+            return plans(program, [build], _FUSING, PLANNING)[0]
 
         return [planned(with_limit(build, planned)) for build in builds]
 
@@ -344,7 +347,26 @@ def compile_prepare(
     None if they read nothing of this kind."""
     program = _prepare_of(checked, [p for p in programs if p.target == target])
     build = build_options(checked, options, layout, target)
-    return None if program is None else run_passes(program, build, _PLANNING)
+    return None if program is None else run_passes(program, build, PLANNING)
+
+
+def inspect_prepare(
+    checked: Checked, options: Options, *, after: str | None = None, keep: Keep | None = None
+) -> Program:
+    """``prepare`` of the options' first target after the pass named ``after``, before all for None. ``keep``: as for
+    ``compile_entry``. BuildError E0508 if nothing is prepared, E0603 for a pass that `prepare` does not run."""
+    names = [pass_name(step) for step in PLANNING]
+    if after is not None and after not in names:
+        raise BuildError("E0603", f"`{PREPARE}` runs no pass `{after}`", place="--after", help=", ".join(names))
+    sizes = [each for name, each in entry_sizes(checked, options) if name == "predict"]
+    program = _prepare_of(checked, [compile_entry(checked, "predict", each, options)[0] for each in sizes])
+    if program is None:
+        cause = f"`predict` of `{checked.name}` reads nothing that is computed from the weights alone"
+        raise BuildError("E0508", cause, place="--entry", help="use --entry predict")
+    asked = precision_of(checked, options)
+    layout = layout_state(checked, asked.params, asked.loss_scale, train_sizes(checked, options))
+    build = build_options(checked, options, layout, options.targets[0])
+    return program if after is None else run_passes(program, build, PLANNING, until=after, keep=keep)[0]
 
 
 def foresee_prepare(
@@ -356,7 +378,7 @@ def foresee_prepare(
         return []
     build = build_options(checked, options, layout, program.target)
     with no_collection():
-        for step in _PLANNING:
+        for step in PLANNING:
             program = step(program, build)
     return [program]
 
@@ -367,7 +389,7 @@ def _prepare_of(checked: Checked, programs: Iterable[Program]) -> Program | None
     if not reading:
         return None
     sizes = {d.name: d.default for d in checked.dims}
-    return Program("prepare", sizes, merged([graph for _, graph in reading]), target=reading[0][0])
+    return Program(PREPARE, sizes, merged([graph for _, graph in reading]), target=reading[0][0])
 
 
 def _report(program: Program, passes: tuple[PassReport, ...]) -> EntryReport:

@@ -82,12 +82,16 @@ def chosen_entry(request: Request, entry: str | None, options: Options) -> tuple
 
     wanted = entry or ("train_step" if request.checked.train is not None else "predict")
     with placed(request.config):
-        built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
+        entries = entry_sizes(request.checked, options)
+    if wanted == "prepare":  # of all sizes together
+        return wanted, {}
+    built = [sizes for name, sizes in entries if name == wanted]
     if not built:
+        why = ", since it has no train section" if request.checked.train is None else ""
         raise BuildError(
             "E0508",
-            f"`{request.checked.name}` has no entry {wanted}, since it has no train section",
+            f"`{request.checked.name}` has no entry {wanted}{why}",
             place="--entry",
-            help="use --entry predict",
+            help=f"it has {', '.join(dict.fromkeys(name for name, _ in entries))}",
         )
     return wanted, built[-1]

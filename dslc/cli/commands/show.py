@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.program import Program
     from dslc.compiler.options import Options
 
-ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
+ENTRIES = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "prepare", "predict")
+ENTRY_HELP = f"The entry: {', '.join(ENTRIES)}; default: train_step, else predict."
 
 
 @click.command(cls=Command)
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), help="The entry; default: train_step, else predict.")
+@click.option("--entry", type=click.Choice(ENTRIES), metavar="NAME", help=ENTRY_HELP)
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
 @click.option("--diff", metavar="PASS", help="Show what this pass changes.")
 @click.option("--svg", metavar="FILE", help="Write a picture of the graph.")
@@ -78,9 +79,13 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
     """The Program of an entry after the given pass; before all passes for None."""
     from dslc.cli.requests import chosen_entry
     from dslc.compiler.options import precision_of
-    from dslc.compiler.pipeline import compile_entry, cut
+    from dslc.compiler.pipeline import compile_entry, cut, inspect_prepare
+    from dslc.runtime.artifact.header import PREPARE
 
     wanted, sizes = chosen_entry(request, entry, options)
+    if wanted == PREPARE:
+        with placed(request.config):
+            return inspect_prepare(request.checked, options, after=after)
     if after is None:
         return cut(request.checked, wanted, sizes, precision_of(request.checked, options).loss_scale)
     with placed(request.config):
@@ -90,8 +95,9 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
 
 def _before(request: Request, entry: str | None, options: Options, name: str) -> Program:
     from dslc.compiler.passes.runner import pass_name
-    from dslc.compiler.pipeline import PIPELINE
+    from dslc.compiler.pipeline import PIPELINE, PLANNING
+    from dslc.runtime.artifact.header import PREPARE
 
-    names = [pass_name(step) for step in PIPELINE]
+    names = [pass_name(step) for step in (PLANNING if entry == PREPARE else PIPELINE)]
     at = names.index(name)
     return _compile(request, entry, options, names[at - 1] if at else None)

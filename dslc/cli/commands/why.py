@@ -11,7 +11,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.commands.show import ENTRIES
+from dslc.cli.commands.show import ENTRIES, ENTRY_HELP
 from dslc.cli.options import PRECISION_HELP, define_option, gpu_option, size_option
 from dslc.cli.origins import placed
 from dslc.cli.output import emit, size_text, table
@@ -27,7 +27,7 @@ _SHOWN: Final = 16  # identical lines of each kind; --json has all
 @click.command(cls=Command)
 @click.argument("node", metavar="NODE|FILE:LINE")
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), help="The entry; default: train_step, else predict.")
+@click.option("--entry", type=click.Choice(ENTRIES), metavar="NAME", help=ENTRY_HELP)
 @click.option("--target", metavar="NAME", help="The target of the build.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
@@ -52,15 +52,19 @@ def command(
     """
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.options import precision_of
-    from dslc.compiler.pipeline import compile_entry
+    from dslc.compiler.pipeline import PLANNED, compile_entry, inspect_prepare
     from dslc.compiler.report.history import history, wanted
+    from dslc.runtime.artifact.header import PREPARE
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
     options = request.options(locked=False, gpu=gpu)  # nothing is built
     entry, sizes = chosen_entry(request, entry, options)
     programs: dict[str, Program] = {}
     with placed(request.config):
-        compile_entry(request.checked, entry, sizes, options, keep=programs.__setitem__)
+        if entry == PREPARE:
+            inspect_prepare(request.checked, options, after=PLANNED, keep=programs.__setitem__)
+        else:
+            compile_entry(request.checked, entry, sizes, options, keep=programs.__setitem__)
     chosen = wanted(node, programs.values())
     never = ["requested (mirror: never)"] if options.mirror == "never" else []
     found = history(programs, chosen, mirror=never, asked=precision_of(request.checked, options))

@@ -54,3 +54,23 @@ def test_other_words_are_refused(word: str, net: Path, dslc: Callable[..., Any])
     assert ran.code == 2 and "E0603" in ran.err and "auto, or never" in ran.err
     Path("dslc.yaml").write_text(f"model: net.nn\nbuild: {{prepare: {word}}}\n")
     assert dslc("build").code == 2
+
+
+def test_the_entry_prepare_is_shown_and_explained(net: Path, dslc: Callable[..., Any]) -> None:
+    before = dslc("show", "net.nn", "--entry", "prepare")
+    assert before.code == 0 and "softmax" in before.out and "matmul" not in before.out
+    after = dslc("show", "net.nn", "--entry", "prepare", "--after", "memory")
+    assert after.code == 0 and "prepared+0" in after.out
+    assert dslc("show", "net.nn", "--entry", "prepare", "--diff", "streams").code == 0
+    why = dslc("why", "net.nn:5", "net.nn", "--entry", "prepare")
+    assert why.code == 0 and "softmax" in why.out and "prepared+0" in why.out
+
+
+def test_what_prepare_lacks_is_said(net: Path, dslc: Callable[..., Any]) -> None:
+    ran = dslc("show", "net.nn", "--entry", "prepare", "--after", "fuse")
+    assert ran.code == 2 and "E0603" in ran.err and "select, schedule, streams, memory" in ran.err
+    net.write_text(MODEL.replace("softmax(w)", "w"))
+    ran = dslc("show", "net.nn", "--entry", "prepare")
+    assert ran.code == 2 and "E0508" in ran.err and "from the weights alone" in ran.err
+    ran = dslc("show", "net.nn", "--entry", "update_step")
+    assert ran.code == 2 and "E0508" in ran.err and "it has init, predict" in ran.err

@@ -49,7 +49,7 @@ def choices(of: Program) -> Choices:
 
 
 def planned(build: Build) -> Program:
-    return plans(program(), [build], pipeline._FUSING, pipeline._PLANNING)[0]
+    return plans(program(), [build], pipeline._FUSING, pipeline.PLANNING)[0]
 
 
 def taken(plan: Program) -> dict[str, str]:
