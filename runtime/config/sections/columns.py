@@ -9,14 +9,16 @@ from dslc.runtime.config.readers import boolean, integer, mapping, refuse, shown
 from dslc.runtime.config.yaml import Value
 from dslc.runtime.data.columns.category import FORMS, MOST
 from dslc.runtime.data.columns.date import PARTS
+from dslc.runtime.data.columns.encoder import MISSING_VALUES
 from dslc.runtime.data.columns.raw import LONGEST_TEXT, category_text, moments, raw_objects
 from dslc.runtime.data.columns.scale import LOG, SCALES
 
 Options = dict[str, Any]
 _MOST_COLUMNS: Final = 10_000
-_NUMBER: Final = ("missing", "missing_flag", "scale")
-_CATEGORY: Final = ("categories", "unknown", "rare", "missing", "values")
-_DATE: Final = ("date", "format", "missing", "missing_flag", "scale")
+_MOST_GAPS: Final = 100
+_NUMBER: Final = ("missing", "missing_values", "missing_flag", "scale")
+_CATEGORY: Final = ("categories", "unknown", "rare", "missing", "missing_values", "values")
+_DATE: Final = ("date", "format", "missing", "missing_values", "missing_flag", "scale")
 
 
 def columns(value: Value, name: str) -> dict[str, tuple[str, Options]]:
@@ -44,7 +46,24 @@ def _column(value: Value, name: str) -> tuple[str, Options]:
             unknown(option, key, every, f"`{name}`, a column of {'categories' if kind == 'category' else kind + 's'}")
     if not options:
         refuse(value, f"`{name}` is empty", "write for example `{missing: median, scale: standard}`")
-    return kind, {"category": _category, "date": _date, "number": _number}[kind](options, name)
+    found = {"category": _category, "date": _date, "number": _number}[kind](options, name)
+    return kind, found | _missing_values(options, name)
+
+
+def _missing_values(options: dict[str, Value], name: str) -> Options:
+    """What stands for a gap: texts and numbers, as texts."""
+    if MISSING_VALUES not in options:
+        return {}
+    given = options[MISSING_VALUES]
+    items = given.data if isinstance(given.data, list) else [given]
+    if not 0 < len(items) <= _MOST_GAPS:
+        refuse(
+            given, f"`{name}.{MISSING_VALUES}` is a list of texts and numbers", 'write `missing_values: ["?", -999]`'
+        )
+    found = [_category_name(item, f"{name}.{MISSING_VALUES}").strip() for item in items]
+    if "" in found or len(set(found)) < len(found):
+        refuse(given, f"`{name}.{MISSING_VALUES}` names a gap twice, or spaces", "an empty field is always a gap")
+    return {MISSING_VALUES: found}
 
 
 def _number(options: dict[str, Value], name: str) -> Options:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.base.schema import Enum, Int, Json, ListOf, Nullable, Record, Schema
-from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, column_of, missing_error, register
+from dslc.runtime.data.columns.encoder import GAP_TEXTS, Encoded, Encoder, Fitter, column_of, missing_error, register
 from dslc.runtime.data.columns.raw import LONGEST_TEXT, Raw, Typed, categories
 
 FORMS: Final = ("onehot", "index")
@@ -23,7 +23,7 @@ _WIDEST: Final = 10_000  # categories of a one-hot column
 class Category(Encoder):
     """``options``: ``categories`` (one of FORMS), ``unknown`` (error or other), ``rare`` (categories of fewer rows
     count as other), ``missing`` with the text to fill in as ``value``, ``listed`` (the categories in the user's
-    order, or null). ``facts``: the ``names`` in order, the text that fills a gap as ``fill``.
+    order, or null), ``missing_values``. ``facts``: the ``names`` in order, the text that fills a gap as ``fill``.
 
     The index of a category is its place among ``names``: sorted, unless listed. ``other`` comes after them.
     """
@@ -37,7 +37,8 @@ class Category(Encoder):
             "missing": Enum(FILLS),
             "value": Nullable(Json()),
             "listed": Nullable(ListOf(Json(), most=MOST, least=1)),
-        }
+        },
+        GAP_TEXTS,
     )
     facts_schema: ClassVar[Schema] = Record({"names": ListOf(Json(), most=MOST), "fill": Nullable(Json())})
 
@@ -69,7 +70,7 @@ class Category(Encoder):
                 raise ValueError("a category is not a text")
 
     def typed(self, raw: Raw) -> Typed:
-        typed = categories(raw)
+        typed = categories(self.known(raw))
         return missing_error(self.name, typed, "mode") if self.options["missing"] == "error" else typed
 
     def fitter(self) -> Fitter:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Row, Schema, Text
-from dslc.runtime.data.columns.encoder import Encoded, Encoder, Fitter, Unit, missing_error, register
+from dslc.runtime.data.columns.encoder import GAP_TEXTS, Encoded, Encoder, Fitter, Unit, missing_error, register
 from dslc.runtime.data.columns.raw import Raw, Typed, moments, raw_objects
 from dslc.runtime.data.columns.scale import SCALES, ScaleFitter
 
@@ -42,7 +42,8 @@ PARTS: Final[dict[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
 @register
 class Date(Encoder):
     """``options``: ``date`` (parts), ``format`` (of strptime, null: ISO), ``missing`` (null: an error; else the date to
-    fill in, ISO), ``flag``, ``scale`` (steps, for every part). ``facts``: shift and divisor of each part."""
+    fill in, ISO), ``missing_values``, ``flag``, ``scale`` (steps, for every part). ``facts``: shift and divisor of each
+    part."""
 
     kind = "date"
     options_schema: ClassVar[Record] = Record(
@@ -52,7 +53,8 @@ class Date(Encoder):
             "missing": Nullable(Text(40)),
             "flag": Bool(),
             "scale": ListOf(Enum(SCALES), most=1),
-        }
+        },
+        GAP_TEXTS,
     )
     facts_schema: ClassVar[Schema] = Record(
         {"parts": ListOf(Row({"shift": Float(), "divisor": Float()}), most=len(PARTS), least=1)}
@@ -68,7 +70,7 @@ class Date(Encoder):
                 raise ValueError("a divisor is not positive")
 
     def typed(self, raw: Raw) -> Typed:
-        typed = moments(raw, self.options["format"])
+        typed = moments(self.known(raw), self.options["format"])
         return missing_error(self.name, typed, "1970-01-01") if self.options["missing"] is None else typed
 
     def fitter(self) -> Fitter:

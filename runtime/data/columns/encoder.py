@@ -14,8 +14,12 @@ from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.schema import Record, Schema
-from dslc.runtime.data.columns.raw import NUMBER_FORM, Raw, Typed
+from dslc.base.schema import ListOf, Record, Schema, Text
+from dslc.runtime.data.columns.raw import LONGEST_TEXT, NUMBER_FORM, Raw, Typed, without
+
+#: The option of each kind that names what stands for a gap. It is absent if nothing does, as in older weights.
+MISSING_VALUES: Final = "missing_values"
+GAP_TEXTS: Final[Mapping[str, Schema]] = {MISSING_VALUES: ListOf(Text(LONGEST_TEXT), most=100, least=1)}
 
 
 class Fitter(Protocol):
@@ -55,6 +59,10 @@ class Encoder(ABC):
     @abstractmethod
     def typed(self, raw: Raw) -> Typed:
         """The column's values in their kind. A missing value without a rule is an error. Needs no facts."""
+
+    def known(self, raw: Raw) -> Raw:
+        """The raw values with the gaps that ``missing_values`` names."""
+        return without(raw, self.options.get(MISSING_VALUES, ()))
 
     @abstractmethod
     def fitter(self) -> Fitter: ...

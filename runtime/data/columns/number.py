@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Schema
 from dslc.runtime.data.columns.encoder import (
+    GAP_TEXTS,
     Encoded,
     Encoder,
     Fitter,
@@ -30,14 +31,15 @@ _PLAIN: Final[dict[str, Any]] = {"missing": "error", "value": None, "flag": Fals
 @register
 class Number(Encoder):
     """``options``: ``missing`` (one of FILLS) with the ``value`` to fill in, ``flag`` (a second value, 1 if the number
-    is missing), ``scale`` (steps). ``facts``: ``fill``, ``shift``, ``divisor``.
+    is missing), ``scale`` (steps), ``missing_values``. ``facts``: ``fill``, ``shift``, ``divisor``.
 
     A value x becomes (x - shift) / divisor after the gap was filled and ``log`` applied.
     """
 
     kind = "number"
     options_schema: ClassVar[Record] = Record(
-        {"missing": Enum(FILLS), "value": Nullable(Float()), "flag": Bool(), "scale": ListOf(Enum(STEPS), most=2)}
+        {"missing": Enum(FILLS), "value": Nullable(Float()), "flag": Bool(), "scale": ListOf(Enum(STEPS), most=2)},
+        GAP_TEXTS,
     )
     facts_schema: ClassVar[Schema] = Record({"fill": Nullable(Float()), "shift": Float(), "divisor": Float()})
 
@@ -65,7 +67,7 @@ class Number(Encoder):
                 raise ValueError("the fact `divisor` is not positive")
 
     def typed(self, raw: Raw) -> Typed:
-        typed = numbers(raw, gaps=not self.is_plain)
+        typed = numbers(self.known(raw), gaps=not self.is_plain)
         if self.is_plain:
             typed = undescribed_error(self.name, typed, "onehot")
         if LOG in self.options["scale"]:

@@ -88,6 +88,29 @@ def _is_gap(value: object) -> bool:
     )
 
 
+def without(raw: Raw, gaps: Sequence[str]) -> Raw:
+    """The column with a gap wherever a value is one of these texts, spaces around it aside, or the number that one of
+    them spells: equal in every format."""
+    if not gaps:
+        return raw
+    known = {float(gap) for gap in gaps if _FLOAT.match(gap)}
+    kind = raw.values.dtype.kind
+    if kind in "fiu":
+        return Raw(raw.values, raw.missing | np.isin(raw.values, [*known]))
+    values = raw.values.tolist() if kind in "Ob" else [category_text(value) for value in raw.values]
+    found = (_is_one_of(value, gaps, known) for value in values)
+    return Raw(raw.values, raw.missing | np.fromiter(found, bool, len(values)))
+
+
+def _is_one_of(value: object, texts: Sequence[str], known: set[float]) -> bool:
+    if isinstance(value, str):
+        text = value.strip()
+        return text in texts or (_FLOAT.match(text) is not None and float(text) in known)
+    if isinstance(value, bool):
+        return str(value).lower() in texts
+    return isinstance(value, int | float) and value in known
+
+
 def numbers(raw: Raw, *, gaps: bool) -> Typed:
     """f64[n]. ``gaps``: NaN, and a text such as ``NA``, are missing values; else NaN is a value and ``NA`` is wrong."""
     kind = raw.values.dtype.kind

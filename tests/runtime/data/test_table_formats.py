@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from tables.written import WRITERS, floats, random_table, write_all
 
 from dslc.base.errors import DataError
+from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.names import FORMATS, format_of
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table_format import TableFormat
@@ -276,3 +278,36 @@ def test_texts_may_be_views_and_other_columns_may_share_a_name(name: str, tmp_pa
     table = pyarrow.Table.from_arrays([other, other, texts], names=["z", "z", "x"])
     (parquet.write_table if name == "t.parquet" else feather.write_feather)(table, tmp_path / name)
     assert opened(x=(f"{tmp_path}/{name}:x", "f32", ("B",))).take(np.arange(2))["x"].tolist() == [1, 2.5]
+
+
+def test_what_stands_for_a_gap_is_the_same_in_every_format(tmp_path: Path, opened: Any) -> None:
+    columns = """
+area: {missing: 7, missing_flag: true, missing_values: [-999, "n.a."]}
+city: {categories: onehot, missing: mode, missing_values: ["?", Unknown, 0]}
+built: {date: year, missing: "1970-01-01", missing_values: "9999-12-31"}
+"""
+    table = {
+        "area": [1.5, -999.0, None, 4.0, -99.0],
+        "city": ["Ulm", "?", "Unknown", "Bonn", "Ulm"],
+        "built": [date(2001, 1, 1), date(9999, 12, 31), None, date(1999, 12, 31), date(2000, 2, 2)],
+    }
+    wanted = np.array([[1.5, 0], [7, 1], [7, 1], [4, 0], [-99, 0]])
+    for path in write_all(tmp_path, table):
+        data = opened(columns=columns, x=(f"{path}:area,city,built", "f32", ("B", 5)))
+        found = data.take(np.arange(5))["x"]
+        assert np.array_equal(found[:, :2], wanted), path
+        assert data.fitted.columns["city"].facts["names"] == ["Bonn", "Ulm"]
+        assert found[:, 2:4].tolist() == [[0, 1], [0, 1], [0, 1], [1, 0], [0, 1]]
+        assert found[:, 4].tolist() == [2001, 1970, 1970, 1999, 2000], path
+        again = Fitted.of_notes(data.fitted.notes(), "x")
+        assert again == data.fitted
+
+
+def test_no_gap_is_named_where_the_option_is_absent(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("area\n1\n-\n")
+    assert (
+        "'-' is not a number"
+        in refused(lambda: opened(columns="area: {missing: mean}", x=(f"{tmp_path}/t.csv:area", "f32", ("B",)))).message
+    )
+    data = opened(columns='area: {missing: mean, missing_values: ["-"]}', x=(f"{tmp_path}/t.csv:area", "f32", ("B",)))
+    assert data.take(np.arange(2))["x"].tolist() == [1, 1]
