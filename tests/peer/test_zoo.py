@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,13 +15,15 @@ from entries import BY_NAME, ENTRIES, Entry
 from fake_gpu.gpu_pair import Pair, batch
 from ours import Ours, source
 from steps import BURSTS, norm_errors, timed
+from thinning import taken
 
 from dslc.compiler.check.model import check_file
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    ("entry", "device"), taken(product(ENTRIES, ("cpu", "gpu")), 3), ids=lambda value: getattr(value, "name", value)
+)
 def test_a_model_takes_its_batch(entry: Entry, device: str, tmp_path: Path) -> None:
     entry = entry.on(device)
     path = tmp_path / "net.nn"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sources.in_memory import files
+from thinning import taken
 
 import dslc
 from dslc.compiler.check.model import check_program
@@ -44,15 +45,17 @@ def session(text: str, folder: Path, freeze: tuple[str, ...] = (), **options: An
 
 @pytest.mark.parametrize(
     ("text", "raw", "precision"),
-    [
-        (BODY + ONE + "}\n", "", "f64"),
-        (BODY + ONE + "}\n", "", "f16"),
-        (BODY + ONE + "  ema = 0.5\n}\n", ".raw", "f64"),
-        (BODY + ONE + "  accumulate = 2\n}\n", "", "f64"),
-        (BODY + TURNS + "}\n", "", "f64"),
-        (BODY.replace("@ema(online, 0.75) layer target", "@ema(online, 0) layer target") + ONE + "}\n", "", "f32"),
-    ],
-    ids=["adam", "f16", "ema", "accumulate", "steps", "decay 0"],
+    taken(
+        [
+            (BODY + ONE + "}\n", "", "f64"),
+            (BODY + ONE + "}\n", "", "f16"),
+            (BODY + ONE + "  ema = 0.5\n}\n", ".raw", "f64"),
+            (BODY + ONE + "  accumulate = 2\n}\n", "", "f64"),
+            (BODY + TURNS + "}\n", "", "f64"),
+            (BODY.replace("@ema(online, 0.75) layer target", "@ema(online, 0) layer target") + ONE + "}\n", "", "f32"),
+        ],
+        2,
+    ),
 )
 def test_averages_follow_what_they_average(text: str, raw: str, precision: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sources.in_memory import files
+from thinning import taken
 
 import dslc
 from dslc.compiler.check.model import check_file, check_program
@@ -32,8 +34,7 @@ train Net(label: {t}[B]) {{
 """
 
 
-@pytest.mark.parametrize("provider", ["own", "reference"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "provider"), taken(product(NAMES, ("own", "reference")), 3))
 def test_from_the_source_to_results(tmp_path: Path, name: str, provider: str) -> None:
     dtype, wide = numpy_dtype(name), "u64" if name == "u64" else "i64"
     (tmp_path / "net.nn").write_text(MODEL.format(t=name, sum=wide))

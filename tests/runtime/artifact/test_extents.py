@@ -18,6 +18,7 @@ from artifacts.assembling import canonical_text, put_together, take_apart
 from artifacts.mutation import mutate
 from artifacts.small_artifact import WHERE
 from places import EXAMPLES
+from thinning import taken
 
 from dslc.base.errors import ArtifactError
 from dslc.cli.build_options import options_of
@@ -105,7 +106,7 @@ def test_a_buffer_that_lacks_one_element_is_refused(model: str, target: str) -> 
     assert done > 20 and spared * 100 <= done, "nearly all launches need all of their buffers"
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", taken(TARGETS, 2))
 def test_a_launch_is_one_of_the_header(target: str) -> None:
     """Another grid, block, value, kind or number of arguments is not what the bytes were said of."""
     made = plans("charlm/charlm.nn", target)

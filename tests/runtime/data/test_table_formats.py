@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tables.written import WRITERS, floats, random_table, write_all
+from thinning import taken
 
 from dslc.base.errors import DataError
 from dslc.runtime.data.columns.fitted import Fitted
@@ -98,7 +99,7 @@ def test_decimal_numbers_are_those_of_a_csv(tmp_path: Path, opened: Any, name: s
         assert data.take(np.arange(5))["x"].tolist() == [float(text) if text else -1.0 for text in texts], each
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.arrow"])
+@pytest.mark.parametrize("name", taken(["t.csv", "t.jsonl", "t.parquet", "t.arrow"], 2))
 def test_workers_do_not_change_a_bit(files: Any, opened: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     table, paths = files
     path = next(path for path in paths if path.name == name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tables.project import FILE, SPLIT, project
 from tables.written import WRITERS, random_table
+from thinning import taken
 from training.fake_session import FakeSession
 
 from dslc.base.errors import DataError
@@ -38,8 +40,7 @@ def run(folder: Path, *, resume: bool = False, stop: int | None = None, **flags:
     return session
 
 
-@pytest.mark.parametrize("name", ["csv", "parquet", "jsonl"])
-@pytest.mark.parametrize("evaluation", [FILE, SPLIT])
+@pytest.mark.parametrize(("evaluation", "name"), taken(product((FILE, SPLIT), ("csv", "parquet", "jsonl")), 4))
 def test_a_resumed_run_takes_the_facts_of_its_checkpoint(tmp_path: Path, name: str, evaluation: str) -> None:
     for folder in ("whole", "parts"):
         (tmp_path / folder).mkdir()

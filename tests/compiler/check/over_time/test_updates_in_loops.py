@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from loops import opened
+from thinning import taken
 
 from dslc.runtime.session.session import Session
 
@@ -80,8 +82,7 @@ def near(one: Any, other: Any) -> None:
     np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("form", ["forward", "reverse", "nested"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(("cell", "form"), taken(product(CELLS, ("forward", "reverse", "nested")), 4))
 def test_each_step_finds_what_the_step_before_left(cell: str, form: str, fuzz_seed: int, tmp_path: Path) -> None:
     texts = [source(cell, each, form == "reverse", form == "nested") for each in (False, True)]
     hold(*(opened(t, tmp_path / str(i), provider="reference") for i, t in enumerate(texts)), fuzz_seed)

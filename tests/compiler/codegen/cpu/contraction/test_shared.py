@@ -9,6 +9,7 @@ import pytest
 from cpu_kernels.kernels import runnable_levels
 from cpu_kernels.native import Native
 from op_laws.evaluation import values_of
+from thinning import taken
 
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
 from dslc.compiler.codegen.cpu.lower import lower
@@ -62,15 +63,26 @@ def test_many_units_of_few_products_have_constants() -> None:
         assert not launch.scalar_args
 
 
-@pytest.mark.parametrize("level", runnable_levels())
-@pytest.mark.parametrize("sizes", [(98, 130, 80), (100, 1100, 70), (7, 600, 33), (129, 64, 49)])
+@pytest.mark.parametrize(
+    ("sizes", "level"),
+    taken(
+        (
+            (s, level)
+            for s in [(98, 130, 80), (100, 1100, 70), (7, 600, 33), (129, 64, 49)]
+            for level in runnable_levels()
+        ),
+        3,
+    ),
+    ids=str,
+)
 def test_products_have_the_bits_of_constants(sizes: tuple[int, int, int], level: str) -> None:
     for a, b in ((False, False), (True, False), (False, True)):
         same_bits(*product(*sizes, a=a, b=b), level)
 
 
-@pytest.mark.parametrize("level", runnable_levels())
-@pytest.mark.parametrize("size", [7, 14, 17])
+@pytest.mark.parametrize(
+    ("size", "level"), taken(((size, level) for size in (7, 14, 17) for level in runnable_levels()), 3)
+)
 def test_convolutions_have_the_bits_of_constants(size: int, level: str) -> None:
     same_bits(*conv(2, 24, 40, size), level)
 
