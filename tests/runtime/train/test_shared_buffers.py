@@ -162,3 +162,49 @@ def test_a_buffer_read_between_two_calls_is_as_the_first_left_it(tmp_path: Path)
         outside = session.predict(**batch) - session.weights["bn.running_mean"]
         scaled = [(x - bn.mean) / np.sqrt(bn.var + 1e-5) for x in batch.values()]
         np.testing.assert_allclose(outside, scaled[0] * scaled[1], rtol=1e-9)
+
+
+ASSIGNED = """nn 1
+dim B in 1..64 = 8
+{mesh}
+model Net(x: [B, 2]) -> [B, 2] {{
+  buffer centre: [2] = 0
+  buffer calls: [] = 0
+  y = linear(x - centre, 2) as head
+  centre = 0.5 * centre + 0.5 * mean(x, over=0)
+  calls = calls + 1
+  return y
+}}
+train Net(t: [B, 2]) {{
+  loss = mse(output, t)
+  optimizer = sgd(lr=0.1)
+  {more}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "more", "parts"), [("", "", 1), ("", "accumulate = 2", 2), ("mesh {{ shards = 4 }}", "", 4)]
+)
+def test_a_buffer_that_a_model_assigns(tmp_path: Path, mesh: str, more: str, parts: int) -> None:
+    """Micro-batches assign it one after the other; shards all begin with the same, and the mean of theirs is kept."""
+    path = tmp_path / "net.nn"
+    path.write_text(ASSIGNED.format(mesh=mesh.format(), more=more))
+    path.with_suffix(".dslc").write_bytes(
+        pipeline.build(check_file(path), Options(provider="reference", precision="f64")).artifact
+    )
+    rows = 16 if "accumulate" in more else 8
+    x = np.random.default_rng(0).standard_normal((2, rows, 2))
+    centre, calls = np.zeros(2), 0
+    with dslc.load(path.with_suffix(".dslc"), weights="init") as session:
+        for batch in x:
+            session.train_step(x=batch, t=np.zeros((rows, 2)))
+            means = [part.mean(0) for part in np.split(batch, parts)]
+            for mean in means if "accumulate" in more else [np.mean(means, 0)]:
+                centre, calls = 0.5 * centre + 0.5 * mean, calls + 1
+        state = session.state_tensors()
+        np.testing.assert_allclose(state["centre"], centre, rtol=1e-12)
+        assert state["calls"] == calls
+        weight, bias = state["head.weight"], state["head.bias"]
+        np.testing.assert_allclose(session.predict(x=x[0][:8]), (x[0][:8] - centre) @ weight.T + bias, rtol=1e-12)
+        assert np.array_equal(session.state_tensors()["centre"], state["centre"])
