@@ -138,6 +138,13 @@ def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
     return Typed(typed.values, typed.missing, errors)
 
 
+def gap_error(name: str, typed: Typed) -> Typed:
+    """The values with a hint for each text in a described column of numbers."""
+    hint = f"; if it stands for a gap: `data.columns: {{{name[:60]}: {{missing_values: [...]}}}}`"
+    errors = {row: why + hint if why.endswith("is not a number") else why for row, why in typed.errors.items()}
+    return Typed(typed.values, typed.missing, errors)
+
+
 def undescribed_why(name: str, why: str, categories: str) -> str:
     if why.endswith(NUMBER_FORM):
         return why

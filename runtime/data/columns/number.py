@@ -16,6 +16,7 @@ from dslc.runtime.data.columns.encoder import (
     Fitter,
     Unit,
     column_of,
+    gap_error,
     missing_error,
     register,
     undescribed_error,
@@ -68,8 +69,7 @@ class Number(Encoder):
 
     def typed(self, raw: Raw) -> Typed:
         typed = numbers(self.known(raw), gaps=not self.is_plain)
-        if self.is_plain:
-            typed = undescribed_error(self.name, typed, "onehot")
+        typed = undescribed_error(self.name, typed, "onehot") if self.is_plain else gap_error(self.name, typed)
         if LOG in self.options["scale"]:
             wrong = logarithm_errors(np.where(typed.missing, 0.0, typed.values), self.name)
             typed = Typed(typed.values, typed.missing, {**wrong, **typed.errors})

@@ -307,7 +307,7 @@ built: {date: year, missing: "1970-01-01", missing_values: "9999-12-31"}
 def test_no_gap_is_named_where_the_option_is_absent(tmp_path: Path, opened: Any, refused: Any) -> None:
     (tmp_path / "t.csv").write_text("area\n1\n-\n")
     assert (
-        "'-' is not a number"
+        "'-' is not a number; if it stands for a gap: `data.columns: {area: {missing_values: [...]}}`"
         in refused(lambda: opened(columns="area: {missing: mean}", x=(f"{tmp_path}/t.csv:area", "f32", ("B",)))).message
     )
     data = opened(columns='area: {missing: mean, missing_values: ["-"]}', x=(f"{tmp_path}/t.csv:area", "f32", ("B",)))
