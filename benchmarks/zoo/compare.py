@@ -43,7 +43,7 @@ from ours import arguments
 from peer import Failed, Peer
 
 HERE: Final = Path(__file__).parent
-ROOM: Final = 120.0  # GiB of a GPU for the models of a wave, both sides
+ROOM: Final = 120.0  # GiB of an H200 for the models of a wave, both sides
 LAST: Final = 25.0  # seconds before the limit in which no further model is measured
 
 
@@ -115,11 +115,11 @@ class Pair:
             peer.close()
 
 
-def waves(entries: Sequence[Entry], together: int) -> Iterator[list[Entry]]:
-    """The entries in their order, as many at once as asked and as a GPU's memory has room for."""
+def waves(entries: Sequence[Entry], together: int, room: float = ROOM) -> Iterator[list[Entry]]:
+    """The entries in their order, as many at once as asked and as ``room`` GiB of a GPU's memory hold."""
     wave: list[Entry] = []
     for entry in entries:
-        if wave and (len(wave) == together or sum(2 * e.gib for e in [*wave, entry]) > ROOM):
+        if wave and (len(wave) == together or sum(2 * e.gib for e in [*wave, entry]) > room):
             yield wave
             wave = []
         wave.append(entry)
@@ -130,7 +130,7 @@ def waves(entries: Sequence[Entry], together: int) -> Iterator[list[Entry]]:
 def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """A row for each model, as they come; ``error`` says why a model has no numbers. Nothing runs after the limit."""
     end = time.monotonic() + (asked.limit or 1e9)
-    for number, wave in enumerate(waves(entries, asked.together)):
+    for number, wave in enumerate(waves(entries, asked.together, asked.room)):
         pairs: list[Pair] = []
         for entry in wave:
             own = folder / f"{number}-{len(pairs)}"
@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--part", help="2/3: the second third of the models")
     parser.add_argument("--compile", action="store_true", help="torch.compile, instead of eager")
     parser.add_argument("--together", type=int, default=1, help="so many models are built and compiled at once")
+    parser.add_argument("--room", type=float, default=ROOM, metavar="GIB", help="memory of the GPU for models at once")
     parser.add_argument("--limit", type=float, help="seconds after which it ends, with what is done")
     parser.add_argument("--only-build", action="store_true", help="fill --artifacts")
     parser.add_argument("--rounds", type=int, default=3)
