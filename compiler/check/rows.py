@@ -41,7 +41,7 @@ def rows_of_batch(
         return Rows.UNKNOWN
     [count] = counts
     varying: set[Value] = set()  # have no rows, but other elements for another number of rows
-    equal: set[Value] = set()  # have no rows, and are equal along the axes that follow the number of rows
+    equal: set[Value] = set()  # have no rows, and are equal along the axis that follows the number of rows
     mixed: set[Value] = set()  # may have mixed rows
     for node, twin in zip(graph.nodes, other.nodes):
         if node.op is not twin.op:
@@ -64,7 +64,7 @@ def rows_of_batch(
                 varying.update(() if apart else node.outputs)
                 found = None if apart else found
         elif node.types != twin.types or not equal.isdisjoint(node.inputs):
-            (equal if _keeps_equal(node) else varying).update(node.outputs)
+            (equal if _keeps_equal(node) or _of_equal_rows(node, twin, count) else varying).update(node.outputs)
         mixed.update(node.outputs if found is None else ())
         where.update(zip(node.outputs, found or (None,) * len(node.outputs)))
     results = graph.outputs.values()
@@ -81,6 +81,18 @@ def _only_along(one: TensorType, two: TensorType, axis: int | None) -> bool:
 def _keeps_equal(node: Node) -> bool:
     """True if the outputs are equal along the axes that follow the number of rows, as the inputs are."""
     return node.op.name in ("full", "expand", "transpose") or isinstance(node.op, Pointwise)
+
+
+def _of_equal_rows(node: Node, twin: Node, count: int) -> bool:
+    """True if each input has one axis at most that follows the number of rows, and the op computes each row of the
+    outputs from the same rows of the inputs: equal rows give equal rows."""
+    axes: list[int | None] = []
+    for one, two in zip(node.input_types, twin.input_types):
+        differ = [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape)) if a != b]
+        if one.rank != two.rank or len(differ) > 1:
+            return False
+        axes.append(differ[0] if differ else None)
+    return bool(axes) and node.op.rows_of(node, axes, count) is not None
 
 
 def _same_numbers(node: Node, twin: Node) -> bool:
