@@ -12,6 +12,8 @@ from typing import IO, Final
 _KEPT: Final = 8192  # last bytes of its stderr that are kept
 _SHOWN: Final = 200  # characters of the line that is reported
 _FOR_MEMORY: Final = ", and the system has killed a process for lack of memory since it began"
+#: Beginnings of lines that Rust writes after the cause; the second where two threads run out of memory at once.
+_OF_BACKTRACES: Final = ("note: ", "skipping backtrace")
 _PATIENCE: Final = 5.0  # seconds that a process has to end after it closed its pipes
 
 
@@ -90,9 +92,9 @@ def ended(code: int) -> str:
 
 
 def last_words(said: str) -> str:
-    """The line of a process's stderr that explains its end: the first fatal Python error, else the last line; Rust's
-    ``note: `` explains nothing."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("note: ")]
+    """The line of a process's stderr that explains its end: the first fatal Python error, else the last line; what Rust
+    says of backtraces explains nothing."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(_OF_BACKTRACES)]
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal or lines or [""])[-1][:_SHOWN]
 

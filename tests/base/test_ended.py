@@ -60,6 +60,8 @@ def test_words() -> None:
     ]  # fmt: skip
     assert last_words("") == "" and last_words("x" * 300) == "x" * 200
     assert last_words("allocation of 9 bytes failed\nnote: run with `A=1`\n") == "allocation of 9 bytes failed"
+    two = "memory allocation of 9 bytes failed\nskipping backtrace printing to avoid potential recursion\n"
+    assert last_words(two) == "memory allocation of 9 bytes failed"
     assert last_words("Fatal Python error: Bus error\n  File a.py, line 1\nExtension modules: numpy") == (
         "Fatal Python error: Bus error"
     )

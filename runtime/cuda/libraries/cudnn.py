@@ -86,6 +86,11 @@ def plan_name(engine: int, knobs: Sequence[tuple[int, int]]) -> str:
     return f"eng{engine}" + "".join(f"_k{knob}={value}" for knob, value in knobs) if engine >= 0 else ""
 
 
+def _same_plan(one: str, other: str) -> bool:
+    """True if two names say one engine and the same knobs; cuDNN's order of the knobs varies."""
+    return sorted(one.split("_")) == sorted(other.split("_"))
+
+
 def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
     """Sizes and strides in cuDNN's order: batch, channels, rows, columns."""
     n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if last else shape
@@ -194,7 +199,7 @@ class Cudnn(Library[Problem]):
             graph._cpp_plans_created = True  # else the package asks for proposals too, which takes 20 ms
         self._deselect(graph, problem, deterministic=False)
         name = str(graph.get_plan_name_at_index(0))
-        if sorted(name.split("_")) != sorted(problem.algorithm.split("_")):
+        if not _same_plan(name, problem.algorithm):
             raise RuntimeError(f"it makes {name} of that")
         graph.build_plan_at_index(0)
         if (need := int(graph.get_workspace_size())) > problem.workspace:
@@ -209,7 +214,7 @@ class Cudnn(Library[Problem]):
         self._deselect(graph, problem, deterministic)
         for index in range(graph.get_execution_plan_count()):
             name = str(graph.get_plan_name_at_index(index))
-            if problem.algorithm not in ("", name):
+            if problem.algorithm and not _same_plan(name, problem.algorithm):
                 continue
             try:
                 graph.build_plan_at_index(index)

@@ -37,6 +37,7 @@ MODELS = {
     "examples/inception/inception.nn": ({"B": 2}, {"width": "2"}),
     "examples/charlm/charlm.nn": ({"B": 1, "T": 8}, {"layers": "1", "heads": "2", "d": "8"}),
     "examples/vae/vae.nn": ({"B": 2}, {"latent": "2"}),
+    "examples/lstm/lstm.nn": ({"B": 1, "T": 4}, {"layers": "1", "hidden": "4", "d": "4"}),
 }
 PARTS = 10 if os.environ.get("DSLC_SOAK") == "1" else 1
 Finished: TypeAlias = tuple[str, Program, Build]
@@ -51,7 +52,7 @@ def _of_models(rng: random.Random, count: int) -> Iterator[Finished]:
         target = "sm_90" if count_of_streams > 1 or rng.random() < 0.7 else "cpu"
         options = Options(target=target, streams=count_of_streams, mirror=rng.choice(("never", 1)))
         program, _ = compile_entry(checked, entry, sizes, options)
-        layout = layout_state(checked, precision_of(checked, options).params)
+        layout = layout_state(checked, precision_of(checked, options).params, sizes=sizes)
         yield f"{model} {entry} {count_of_streams}", program, build_options(checked, options, layout, target)
 
 

@@ -247,7 +247,7 @@ class FakeCudnn:
         self.calls: Counter[str] = Counter()
         self.plans = [("eng20_k2=1", 0, {"NONDETERMINISTIC"}), ("eng4_k2=3", 1 << 40, set()),
                       ("eng6", 0, {"RUNTIME_COMPILATION"}), ("eng5_k2=4_k13=0", 1 << 16, {"TENSOR_CORE"}),
-                      ("eng7_k0=1_k2=2", 64, set()), ("eng1", 0, set())]  # fmt: skip
+                      ("eng7_k2=2_k0=1", 64, set()), ("eng1", 0, set())]  # fmt: skip
         self.built: list[str] = []
         self.data_type = SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
         self.heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")

@@ -63,7 +63,8 @@ def _scan(w: Writer) -> None:
     own += [Var(name, element, "f", max(2.0, v.bound), 0, v.layers) for name, v in begun]
     body = _body(w, own)
     made = [v for s in body for v in s.defs]
-    sinks = _sinks(body)
+    read = {u for s in body for u in s.uses}
+    sinks = [*_sinks(body), *(v for v in own[1:] if v.kind == "f" and v.name not in read)]
     total = " + ".join([f"{own[0].name} * 0.5", *map(_averaged, sinks)])
     yields, results = [total], [(w.name("v"), x.shape, x.bound + sum(v.bound for v in sinks))]
     others = [v for v in [*own, *made] if v.kind == "f" and v.rank >= axis]

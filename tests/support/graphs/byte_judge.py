@@ -43,7 +43,11 @@ class _Judge:
         self.program, self.plan, self.build, self.schedule = program, program.memory, build, program.schedule
         self.graph = program.graph
         self.content = contents(self.graph)
-        sizes = {"state": build.state_bytes, "io": self.plan.io_bytes, "work": self.plan.work_bytes}
+        sizes = {
+            "state": build.state_bytes, "context": self.plan.context_bytes, "prepared": self.plan.prepared_bytes,
+            "io": self.plan.io_bytes, "work": self.plan.work_bytes,
+        }  # fmt: skip
+        self.carried = {name: Place("context", offset) for name, _, offset in self.plan.carried}
         #: What each byte holds: the number of a value's byte, 0 for garbage.
         self.held = {region: np.zeros(max(0, size), np.int64) for region, size in sizes.items()}
         self.numbers: dict[Value, int] = {}
@@ -94,9 +98,19 @@ class _Judge:
     def writable(self, span: Span) -> None:
         region, low, high = span
         need(region != "io" or low >= STEP_BLOCK, "onto the step block")
-        if region == "state":
-            targets = [(self.build.state.get(i.name), i.value.type.bytes) for i, _ in self.graph.updates]
-            need((low, high - low) in targets, "onto a state that is not updated")
+        if region in ("state", "context", "prepared"):
+            targets = [(self.lasting(i), i.value.type.bytes) for i, _ in self.graph.updates]
+            need((Place(region, low), high - low) in targets, "onto a state that is not updated")
+
+    def lasting(self, source: Input) -> Place:
+        """Where a tensor that lasts from run to run lies; a prepared one lies anywhere in its region."""
+        if source.kind is Kind.PREPARED:
+            found = self.plan.places.get(source.value)
+            return found if isinstance(found, Place) and found.region == "prepared" else Place("prepared", -1)
+        if source.kind is Kind.STATE and self.program.entry != "train_step":
+            return self.carried.get(source.name, Place("context", -1))
+        name = f"train.state.{source.name}" if source.kind is Kind.STATE else source.name
+        return Place("state", self.build.state.get(name, -1))
 
     def _inputs(self) -> None:
         for source in self.graph.inputs:
@@ -109,7 +123,7 @@ class _Judge:
             elif source.kind is Kind.CONSTANT:
                 need(region == "work", "a constant elsewhere")
             else:
-                need(place == Place("state", self.build.state.get(source.name, -1)), "a state elsewhere")
+                need(place == self.lasting(source), "a state elsewhere")
             need(not self.held[region][low:high].any(), "an input on another")
             self.write(span, source.value)
 
