@@ -50,6 +50,7 @@ gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmar
 	$(BIN)/python benchmarks/gpu_bandwidth.py make
 	$(BIN)/python tests/support/make_vendor.py
 	$(BIN)/python benchmarks/gpu_contractions.py make
+	for model in digits/lenet mlp/mlp; do $(BIN)/dslc build examples/$$model.nn --target cpu,sm_90 -o .gpu/build || exit 1; done
 
 grammar: $(VENV)/.installed ## make the parser's tables again after a change of dsl/grammar.lark
 	$(BIN)/python -m dslc.dsl.tables

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.timeout(300),
 ]
-needs_mlp = pytest.mark.skipif(not MLP.exists(), reason="no artifacts in .gpu/build")
+needs_mlp = pytest.mark.skipif(not MLP.exists(), reason="no artifacts in .gpu/build: make gpu-artifacts")
 
 
 def dslc(*args: object) -> tuple[int, Any]:

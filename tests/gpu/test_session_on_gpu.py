@@ -1,7 +1,7 @@
 """Sessions on a real GPU, against the CPU programs of the same artifacts (``.gpu/build``).
 
 Needs a GPU with its driver, cuda-bindings, numpy, pytest, and llvmlite for the CPU; torch for the test of exchange.
-The artifacts are built elsewhere: ``dslc build lenet.nn --target cpu,sm_90 -o .gpu/build/lenet``, and ``mlp``.
+``make gpu-artifacts`` builds the artifacts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MIB = 1 << 20
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.skipif(not NAMES, reason="no artifacts in .gpu/build"),
+    pytest.mark.skipif(not NAMES, reason="no artifacts in .gpu/build: make gpu-artifacts"),
     pytest.mark.timeout(300),
 ]
 
