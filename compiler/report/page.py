@@ -18,6 +18,7 @@ from dslc.compiler.report.graph_svg import css, svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
 from dslc.runtime.cuda.driver_bytes import Code
+from dslc.runtime.cuda.shard_sums import sums_of
 from dslc.runtime.cuda.sizes import Regions
 from dslc.runtime.session.context import Loaded
 from dslc.runtime.session.open import driver_needs_of, needs_of
@@ -77,10 +78,13 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
         )
         for f, m in ((f, f.memory) for f in facts)
     )
-    driver = driver_needs_of(_on_gpus(facts), lambda _, held: Code.foreseen(held), steps)
+    on_gpus = _on_gpus(facts)
+    driver = driver_needs_of(on_gpus, lambda _, held: Code.foreseen(held), steps)
+    shards = int((header["interface"]["train"] or {}).get("shards", 1))
+    sums = {target: sums_of(programs, shards) for target, programs in on_gpus.items()}
     sessions = [
         (f"{what} to {use}" if use != "load" else f"{what} for all calls", f"{size_text(uses[use])} ({target})")
-        for target, taken in needs_of(state, regions, steps).items()
+        for target, taken in needs_of(state, regions, steps, sums=sums).items()
         for use in taken
         for what, uses in (("memory", taken), ("driver: code and graphs", driver.get(target, {})))
         if use in uses

@@ -18,7 +18,7 @@ def size_text(count: int) -> str:
     """Bytes in binary units: ``1.5 MiB``."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
+        if value < (1024 if unit == "B" else 999.5):  # three digits
             return f"{count} B" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.3g} TiB"

@@ -31,7 +31,7 @@ class Forecast:
     """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
     nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
     that predicts, if nothing is trained. ``driver``: about what a GPU's driver takes next to that, for code and
-    graphs."""
+    graphs. ``vector`` and ``row``: on a GPU, what a shard gives, and its loss and metrics; 0 without shards."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -43,8 +43,10 @@ class Forecast:
     again: int
     total: int
     driver: int
+    vector: int = 0
+    row: int = 0
 
-    def row(self) -> tuple[str, ...]:
+    def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         size = " ".join(f"{name}={value}" for name, value in self.sizes.items())
         amounts = (size_text(n) for n in (self.state, self.io, self.work, self.bound, self.total, self.driver))
@@ -104,9 +106,10 @@ def forecasts(
         said = mirror if isinstance(mirror, str) else size_text(mirror)
         held = [program, *other]
         held += foresee_prepare(checked, held, options, layout)
-        total, driver = _session(state, held, options.steps_per_launch)
+        shards = 1 if checked.train is None else checked.train.shards
+        total, driver, sums = _session(state, held, options.steps_per_launch, shards)
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
-        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver))
+        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver, *sums))
     return found
 
 
@@ -129,11 +132,15 @@ def _others(
     return iter([*zip(*(foresee(checked, entry, each, at, mirrors) for entry, each in listed))])
 
 
-def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, int]:
-    """Bytes of a session with these programs, all of one target, and about the bytes of a GPU's driver next to it."""
+def _session(
+    state: int, programs: Sequence[Program], steps: int, shards: int
+) -> tuple[int, int, tuple[int, int] | tuple[()]]:
+    """Bytes of a session with these programs, all of one target, about the bytes of a GPU's driver next to it, and on a
+    GPU what a shard gives."""
     from dslc.compiler.artifact.plan import plan_of
     from dslc.compiler.codegen.targets import traits_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
+    from dslc.runtime.cuda.shard_sums import sums_of
     from dslc.runtime.cuda.sizes import Regions, foreseen_bytes, lane_sizes
     from dslc.runtime.session.context import Loaded
 
@@ -142,11 +149,13 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, 
         Regions(p.entry, m.io_bytes, m.work_bytes, m.context_bytes, m.carried, m.prepared_bytes) for p, m in plans
     ]
     on_gpu = traits_of(programs[0].target).has_device_memory
-    total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
     if not on_gpu:
-        return total, 0
+        return foreseen_bytes(state, regions, steps, on_gpu=False), 0, ()
     loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes) for p, m in plans]
-    return total, driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
+    sums = sums_of(loaded, shards)
+    total = foreseen_bytes(state, regions, steps, on_gpu=True, sums=sums)
+    driver = driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
+    return total, driver, (sums[0].vector, sums[0].row) if sums else ()
 
 
 def shard_bytes(checked: Checked, options: Options) -> int:
@@ -166,9 +175,17 @@ def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: i
     return forecasts(checked, options, sizes, ("never", "auto" if budget is None else budget))
 
 
-def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int) -> dict[str, int | None]:
+def smallest_batch(checked: Checked) -> int:
+    """The fewest rows of a step: each shard has those that the batch dim allows."""
+    assert checked.batch is not None
+    return checked.batch.low * (1 if checked.train is None else checked.train.shards)
+
+
+def largest(
+    checked: Checked, options: Options, sizes: Mapping[str, int], budget: int, more: int = 0
+) -> dict[str, int | None]:
     """The largest batch for which a step fits, without and with recomputation; None if not even the smallest batch
-    fits."""
+    fits. ``more``: bytes that are taken next to the session."""
     from dslc.compiler.artifact.budget import largest_fitting
 
     assert checked.batch is not None
@@ -178,11 +195,11 @@ def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget
 
         def need(value: int, mirror: str | int = mirror) -> int:
             [plan] = forecasts(checked, options, {**sizes, batch.name: value}, (mirror,))
-            return plan.total + plan.driver
+            return plan.total + plan.driver + more
 
-        found[name] = largest_fitting(found.get("never") or batch.low, batch.high, need, budget)
+        found[name] = largest_fitting(found.get("never") or smallest_batch(checked), batch.high, need, budget)
     return found
 
 
 def forecast_table(found: list[Forecast]) -> str:
-    return table(_HEAD, [each.row() for each in found], (2, 3, 4, 5, 6, 7, 8, 9))
+    return table(_HEAD, [each.cells() for each in found], (2, 3, 4, 5, 6, 7, 8, 9))

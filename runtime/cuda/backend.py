@@ -24,8 +24,8 @@ from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.cuda.shard_sums import DeviceSums, Layout
-from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
+from dslc.runtime.cuda.shard_sums import DeviceSums, Layout, sums_of
+from dslc.runtime.cuda.sizes import RUN_ONCE, SumSizes, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.session.host_memory import out_of_memory
 from dslc.runtime.session.memory_need import named_buffers
@@ -119,14 +119,15 @@ class CudaBackend:
         table = artifact.header["state"]
         sizes = lane_sizes(programs, steps)
         prepared = max(p.prepared_bytes for p in programs)
-        self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared)
+        sums = sum(each.pooled for each in sums_of(programs, _shards(artifact)))
+        self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared) + sums
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
         self.driver_bytes = driver_bytes(programs, code_of(artifact, programs, capability), sizes, contexts)
         self.contexts: list[dict[Loaded, DevicePlan]] = []
         self._owned = owned = Owned(device)
         with device, owned:
-            _ensure_room(device, self.bytes, self.driver_bytes, artifact, programs)
+            _ensure_room(device, self.bytes, self.driver_bytes, sums, artifact, programs)
             self.state = _state(device, table["bytes"], prepared, owned)
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
@@ -216,8 +217,18 @@ class CudaBackend:
             lane.drained_by(self._owned)
         return part
 
-    def _connected(self, group: Exchange) -> Nccl:
-        """The communicator of this process's GPU with those of the group's other processes."""
+    def _connected(self, group: Exchange, taken: SumSizes, wanted: SumSizes) -> Nccl:
+        """The communicator of this process's GPU with those of the group's other processes. OutOfMemory R401 if there
+        is no room for ``wanted`` instead of ``taken``, or for NCCL; nothing is taken then."""
+        device, named = self._device, [("what the other GPUs send", wanted.exchanged)]
+        need = max(0, wanted.pooled - taken.pooled)
+        if self._nccl is None:
+            need, named = need + wanted.nccl, [*named, ("NCCL's own", wanted.nccl)]
+        if need > device.pool.available():
+            error: OutOfMemory = out_of_memory(need, device.pool.available(), named)
+            error.message = error.message.replace("the session needs", "the exchange with other GPUs needs", 1)
+            error.place = str(device)
+            raise error
         if self._nccl is None:
             from dslc.runtime.cuda.libraries.nccl import Nccl
 
@@ -287,15 +298,22 @@ def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
     return asked if type(asked) is int and asked >= 0 else len(program.plan.instructions) + 1
 
 
-def _ensure_room(device: Device, plan: int, driver: int, artifact: Artifact, programs: Sequence[Loaded]) -> None:
-    """Raise OutOfMemory R401 unless ``plan`` bytes, the driver's next to them, and some to spare are free. Takes
-    nothing."""
+def _shards(artifact: Artifact) -> int:
+    return int((artifact.header["interface"]["train"] or {}).get("shards", 1))
+
+
+def _ensure_room(
+    device: Device, plan: int, driver: int, sums: int, artifact: Artifact, programs: Sequence[Loaded]
+) -> None:
+    """Raise OutOfMemory R401 unless ``plan`` bytes, the driver's next to them, and some to spare are free. ``sums``:
+    those of ``plan`` for the sums over shards. Takes nothing."""
     need = plan + driver
     spare = max(int(need * _SPARE_PART), _SPARE_BYTES)
     free = device.pool.available()
     if need + spare <= free:
         return
     buffers = [*named_buffers(artifact.header["state"], programs), ("the driver's code and graphs", driver)]
+    buffers += [("the sums over shards", sums)] if sums else []
     error: OutOfMemory = out_of_memory(need, max(0, free - spare), buffers)
     error.place = str(device)
     fitting = _fitting_batch(artifact, programs, max(0, free - spare - driver), plan)

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.session.backend import Bound, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
+    from dslc.runtime.session.context import Loaded
 
-    #: The communicator of this process with the others of a group.
-    Connect = Callable[[Exchange], Nccl]
+    #: The communicator of this process with the others of a group; takes the sums' memory now, and with the group.
+    Connect = Callable[[Exchange, SumSizes, SumSizes], Nccl]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,15 @@ class Layout:
         return Layout(dtype, first, aligned_sum(size), read, start, aligned_sum(end - start), ports)
 
 
+def sums_of(programs: Sequence[Loaded], shards: int) -> list[SumSizes]:
+    """The memory that one process takes for the sums of each training step among a session's programs; none without
+    shards. ArtifactError R301 as ``Layout.of``."""
+    updates = {tuple(p.sizes.items()): p for p in programs if p.entry == "update_step"}
+    steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
+    layouts = (Layout.of(p.plan, updates[tuple(p.sizes.items())].plan) for p in steps)
+    return [SumSizes(layout.bytes, layout.row, shards) for layout in layouts]
+
+
 class DeviceSums:
     """Implements ``Sums`` for one lane at a time. OutOfMemory R401 if the device has no room for the sums."""
 
@@ -102,16 +112,19 @@ class DeviceSums:
         with self._device as device:
             if self._lane is not None:
                 device.driver.synchronise(self._lane.stream)
-            self._nccl = self._connect(group)
+            self._nccl = self._connect(group, self._sizes(1), self._sizes(group.size))
             self._owned.close()
             self._take(group.rank, group.size)
         self.begin()
+
+    def _sizes(self, size: int) -> SumSizes:
+        return SumSizes(self._layout.bytes, self._layout.row, self._count, size)
 
     def _take(self, rank: int, size: int) -> None:
         """Take the memory for this process's part of the sums."""
         self._rank, self._size = rank, size
         self._owns = self._count // size
-        sizes = SumSizes(self._layout.bytes, self._layout.row, self._count, size)
+        sizes = self._sizes(size)
         device, self._owned = self._device, self._new_owner()
         noted = self._owned.noted
         with self._owned:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 RUN_ONCE: Final = ("init", "prepare")
 SLOTS: Final = 2  # runs of a lane that may be under way: one is filled while another one runs
 SUM_ALIGNMENT: Final = 64  # bytes; of what shards add, and of the parts that processes exchange
+#: What NCCL takes of each GPU outside of the pool for sends and receives between two GPUs: code, channels, buffers. It
+#: is what cuMemGetInfo said was gone beyond all that is planned, 1,016 MiB for ResNet-50 and for GPT-2 alike (NCCL
+#: 2.28.9, two H200 with NVLink, 2026-11-26).
+NCCL_OF_TWO: Final = 1016 << 20
+#: An estimate, not measured: for each further GPU, buffers of 32 channels for NCCL's protocols LL, LL128 and Simple.
+NCCL_OF_ANOTHER: Final = 32 * ((512 << 10) + 4_915_200 + (4 << 20))
 _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
 
@@ -94,6 +100,21 @@ class SumSizes:
         """The sizes of the blocks that are taken from the device."""
         return tuple(size for size in (*(self.vector,) * self.stores, self.incoming, self.rows) if size)
 
+    @property
+    def pooled(self) -> int:
+        """The bytes that these blocks take of the device's pool."""
+        return sum(map(size_class, self.device))
+
+    @property
+    def exchanged(self) -> int:
+        """Those of ``pooled`` for what the other processes send."""
+        return size_class(self.incoming) if self.incoming else 0
+
+    @property
+    def nccl(self) -> int:
+        """About what NCCL takes next to the pool."""
+        return 0 if self.processes == 1 else NCCL_OF_TWO + (self.processes - 2) * NCCL_OF_ANOTHER
+
 
 def aligned_sum(size: int) -> int:
     return -(-size // SUM_ALIGNMENT) * SUM_ALIGNMENT
@@ -131,8 +152,17 @@ def context_sizes(programs: Sequence[Regions]) -> dict[Hashable, int]:
     return {p.layout: p.context for p in programs if p.context}
 
 
-def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts: int = 1, *, on_gpu: bool) -> int:
-    """Bytes of a session of these programs: host memory on a CPU, pool memory on a GPU."""
+def foreseen_bytes(
+    state: int,
+    programs: Sequence[Regions],
+    steps: int,
+    contexts: int = 1,
+    *,
+    on_gpu: bool,
+    sums: Iterable[SumSizes] = (),
+) -> int:
+    """Bytes of a session of these programs: host memory on a CPU, pool memory on a GPU. ``sums``: on a GPU, those over
+    the shards of each training step."""
     prepared = max((p.prepared for p in programs), default=0)
     if not on_gpu:
         carried = sum(context_sizes(programs).values())
@@ -140,7 +170,7 @@ def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts
     steps = steps_held((p.entry for p in programs), steps)
     io, work, frame = device_blocks(programs)
     sizes = LaneSizes(io, work, frame, steps, 0, 0, context_sizes(programs))
-    return session_bytes(state, sizes, contexts, prepared)
+    return session_bytes(state, sizes, contexts, prepared) + sum(each.pooled for each in sums)
 
 
 def session_bytes(state: int, sizes: LaneSizes, contexts: int, prepared: int = 0) -> int:

@@ -14,7 +14,7 @@ from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
-from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
+from dslc.runtime.cuda.sizes import Regions, SumSizes, foreseen_bytes
 from dslc.runtime.session.context import Loaded
 
 if TYPE_CHECKING:
@@ -178,19 +178,39 @@ def open_backend(
 
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
     """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
-    many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
+    many steps per launch as the build requested, and on a GPU the sums over shards of one process. On a GPU the session
+    takes nothing else from the pool. ArtifactError R301 for an unsound plan of a model with shards."""
     interface = Interface.of_header(artifact.header["interface"])
     programs = []
     for p in artifact.all_programs():
         lasting = p.context_bytes, interface.carried(p.context, p.sizes), p.prepared_bytes
         programs.append((p.target, Regions(p.entry, p.io_bytes, p.work_bytes, *lasting)))
-    return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
+    state = int(artifact.header["state"]["bytes"])
+    return needs_of(state, programs, _recorded_steps(artifact), contexts, sums=sum_needs(artifact))
+
+
+def sum_needs(artifact: Artifact) -> dict[str, list[SumSizes]]:
+    """For each GPU target of an artifact with shards, the memory that one process takes for the sums of each training
+    step. ArtifactError R301 for an unsound plan."""
+    from dslc.runtime.cuda.shard_sums import sums_of
+
+    shards = int((artifact.header["interface"]["train"] or {}).get("shards", 1))
+    targets = {p.target for p in artifact.all_programs() if capability_of(p.target) is not None}
+    if shards == 1:
+        return {}
+    every = {t: [p for listed in loaded_programs(artifact, t).values() for p in listed] for t in sorted(targets)}
+    return {target: sums_of(programs, shards) for target, programs in every.items()}
 
 
 def needs_of(
-    state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
+    state: int,
+    programs: Iterable[tuple[str, Regions]],
+    steps: int,
+    contexts: int = 1,
+    sums: Mapping[str, Sequence[SumSizes]] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """``session_needs`` for a list of (target, program regions) and ``state`` bytes of state."""
+    """``session_needs`` for a list of (target, program regions), ``state`` bytes of state, and the ``sums`` over shards
+    of each GPU target."""
     of_target: dict[str, list[Regions]] = {}
     for target, regions in programs:
         of_target.setdefault(target, []).append(regions)
@@ -203,7 +223,8 @@ def needs_of(
                 held = {"init", *(entry for call in calls for entry in CALLS[call])}
                 chosen = [regions for regions in listed if regions.entry in held]
                 on_gpu = capability_of(target) is not None
-                found[target][use] = foreseen_bytes(state, chosen, steps, contexts, on_gpu=on_gpu)
+                added = (sums or {}).get(target, ()) if "train_step" in held else ()
+                found[target][use] = foreseen_bytes(state, chosen, steps, contexts, on_gpu=on_gpu, sums=added)
     return found
 
 

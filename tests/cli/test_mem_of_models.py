@@ -36,16 +36,16 @@ def test_it_is_what_a_build_plans(deep_net: Path, dslc: Callable[..., Any]) -> N
     assert auto["mirror"] == "auto" and auto["work"] == never["work"]
 
 
-@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+@pytest.mark.parametrize(("target", "mesh"), [("cpu", ""), ("sm_90", ""), ("sm_90", "mesh { shards = 8 }\n")])
 def test_a_forecast_is_what_a_session_takes(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dslc: Callable[..., Any]
+    target: str, mesh: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dslc: Callable[..., Any]
 ) -> None:
     """What is foreseen, told of the artifact, and shown in its report is one number."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.nn").write_text(
         "nn 1\ndim B in 1..64 = 16\nmodel Net(x: [B, 40]) -> [B, 5000] {\n"
         "  return x |> linear(30) as a |> relu |> linear(5000) as b\n}\n"
-        "train Net(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = adam(lr=0.01)\n}\n"
+        "train Net(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = adam(lr=0.01)\n}\n" + mesh
     )
     built = dslc("build", "net.nn", "--target", target, "--json")
     assert built.code == 0, built.err

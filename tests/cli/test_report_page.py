@@ -75,6 +75,7 @@ def built(checked: Checked, options: Options, entries: set[str] | None = None) -
     header: dict[str, Any] = {
         "state": {"bytes": 1 << 20},
         "model": checked.name,
+        "interface": {"train": None},
         "toolchain": {"dslc": "0.1.0"},
         "source_sha256": checked.digest,
         "options": {"precision": {"compute": "f32"}, "target": "cpu", "providers": "auto", "mirror": "auto"},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from dslc.cli.output import emit, size_text, table
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.cuda.sizes import SumSizes
 
 
 @click.command(cls=Command)
@@ -35,12 +37,16 @@ if TYPE_CHECKING:
 @click.option(
     "--budget", metavar="SIZE|GPU", help="FILE: find the largest batch that fits, for example into 20GiB or an H100."
 )
+@click.option(
+    "--gpus", type=click.IntRange(1, 1024), metavar="N", help="Show the memory of each of N GPUs: docs/scale.md."
+)
 @source_options("plan for this target", "FILE: sizes of a dim, such as B=64,128.")
 @gpu_option
 def command(
     artifact: str | None,
     top: int,
     budget: str | None,
+    gpus: int | None,
     target: str | None,
     precision: str | None,
     providers: str | None,
@@ -54,24 +60,32 @@ def command(
     of each entry, and of a session that trains, evaluates, predicts, or does all three. For a FILE, a plan is made for
     each size of --size, e.g. B=64,128,256, once as it is and once with values recomputed in the backward pass. Shows
     the memory of a step and of the session of `dslc train`, and the step's modelled time. Nothing else is compiled, and
-    no GPU is needed. If the model has shards (`mesh`), the last table is for each number of processes that share them.
+    no GPU is needed. If the model has shards (`mesh`), the last table is for each number of processes or GPUs that
+    share them, or for the number of --gpus; --budget then holds for each of these GPUs.
     """
     building = {"target": target, "precision": precision, "providers": providers, "gpu": gpu}
     if names_source(artifact):
-        _foreseen(artifact, {key: value for key, value in building.items() if value is not None}, budget, defines, size)
+        given = {key: value for key, value in building.items() if value is not None}
+        _foreseen(artifact, given, budget, gpus, defines, size)
     elif budget is not None or defines or size or any(building.values()):
         raise click.UsageError("an artifact is already built: --budget, --size and similar options need a FILE.nn")
     else:
-        _planned(artifact, top)
+        _planned(artifact, top, gpus)
 
 
 def _foreseen(
-    model: str, building: dict[str, Any], budget: str | None, defines: tuple[str, ...], size: tuple[str, ...]
+    model: str,
+    building: dict[str, Any],
+    budget: str | None,
+    gpus: int | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
 ) -> None:
     from dslc.cli import forecast
     from dslc.cli.build_options import options_of
     from dslc.cli.locks.find import with_lock
     from dslc.compiler.check.model import check_file, split_model
+    from dslc.runtime.cuda.sizes import SumSizes
 
     wanted = sizes(size)
     if any(wanted):  # a size for one named entry
@@ -82,29 +96,40 @@ def _foreseen(
     for each in forecast.all_sizes(checked, wanted.get("", {})):
         found += forecast.both(checked, options, each, limit)
     lines = [forecast.forecast_table(found)]
+    shards = 1 if checked.train is None else checked.train.shards
+    one = SumSizes(found[0].vector, found[0].row, shards) if found[0].vector else None
+    _require_gpus(gpus, shards, there=one is not None)
+    more = 0
+    if gpus is not None and one is not None:
+        [row] = per_gpu([one], found[0].total, found[0].driver, gpus)
+        more = row["total"] - found[0].total - found[0].driver
     if limit is not None and checked.batch is not None:
-        most = forecast.largest(checked, options, dict(found[0].sizes), limit)
+        most = forecast.largest(checked, options, dict(found[0].sizes), limit, more)
         plain, mirrored = (("none" if n is None else f"{n:,}") for n in most.values())
         name = checked.batch.name
         lines += ["", f"largest {name} within {size_text(limit)}: {plain}; with recomputation:  {mirrored}"]
         if most["mirrored"] is None:
-            *_, least = forecast.both(checked, options, {**found[0].sizes, name: checked.batch.low}, limit)
-            lines.append(
-                f"{name}={checked.batch.low} takes {size_text(least.total)}, of which {size_text(least.state)} is state"
-            )
-    shared = []
-    if checked.train is not None and checked.train.shards > 1:
-        vector = forecast.shard_bytes(checked, options)
-        shared = per_process(vector, checked.train.shards, found[0].total)
-        at = " ".join(f"{name}={value}" for name, value in found[0].sizes.items())
-        lines += ["", f"each process that trains ({at}):", process_table(shared)]
-    data = {"model": checked.name, "sizes": [f.as_json() for f in found], "budget": limit, "largest": most}
-    data |= {"processes": shared} if shared else {}
+            low = forecast.smallest_batch(checked)
+            *_, least = forecast.both(checked, options, {**found[0].sizes, name: low}, limit)
+            lines.append(f"{name}={low} takes {size_text(least.total)}, of which {size_text(least.state)} is state")
+    data: dict[str, Any] = {
+        "model": checked.name,
+        "sizes": [f.as_json() for f in found],
+        "budget": limit,
+        "largest": most,
+    }
+    at = " ".join(f"{name}={value}" for name, value in found[0].sizes.items())
+    if one is not None:
+        data["gpus"] = per_gpu([one], found[0].total, found[0].driver, gpus)
+        lines += ["", f"each GPU that trains ({at}):", gpu_table(data["gpus"])]
+    elif shards > 1:
+        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, found[0].total)
+        lines += ["", f"each process that trains ({at}):", process_table(data["processes"])]
     emit(data, "\n".join(lines))
 
 
-def _planned(artifact: str | None, top: int) -> None:
-    from dslc.runtime.session.open import driver_needs, session_needs
+def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
+    from dslc.runtime.session.open import driver_needs, session_needs, sum_needs
 
     found = artifact_to_read(artifact)
     programs = found.all_programs()
@@ -129,8 +154,14 @@ def _planned(artifact: str | None, top: int) -> None:
     shared = _shared(found, needs)
     if shared:
         lines += ["", "each process that trains:", process_table(shared)]
+    sums = {target: listed for target, listed in sum_needs(found).items() if listed and "train" in needs[target]}
+    _require_gpus(gpus, (found.header["interface"]["train"] or {}).get("shards", 1), there=bool(sums))
+    on_gpus = {t: per_gpu(listed, needs[t]["train"], driver[t]["train"], gpus) for t, listed in sums.items()}
+    for target, each in on_gpus.items():
+        lines += ["", f"each GPU ({target}) that trains:", gpu_table(each)]
     data = {
         **({"processes": shared} if shared else {}),
+        **({"gpus": on_gpus} if on_gpus else {}),
         "path": str(found.path),
         "state_bytes": state,
         "context_bytes": context,
@@ -165,6 +196,37 @@ def per_process(vector: int, shards: int, session: int) -> list[dict[str, int]]:
          "total": session + sums}
         for n in counts
     ]  # fmt: skip
+
+
+def _require_gpus(gpus: int | None, shards: int, *, there: bool) -> None:
+    """A usage error for a number of GPUs that cannot share the shards; ``there``: the model has shards on a GPU."""
+    if gpus is None:
+        return
+    if not there:
+        raise click.UsageError("--gpus needs a model with `mesh { shards = N }`, built for a GPU (--target)")
+    if shards % gpus:
+        raise click.BadParameter(f"{gpus} GPUs cannot share {shards} shards equally", param_hint="--gpus")
+
+
+def per_gpu(sums: Sequence[SumSizes], session: int, driver: int, gpus: int | None) -> list[dict[str, int]]:
+    """For each number of GPUs that can share the shards, or for ``gpus`` alone: the shards and the bytes of each GPU.
+    ``sums``: for each training step those of one GPU, which ``session`` contains."""
+    rows = []
+    shards, plain = sums[0].shards, session - sum(each.pooled for each in sums)
+    for n in [1 << power for power in range(shards.bit_length())] if gpus is None else [gpus]:
+        held = [replace(each, processes=n) for each in sums]
+        exchange = sum(each.exchanged for each in held)
+        row = {"session": plain, "sums": sum(each.pooled for each in held) - exchange, "exchange": exchange}
+        row |= {"nccl": held[0].nccl, "driver": driver}
+        rows.append({"gpus": n, "shards": shards // n, **row, "total": sum(row.values())})
+    return rows
+
+
+def gpu_table(rows: list[dict[str, int]]) -> str:
+    """A row for each number of GPUs."""
+    amounts = ("session", "sums", "exchange", "nccl", "driver", "total")
+    cells = [(str(row["gpus"]), str(row["shards"]), *(size_text(row[name]) for name in amounts)) for row in rows]
+    return table(("GPUs", "shards", *amounts), cells, range(2 + len(amounts)))
 
 
 def process_table(rows: list[dict[str, int]]) -> str:

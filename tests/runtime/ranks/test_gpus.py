@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,29 +16,34 @@ from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
 from ranks.together import places, together
 
 import dslc
-from dslc.base.errors import EnvironmentFault, RanksError
+from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksError
+from dslc.cli.app import run
 from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
+from dslc.runtime.cuda.sizes import NCCL_OF_TWO
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.load import load
+from dslc.runtime.session.open import USES
 
 STEPS = 4
 Machine = Callable[..., FakeDriver]
 
 
-def on_gpus(path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch) -> FakeNccl:
-    """Adds code for GPUs to an artifact, and makes a machine with so many of them."""
+def on_gpus(
+    path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch, total: int = 1 << 34
+) -> FakeNccl:
+    """Adds code for GPUs to an artifact, and makes a machine with so many of them, of ``total`` bytes each."""
     kernels = Kernels(registry.meanings())
     path.write_bytes(moved_to_gpu(read_artifact(path), kernels))
-    fake = FakeNccl(machine(**kernels.driver(devices=count)))
+    fake = FakeNccl(machine(**kernels.driver(devices=count, total=total)))
     monkeypatch.setattr(nccl, "load_nccl", lambda: fake)
     return fake
 
 
-def opened(path: Path, device: str) -> Any:
-    return load(path, device=device, weights="init", seed=3, meanings=registry.meanings)
+def opened(path: Path, device: str, **given: Any) -> Any:
+    return load(path, device=device, weights="init", seed=3, meanings=registry.meanings, **given)
 
 
 def trained(session: Any, source: str, group: Group | None = None) -> tuple[list[Any], dict[str, Any]]:
@@ -104,6 +110,56 @@ def joined(path: Path, device: Callable[[int], str]) -> list[Any]:
         return None
 
     return [each.result() for each in together(places(2), work)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_gpu_takes_what_is_told_of_it(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    path = built(tmp_path, BATCHNORM, shards=8, provider="reference")
+    on_gpus(path, machine, size, monkeypatch)
+    assert run(["mem", str(path), "--gpus", str(size), "--json"]) == 0
+    [(told,)] = json.loads(capsys.readouterr().out)["gpus"].values()
+    assert (told["gpus"], told["shards"], told["nccl"] >= NCCL_OF_TWO) == (size, 8 // size, size > 1)
+
+    def work(group: Group | None, rank: int = 0) -> int:
+        session = opened(path, f"gpu:{rank}", calls=USES["train"])
+        if group is not None:
+            session.join(group)
+        used = devices.device(rank).info().memory.used
+        session.close()
+        return used
+
+    used = [each.result() for each in together(places(size), lambda g: work(g, g.rank))] if size > 1 else [work(None)]
+    assert {*used} == {told["session"] + told["sums"] + told["exchange"]}
+    assert told["total"] == used[0] + told["nccl"] + told["driver"]
+
+
+def test_no_room_is_told_before_anything_is_taken(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the exchange and NCCL when a session joins others, on all ranks; of the session when it opens."""
+    path = built(tmp_path, BATCHNORM, shards=8, provider="reference")
+    fake = on_gpus(path, machine, 2, monkeypatch, total=NCCL_OF_TWO)
+
+    def work(group: Group) -> tuple[str, str, int]:
+        session = opened(path, f"gpu:{group.rank}")
+        before = devices.device(group.rank).info().memory.used
+        with pytest.raises(DslcError) as caught:
+            session.join(group)
+        taken = devices.device(group.rank).info().memory.used - before
+        session.close()
+        return str(caught.value.code), caught.value.message, taken
+
+    for each in together(places(2), work):
+        code, message, taken = each.result()
+        assert (code, taken) == ("R401", 0)
+        assert "the exchange with other GPUs needs" in message and "NCCL's own 1016.0 MiB" in message
+    assert not fake.sent
+    fake.fake.total = 1 << 20
+    with pytest.raises(OutOfMemory) as caught:
+        opened(path, "gpu:0")
+    assert "the driver's code" in str(caught.value)
 
 
 def test_what_is_refused(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

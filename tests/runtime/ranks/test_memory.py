@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import dslc
 from dslc.base.errors import OutOfMemory
 from dslc.cli.app import run
 from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.calls import host_sums
 from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
@@ -34,6 +36,36 @@ def test_a_model_and_its_artifact_take_the_same(tmp_path: Path, capsys: pytest.C
     assert all(row["total"] == row["session"] + row["sums"] for rows in told for row in rows)
     assert run(["mem", str(tmp_path / "net.dslc")]) == 0
     assert "each process that trains:" in capsys.readouterr().out
+
+
+def test_each_gpu_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is foreseen of a model for a GPU: shared parts, and what NCCL takes; a budget holds for each GPU."""
+    (tmp_path / "net.nn").write_text(
+        "nn 1\ndim B in 8..1024 = 64\nmodel Net(x: [B, 4096]) -> [B, 10] {\n  return x |> linear(10) as a\n}\n"
+        "train Net(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n"
+        "mesh { shards = 8 }\n"
+    )
+    asked = ["mem", str(tmp_path / "net.nn"), "--target", "sm_90"]
+
+    def told(*more: str) -> dict[str, Any]:
+        assert run([*asked, *more, "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    rows = told()["gpus"]
+    block = size_class(4 * (4096 * 10 + 10))
+    assert [(row["gpus"], row["shards"]) for row in rows] == [(1, 8), (2, 4), (4, 2), (8, 1)]
+    assert [row["sums"] // block for row in rows] == [2, 1, 0, 0]
+    assert [row["nccl"] > 0 for row in rows] == [False, True, True, True]
+    assert rows[0]["exchange"] == 0 and rows[1]["exchange"] == block // 2
+    parts = ("session", "sums", "exchange", "nccl", "driver")
+    assert all(row["total"] == sum(row[part] for part in parts) for row in rows)
+    assert told("--gpus", "4")["gpus"] == [rows[2]]
+    assert told("--budget", "1GiB")["largest"]["never"] > 0
+    assert told("--budget", "1GiB", "--gpus", "2")["largest"]["never"] is None  # NCCL alone takes nearly all
+    assert run(asked) == 0
+    assert "each GPU that trains (B=64):" in capsys.readouterr().out
+    assert run([*asked, "--gpus", "3"]) == 2 and "cannot share 8 shards" in capsys.readouterr().err
+    assert run(["mem", str(tmp_path / "net.nn"), "--gpus", "2"]) == 2 and "--target" in capsys.readouterr().err
 
 
 def test_the_levels_of_the_tree_are_counted(tmp_path: Path) -> None:
