@@ -67,6 +67,7 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         from dslc.base.errors import DslcError
         from dslc.runtime.cuda.arguments import Arguments
         from dslc.runtime.session.measure import program_of, random_inputs
+        from dslc.runtime.cuda.owned import Owned
         from dslc.runtime.session.load import load
         PTX = b'''.version 8.0
         .target sm_80
@@ -86,8 +87,9 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         inputs = random_inputs(session, program_of(session, "train_step", {}))
         print(session.train_step(**inputs).loss > 0)
         [lane] = session._backend._lanes
+        owned = Owned(lane.device)
         with lane.device as device:
-            spin = device.driver.function(device.driver.load_module(PTX + b"\\0"), "spin")
+            spin = device.driver.function(device.driver.load_module(PTX + b"\\0", owned.noted), "spin")
             device.driver.launch(spin, (1, 1, 1), (1, 1, 1), 0, Arguments([("pointer", 0)]), lane.stream)
         begun = time.monotonic()
         for call in (lambda: session.train_step(**inputs).loss, session.state_tensors):

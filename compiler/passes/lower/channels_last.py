@@ -31,9 +31,9 @@ from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.passes.lower.wide_convolutions import widened
 
 _CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
-RUN: Final = 8  # channels that tensor cores read at once
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
@@ -90,10 +90,12 @@ class _Turner:
         """Emits the node with channels last if that is supported and useful; returns whether it did."""
         if node.op in LAST and node.inputs[0].type.rank > 2 and self._starts(node):
             inputs = [self.last(v) for v in node.inputs]
-            if node.op.name in ("conv", "conv_wgrad") and 0 < _lacking(node) < RUN:
-                self._widened(node, inputs)
-            else:
+            wide = widened(Builder().at(node, node.phase), node, inputs) if node.op.name in _CONVOLUTIONS else None
+            if wide is None:
                 self._emit(node, LAST[node.op], inputs)
+            else:
+                self.last_of[node.out] = wide
+                self.computed_last.add(node.out)
             return True
         if not any(v in self.computed_last for v in node.inputs):
             return False
@@ -125,20 +127,6 @@ class _Turner:
                 self.computed_last.add(old)
             else:
                 self.first_of[old] = new
-
-    def _widened(self, node: Node, inputs: list[Value]) -> None:
-        """A convolution of few channels, e.g. the first one of a network, with zero channels added up to a run. They
-        change no result and cost less than loads of single elements."""
-        b, more = Builder().at(node, node.phase), _lacking(node)
-        reads = (0, 1) if node.op.name == "conv" else (0,)  # a weight gradient's result has the few channels
-        wide = [_padded(b, v, more) if i in reads else v for i, v in enumerate(inputs)]
-        fresh = b(LAST[node.op], *wide, **node.attrs)
-        if node.op.name == "conv_wgrad":
-            *rest, channels = last_type(node.types[0]).ints
-            starts, stops, steps = (0,) * (len(rest) + 1), (*rest, channels), (1,) * (len(rest) + 1)
-            fresh = b(OPS["slice"], fresh, starts=starts, stops=stops, steps=steps)
-        self.last_of[node.out] = fresh
-        self.computed_last.add(node.out)
 
     def _aligned(self, old: Value, rank: int) -> Value:
         """A pointwise op's input for a result with channels last; an input of lower rank first gets leading axes of
@@ -175,19 +163,6 @@ class _Turner:
         small = b(node.op, self.last(x), shape=tuple(shape[a] for a in to_last(rank)))
         self.first_of[node.out] = _reshaped(small, node.types[0].shape)
         return True
-
-
-def _lacking(node: Node) -> int:
-    """How many channels the input lacks for a full run; 0 for grouped convolutions and from a run on."""
-    channels = node.inputs[0].type.shape[1]
-    assert isinstance(channels, int)
-    return -channels % RUN if int_attr(node.attrs, "groups") == 1 and channels < RUN else 0
-
-
-def _padded(b: Builder, value: Value, more: int) -> Value:
-    """Adds ``more`` zeros at the end of the last axis."""
-    none = (0,) * value.type.rank
-    return b(OPS["pad"], value, low=none, high=(*none[:-1], more), interior=none, value=0.0)
 
 
 def _builder(value: Value) -> Builder:
