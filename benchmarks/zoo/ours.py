@@ -93,18 +93,24 @@ class Ours:
 
     def __init__(self, entry: Entry, folder: Path, device: str, only_time: bool) -> None:
         self.entry, self.folder, self.device, self.only_time = entry, folder, device, only_time
-        self.before, self.free, self.gpu = resident(), 0, device == "gpu"
+        self.before, self.taken, self.gpu = resident(), 0, device == "gpu"
         self.inputs, self.labels = entry.drawn()
-        if self.gpu:
-            import dslc
+        self.free()  # opens the context, which is not counted
 
-            self.free = dslc.memory_info("gpu").free  # opens the context, which is not counted
-
-    def open(self) -> dict[str, Any]:
-        """Loads, compares with what the twin wrote, and makes the first step of training."""
+    def free(self) -> int:
+        """Bytes of the GPU that no process has; 0 on a CPU."""
         import dslc
 
-        began = time.perf_counter()
+        return dslc.memory_info("gpu").free if self.gpu else 0
+
+    def open(self) -> dict[str, Any]:
+        """Loads, compares with what the twin wrote, and makes the first step of training.
+
+        Other processes of the comparison wait meanwhile, so what the driver has less afterwards is taken here.
+        """
+        import dslc
+
+        free, began = self.free(), time.perf_counter()
         self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init")
         found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)}
         self.given = (self.in_place() if self.gpu else self.inputs) | self.labels
@@ -113,7 +119,9 @@ class Ours:
         forget_peak()
         began = time.perf_counter()
         self.run(1)
-        return found | {"step s": round(time.perf_counter() - began, 2)}
+        found["step s"] = round(time.perf_counter() - began, 2)
+        self.taken = free - self.free()
+        return found
 
     def in_place(self) -> dict[str, Any]:
         """The inputs, in the GPU's memory if their values have no range that the host checks."""
@@ -143,13 +151,12 @@ class Ours:
         return timed(self.run, float(seconds), self.gpu)
 
     def memory(self) -> dict[str, float]:
-        """MiB. On a GPU those of the plan, and what the driver says is gone, without the process's context."""
+        """MiB. On a GPU those of the plan, and what the driver had less after ``open``, without the context."""
         if not self.gpu:
             return {"MiB": round(resident(peak=True) - self.before)}
         import dslc
 
-        now = dslc.memory_info("gpu")
-        return {"MiB": round(now.peak / _MIB), "driver MiB": round((self.free - now.free) / _MIB)}
+        return {"MiB": round(dslc.memory_info("gpu").peak / _MIB), "driver MiB": round(self.taken / _MIB)}
 
 
 #: Of an optimizer: which tensor has the gradient after the first step, and by what it must be multiplied.

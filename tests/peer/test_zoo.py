@@ -17,6 +17,7 @@ from ours import Ours, source
 from steps import BURSTS, norm_errors, timed
 from thinning import taken
 
+import dslc
 from dslc.compiler.check.model import check_file
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 
@@ -99,4 +100,20 @@ def test_a_session_on_a_gpu_reads_inputs_that_lie_there(pair: Callable[..., Pair
     assert steps >= 3 and mine.memory()["MiB"] >= 0
     losses = [float(mine_and_cpu.cpu.train_step(**given, lr=1e-6).loss) for _ in range(steps + 1)]
     assert mine.run(1) == pytest.approx(losses[-1], rel=1e-6) != losses[0]
+    mine.given.clear()
+
+
+def test_memory_is_what_the_driver_has_less_after_opening(
+    pair: Callable[..., Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other processes take before or after does not count."""
+    made, free = pair(), iter((90, 70, 64, 10))
+    mine = Ours(ENTRIES[0], tmp_path, "gpu", only_time=True)
+    given = batch(0)
+    mine.inputs, mine.labels = {"x": given["x"]}, {"target": given["target"]}
+    monkeypatch.setattr(Ours, "free", lambda self: next(free) << 20)
+    mine.free()
+    monkeypatch.setattr(dslc, "load", lambda *args, **options: made.gpu)
+    assert mine.open()["step s"] >= 0
+    assert mine.memory()["driver MiB"] == 6
     mine.given.clear()

@@ -29,6 +29,11 @@ def _own(make: Callable[..., nn.Module], *fixed: str) -> Callable[[Sizes], nn.Mo
     return lambda sizes: make(**{name: sizes[name] for name in fixed})
 
 
+#: vision.swin_t fixes its stochastic depth.
+_SWIN_T: Final[dict[str, Any]] = {
+    "patch_size": [4, 4], "embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": [7, 7]
+}  # fmt: skip
+
 #: A model for the sizes of its entry.
 MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "MobileNetV2": _image(vision.mobilenet_v2, dropout=0.0),
@@ -45,7 +50,7 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "DenseNet-121": _image(vision.densenet121),
     "ConvNeXt-T": _image(vision.convnext_tiny, stochastic_depth_prob=0.0),
     "ViT-B/16": _image(vision.vit_b_16),
-    "Swin-T": _image(vision.swin_t, stochastic_depth_prob=0.0),
+    "Swin-T": _image(vision.SwinTransformer, **_SWIN_T, stochastic_depth_prob=0.0),
     "BERT-base": _own(Bert),
     "Transformer": _own(Transformer),
     "GPT-2 124M": _own(Gpt2),
