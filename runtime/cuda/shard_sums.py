@@ -5,7 +5,8 @@ update reads their sums side by side in its io, at the same distances: each leve
 vectors. Nothing passes through the host but loss and metrics.
 
 Of several GPUs, rank r receives the r-th part of every rank's sum, adds these, and sends its part of the total to all.
-NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream; the host waits for nothing.
+NCCL moves bytes, and only ``Addition`` adds. A rank with one shard exchanges buckets on a stream of its own while the
+shard computes later gradients; with several shards all follows on the lane's stream. The host waits for nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.runtime.cuda.addition import Addition
+from dslc.runtime.cuda.buckets import Bucket, Ranges, buckets_of, merged, parts_of
+from dslc.runtime.cuda.lane import idle_stream
 from dslc.runtime.cuda.sizes import SLOTS, SUM_ALIGNMENT, SumSizes, aligned_sum
 from dslc.runtime.cuda.transfers import to_host, view_of
 from dslc.runtime.session.backend import LateOutputs
@@ -56,6 +61,7 @@ class Layout:
     read: int
     numbers: int
     row: int
+    buckets: tuple[Bucket, ...]
     ports: tuple[tuple[str, str, Buffer], ...]
 
     @staticmethod
@@ -76,7 +82,9 @@ class Layout:
                                 place="programs", help="build the artifact again")  # fmt: skip
         dtype = next(b.dtype for b in given.values())
         assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
-        return Layout(dtype, first, aligned_sum(size), read, start, aligned_sum(end - start), ports)
+        return Layout(
+            dtype, first, aligned_sum(size), read, start, aligned_sum(end - start), tuple(buckets_of(shard)), ports
+        )
 
 
 def sums_of(programs: Sequence[Loaded], shards: int) -> list[SumSizes]:
@@ -134,15 +142,22 @@ class DeviceSums:
             self._incoming = {r: incoming + n * sizes.part for n, r in enumerate(others)}
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
             self._turns = [_Turn(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
-            self._spans = [sizes.span(r) for r in range(size)]
+            self._exchanges = idle_stream(device, self._owned)
+            self._ready, self._added = (device.driver.event(noted) for _ in range(2))
 
     def begin(self) -> None:
         self._done = 0
+        self._sent = 0  # buckets whose exchange has begun
         self._waiting: dict[int, int] = {}  # level of the tree -> the sum that waits for its right neighbour
 
     def run(self, shard: Bound) -> None:
         plan = cast("DevicePlan", shard)
-        plan.run()
+        if self._nccl is not None and self._owns == 1:
+            plan.submitted = partial(self._send, self._nccl, plan)
+        try:
+            plan.run()
+        finally:
+            plan.submitted = None
         lane = self._lane = plan.lane
         number = self._rank * self._owns + self._done
         with self._device as device:
@@ -176,34 +191,74 @@ class DeviceSums:
         turn.settle()
         with self._device as device:
             if self._nccl is not None:
-                self._exchange(self._nccl, lane)
+                self._finish(self._nccl, lane)
             if self._rows:
                 device.driver.copy_out(turn.address, self._rows, self._count * self._layout.row, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
         self._numbers = turn.numbers(self._layout, self._count)
         return {}
 
-    def _exchange(self, nccl: Nccl, lane: Lane) -> None:
+    def _send(self, nccl: Nccl, plan: DevicePlan, index: int) -> None:
+        """Exchange the buckets that are complete after this instruction, but the last one."""
+        buckets, driver = self._layout.buckets, self._device.driver
+        while self._sent < len(buckets) - 1 and buckets[self._sent].after <= index:
+            driver.record(self._ready, plan.lane.stream)
+            driver.wait(self._exchanges, self._ready)
+            own, total = plan.io + self._layout.given, plan.lane.io + self._layout.read
+            self._exchange(nccl, buckets[self._sent].ranges, own, total, self._exchanges)
+            self._sent += 1
+
+    def _finish(self, nccl: Nccl, lane: Lane) -> None:
+        """Exchange what is left, and loss and metrics; the lane waits for all sums."""
         [own] = self._waiting.values()
-        total, spans, mine = lane.io + self._layout.read, self._spans, self._spans[self._rank]
-        others, row = self._incoming, self._owns * self._layout.row
+        rest = merged([each for bucket in self._layout.buckets[self._sent :] for each in bucket.ranges])
+        row = self._owns * self._layout.row
         rows = {r: (self._rows + r * row, row) for r in range(self._size)}
+        driver, stream = self._device.driver, self._exchanges if self._sent else lane.stream
+        if self._sent:
+            driver.record(self._ready, lane.stream)
+            driver.wait(stream, self._ready)
+        self._exchange(nccl, rest, own, lane.io + self._layout.read, stream, rows)
+        if self._sent:
+            driver.record(self._added, stream)
+            driver.wait(lane.stream, self._added)
+
+    def _exchange(
+        self,
+        nccl: Nccl,
+        ranges: Ranges,
+        own: int,
+        total: int,
+        stream: Any,
+        rows: Mapping[int, tuple[int, int]] | None = None,
+    ) -> None:
+        """Add ranges of all ranks' vectors, of which this one's begins at ``own``, to ``total``. ``rows``: where each
+        rank's loss and metrics lie, if these are exchanged, too."""
+        parts, others = parts_of(ranges, self._size), self._incoming
+        mine = parts[self._rank]
+        starts = [0, *accumulate(size for _, size in mine)][: len(mine)]
+        sent, taken = ([rows[self._rank]], {r: [rows[r]] for r in others}) if rows else ([], {r: [] for r in others})
         nccl.swap(
-            {r: [(own + spans[r][0], spans[r][1]), rows[self._rank]] for r in others},
-            {r: [(self._incoming[r], mine[1]), rows[r]] for r in others},
-            lane.stream,
+            {r: [*((own + at, size) for at, size in parts[r]), *sent] for r in others},
+            {r: [*((others[r] + s, size) for s, (_, size) in zip(starts, mine)), *taken[r]] for r in others},
+            stream,
         )
-        parts = [own + mine[0] if r == self._rank else self._incoming[r] for r in range(self._size)]
+        for start, (at, size) in zip(starts, mine):
+            self._add_parts(total + at, [own + at if r == self._rank else others[r] + start for r in range(self._size)],
+                            size, stream)  # fmt: skip
+        nccl.swap(
+            {r: [(total + at, size) for at, size in mine] for r in others},
+            {r: [(total + at, size) for at, size in parts[r]] for r in others},
+            stream,
+        )
+
+    def _add_parts(self, total: int, parts: list[int], size: int, stream: Any) -> None:
+        """The upper part of the tree: the sum of all ranks' parts, in whose place sums are written."""
         while len(parts) > 1:
             last = len(parts) == 2
             for left, right in zip(parts[::2], parts[1::2], strict=True):
-                self._addition.add(total + mine[0] if last else left, left, right, mine[1], lane.stream)
-            parts = [total + mine[0]] if last else parts[::2]
-        nccl.swap(
-            {r: [(total + mine[0], mine[1])] for r in others},
-            {r: [(total + spans[r][0], spans[r][1])] for r in others},
-            lane.stream,
-        )
+                self._addition.add(total if last else left, left, right, size, stream)
+            parts = parts[::2]
 
     def numbers(self) -> Sequence[Outputs]:
         return self._numbers
