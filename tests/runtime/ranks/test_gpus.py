@@ -20,6 +20,7 @@ from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksErro
 from dslc.cli.app import run
 from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.cuda import buckets
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
 from dslc.runtime.cuda.sizes import NCCL_OF_TWO
@@ -93,6 +94,28 @@ def test_any_number_of_gpus(
         assert fake.aborted == size
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
+
+
+@pytest.mark.parametrize(("source", "size"), [(BATCHNORM, 2), (BATCHNORM, 4), (TRANSFORMER, 2)])
+def test_buckets_are_exchanged_while_gradients_are_computed(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str, size: int
+) -> None:
+    """The fake driver runs what is on different streams in any order that events allow."""
+    monkeypatch.setattr(buckets, "LEAST", 64)
+    path = built(tmp_path, source, shards=size, provider="reference")
+    fake = on_gpus(path, machine, size, monkeypatch)
+    expected = trained(dslc.load(path, device="cpu", weights="init", seed=3), source)
+
+    def work(group: Group) -> Any:
+        session = opened(path, f"gpu:{group.rank}")
+        session.join(group)
+        found = trained(session, source, group)
+        session.close()
+        return found
+
+    for each in together(places(size), work):
+        assert each.result() == expected
+    assert fake.groups > 2 * 2 * size * STEPS  # two for each bucket
 
 
 def joined(path: Path, device: Callable[[int], str]) -> list[Any]:

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,11 +33,13 @@ class _Handle:
 
 
 class FakeNccl:
-    """``core`` and ``bindings``; ``sent``: the bytes that each rank has sent, ``refuse``: each group of calls fails."""
+    """``core`` and ``bindings``; ``sent``: the bytes that each rank has sent, ``groups``: how many groups of calls,
+    ``refuse``: each of them fails."""
 
     def __init__(self, fake: FakeDriver) -> None:
         self.fake = fake
         self.sent: dict[int, int] = defaultdict(int)
+        self.groups = 0
         self.aborted = 0
         self.refuse = False
         self._numbers = itertools.count(1)
@@ -71,6 +74,8 @@ class FakeNccl:
 
     def _start(self) -> None:
         self._local.calls = []
+        with self._lock:
+            self.groups += 1
 
     def _call(self, kind: str) -> Callable[..., None]:
         def call(address: int, count: int, dtype: int, peer: int, communicator: _Handle, stream: int) -> None:
@@ -92,7 +97,11 @@ class FakeNccl:
                 name, rank = self._ranks[handle]
                 data = self._links[name, peer, rank].get(timeout=_SECONDS)
                 assert len(data) == count, "two ranks do not agree on the size of a message"
-                self._memory(address, count, stream)[:] = np.frombuffer(data, np.uint8)
+                with self.fake._lock:
+                    self.fake._put(stream, partial(self._arrive, address, np.frombuffer(data, np.uint8)))
+
+    def _arrive(self, address: int, data: np.ndarray) -> None:
+        self.fake.array(address, "u1", len(data))[:] = data
 
     def _memory(self, address: int, count: int, stream: int) -> np.ndarray:
         """Device memory, after all that is on the stream."""
