@@ -16,6 +16,7 @@ from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.addition import Addition
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.buckets import in_buckets
 from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
@@ -246,6 +247,7 @@ class CudaBackend:
             "the GPU": f"{self._device.name}, {self._device.target}",
             "the driver's version of CUDA": str(self._device.driver.version()),
             "the version of NCCL": nccl_version(),
+            "DSLC_RANKS_BUCKETS": str(int(in_buckets())),
             **libraries,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,16 @@ class Bucket:
 
     after: int
     ranges: Ranges
+
+
+def in_buckets() -> bool:
+    """Whether ranks are to exchange buckets during the step, DSLC_RANKS_BUCKETS=1; all must say the same."""
+    return os.environ.get("DSLC_RANKS_BUCKETS", "0") == "1"
+
+
+def cuts_of(plan: Plan) -> set[int]:
+    """The instructions after which a shard's graph is cut; none without buckets."""
+    return {bucket.after for bucket in buckets_of(plan)[:-1]} if in_buckets() else set()
 
 
 def buckets_of(plan: Plan, least: int | None = None) -> list[Bucket]:

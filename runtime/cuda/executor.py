@@ -22,7 +22,7 @@ from dslc.runtime.artifact.instructions import results
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
-from dslc.runtime.cuda.buckets import buckets_of
+from dslc.runtime.cuda.buckets import cuts_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
@@ -97,7 +97,7 @@ class DevicePlan:
         self._step_block = StepBlock(plan.scalars, name)
         #: Called with the index of the last instruction that is submitted, after each bulk.
         self.submitted: Callable[[int], None] | None = None
-        cuts = {bucket.after for bucket in buckets_of(plan)[:-1]}
+        cuts = cuts_of(plan)
 
         bases = {"state": state.address, "prepared": state.prepared, "work": lane.work}
         bases |= {} if context is None else {"context": context}

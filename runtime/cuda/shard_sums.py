@@ -5,8 +5,8 @@ update reads their sums side by side in its io, at the same distances: each leve
 vectors. Nothing passes through the host but loss and metrics.
 
 Of several GPUs, rank r receives the r-th part of every rank's sum, adds these, and sends its part of the total to all.
-NCCL moves bytes, and only ``Addition`` adds. A rank with one shard exchanges buckets on a stream of its own while the
-shard computes later gradients; with several shards all follows on the lane's stream. The host waits for nothing.
+NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream. If asked (``in_buckets``), a rank with
+one shard exchanges buckets on a stream of its own while it computes later gradients. The host waits for nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.runtime.cuda.addition import Addition
-from dslc.runtime.cuda.buckets import Bucket, Ranges, buckets_of, merged, parts_of
+from dslc.runtime.cuda.buckets import Bucket, Ranges, buckets_of, in_buckets, merged, parts_of
 from dslc.runtime.cuda.lane import idle_stream
 from dslc.runtime.cuda.sizes import SLOTS, SUM_ALIGNMENT, SumSizes, aligned_sum
 from dslc.runtime.cuda.transfers import to_host, view_of
@@ -82,9 +82,10 @@ class Layout:
                                 place="programs", help="build the artifact again")  # fmt: skip
         dtype = next(b.dtype for b in given.values())
         assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
-        return Layout(
-            dtype, first, aligned_sum(size), read, start, aligned_sum(end - start), tuple(buckets_of(shard)), ports
-        )
+        size = aligned_sum(size)
+        whole = Bucket(len(shard.instructions) - 1, ((0, size),))
+        buckets = tuple(buckets_of(shard)) if in_buckets() else (whole,)
+        return Layout(dtype, first, size, read, start, aligned_sum(end - start), buckets, ports)
 
 
 def sums_of(programs: Sequence[Loaded], shards: int) -> list[SumSizes]:
@@ -142,8 +143,9 @@ class DeviceSums:
             self._incoming = {r: incoming + n * sizes.part for n, r in enumerate(others)}
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
             self._turns = [_Turn(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
-            self._exchanges = idle_stream(device, self._owned)
-            self._ready, self._added = (device.driver.event(noted) for _ in range(2))
+            if size > 1 and in_buckets():
+                self._exchanges = idle_stream(device, self._owned)
+                self._ready, self._added = (device.driver.event(noted) for _ in range(2))
 
     def begin(self) -> None:
         self._done = 0

@@ -85,13 +85,14 @@ def test_any_number_of_gpus(
             assert trained(session, source) == expected
             session.close()
             continue
-        fake.aborted = 0
+        fake.aborted = fake.groups = 0
         for each in together(places(size), work):
             found, counted = each.result()
             assert found == expected
             assert counted["synchronisations"] == 0
             assert counted["bytes_out"] < 2000 * STEPS  # gradients stay on the device
         assert fake.aborted == size
+        assert fake.groups == 2 * size * STEPS  # one exchange after each step
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
 
@@ -102,6 +103,7 @@ def test_buckets_are_exchanged_while_gradients_are_computed(
 ) -> None:
     """The fake driver runs what is on different streams in any order that events allow."""
     monkeypatch.setattr(buckets, "LEAST", 64)
+    monkeypatch.setenv("DSLC_RANKS_BUCKETS", "1")
     path = built(tmp_path, source, shards=size, provider="reference")
     fake = on_gpus(path, machine, size, monkeypatch)
     expected = trained(dslc.load(path, device="cpu", weights="init", seed=3), source)
@@ -116,6 +118,17 @@ def test_buckets_are_exchanged_while_gradients_are_computed(
     for each in together(places(size), work):
         assert each.result() == expected
     assert fake.groups > 2 * 2 * size * STEPS  # two for each bucket
+
+
+def test_all_ranks_exchange_buckets_or_none(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = built(tmp_path, BATCHNORM, shards=2, provider="reference")
+    on_gpus(path, machine, 1, monkeypatch)
+    found = []
+    for asked in ("0", "1"):
+        monkeypatch.setenv("DSLC_RANKS_BUCKETS", asked)
+        with opened(path, "gpu:0") as session:
+            found.append(session.facts())
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == {"DSLC_RANKS_BUCKETS"}
 
 
 def joined(path: Path, device: Callable[[int], str]) -> list[Any]:
