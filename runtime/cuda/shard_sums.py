@@ -5,8 +5,8 @@ update reads their sums side by side in its io, at the same distances: each leve
 vectors. Nothing passes through the host but loss and metrics.
 
 Of several GPUs, rank r receives the r-th part of every rank's sum, adds these, and sends its part of the total to all.
-NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream. If asked (``in_buckets``), a rank with
-one shard exchanges buckets on a stream of its own while it computes later gradients. The host waits for nothing.
+NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream. If asked (``in_buckets``), a rank
+with one shard exchanges buckets on a stream of its own while it computes later gradients. The host waits for nothing.
 """
 
 from __future__ import annotations
