@@ -31,7 +31,7 @@ PRODUCTS: Final = frozenset(
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
 #: Ops that compute matrix products.
-CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad"}
+CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad"}
 _BODIES: Final = ("fused", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
@@ -83,7 +83,7 @@ _KINDS: Final = {
     "conv": "product", "conv_last": "product", "matmul": "product",
     "conv_dgrad": "gradient", "conv_dgrad_last": "gradient",
     "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
-    "sdpa": "attention", "sdpa_grad": "attention",
+    "sdpa": "attention", "sdpa_grad": "attention", "strided_sdpa": "attention", "strided_sdpa_grad": "attention",
     "fused": "elements", "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums",
     "mean": "sums",
     "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",

@@ -35,12 +35,15 @@ from dslc.compiler.options import (
     train_sizes,
 )
 from dslc.compiler.passes.conditions import (
+    attends_in_place,
     batches_launches,
+    calls_libraries,
     fuses_into_contractions,
     fuses_reductions,
     in_bodies,
     lacks_half_kernels,
     reads_any_layout,
+    reads_halves,
     reads_slices,
     reductions_with_bodies,
     rounds_to_tf32,
@@ -54,6 +57,7 @@ from dslc.compiler.passes.fuse.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
+from dslc.compiler.passes.fuse.library_sums import library_sums, takes
 from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
@@ -61,10 +65,13 @@ from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
+from dslc.compiler.passes.lower.attention_views import attention_views
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.half_reads import half_reads
+from dslc.compiler.passes.lower.pad_classes import pad_classes
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.lower.simplify import simplify
 from dslc.compiler.passes.lower.transposes import transposes
@@ -89,6 +96,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     fuse,
     when_by(fuses_into_contractions, epilogue, joins),
+    when_by(calls_libraries, library_sums, takes),
     when(fuses_reductions, cross_entropy),
     when(batches_launches, small_tensors),
     when(batches_launches, horizontal),
@@ -120,8 +128,11 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(tensor_cores, channels_last),
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
+        when(reads_halves, half_reads),
         simplify,
         when(reads_any_layout, transposes),
+        when(attends_in_place, attention_views),
+        when(calls_libraries, pad_classes),
     ),
 )
 PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *PLANNING)

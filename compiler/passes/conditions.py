@@ -62,6 +62,16 @@ def tensor_cores(build: Build) -> bool:
     return traits_of(build.target).has_tensor_cores
 
 
+def reads_halves(build: Build) -> bool:
+    """Whether the build fuses, and kernels read and write 16-bit floats, which they compute in f32."""
+    return build.fuse and traits_of(build.target).has_half_kernels
+
+
+def attends_in_place(build: Build) -> bool:
+    """Whether the build fuses, and attention on tensor cores reads and writes parts of tensors in place."""
+    return build.fuse and traits_of(build.target).has_tensor_cores
+
+
 def lacks_half_kernels(build: Build) -> bool:
     """Whether ops on 16-bit floats run as ops on f32 between casts."""
     return not traits_of(build.target).has_half_kernels
@@ -91,6 +101,11 @@ def fuses_into_contractions(build: Build) -> bool:
     """Whether contractions are computed by the compiler's own kernels, which take an epilogue, or measured times say
     for which it is faster."""
     return fuses_reductions(build) and (build.provider != "vendor" or bool(build.choices.ways))
+
+
+def calls_libraries(build: Build) -> bool:
+    """Whether the build fuses, and the vendor's libraries compute contractions."""
+    return build.fuse and build.provider == "vendor" and traits_of(build.target).has_libraries
 
 
 def batches_launches(build: Build) -> bool:

@@ -16,6 +16,7 @@ from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.choices import RARE
+from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.options import Options, entry_sizes, precision_of
 from dslc.compiler.passes.fuse.epilogue import pieces
 from dslc.compiler.passes.fuse.pointwise import fuse
@@ -23,7 +24,7 @@ from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.runner import pass_name
 from dslc.compiler.pipeline import compile_entry
 
-#: The op of a contraction with a fused epilogue, which no library computes.
+#: The op of a contraction with a fused epilogue, of which a library computes sums alone.
 _FUSED: Final = "contraction"
 
 
@@ -82,7 +83,7 @@ def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool
     key = key_of(node)
     known = found.get(key)
     if known is None:
-        libraries = vendor and node.op.name != _FUSED
+        libraries = vendor and (node.op.name != _FUSED or summands(node) is not None)
         found[key] = Problem(key, node, calls, seconds(node, machine), libraries)
     else:
         found[key] = replace(known, calls=known.calls + calls)

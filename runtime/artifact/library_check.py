@@ -30,13 +30,16 @@ def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
     if gemm.bias is not None and buffers[gemm.bias].shape != (n,):
         return f"the bias {buffers[gemm.bias]} is not one row of {out}"
     if gemm.provider == "cublaslt":
+        if gemm.bias is not None and buffers[gemm.bias].dtype != out.dtype:
+            return f"the bias {buffers[gemm.bias]} is not of the dtype of {out}"
         if len(a.shape) > 3:
             return "a stack has one axis before those of its matrices"
         if a.dtype not in ("f16", "bf16", "f32", "f64") or out.dtype not in (a.dtype, _SUMS.get(a.dtype, "f32")):
             return f"{a} times {b} is not computed as {out.dtype}"
         if gemm.compute != _SUMS.get(a.dtype, "f32") and (a.dtype, gemm.compute) != ("f32", "tf32"):
             return f"sums of {a.dtype} in {gemm.compute}"
-    return _shared(gemm.out, gemm.workspace, (gemm.a, gemm.b), buffers)
+    read = [b for b in (gemm.a, gemm.b, gemm.c, gemm.bias) if b is not None]
+    return _shared(gemm.out, gemm.workspace, read, buffers)
 
 
 def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:

@@ -71,6 +71,31 @@ def apart(node: Node) -> tuple[Node, Node]:
     return first, b.node(fused, first.out, *node.inputs[2:], body=node.attrs["body"])
 
 
+def summands(node: Node) -> tuple[str, ...] | None:
+    """What a ``contraction`` of matrices adds to its product, in the order of its further inputs: ``bias``, a row that
+    is added to all rows, or ``c``, of the product's shape; at most one of each, all of the product's dtype. None if it
+    does anything else."""
+    op, _ = product(node.attrs)
+    whole, count = node.types[0], len(node.inputs) - 2
+    if op.name != "matmul" or any(t.dtype is not whole.dtype for t in node.input_types[2:]):
+        return None
+    left, running = set(range(1, count + 1)), 0
+    for number, (name, read, _) in enumerate(_steps(node.attrs)):
+        other = next((i for i in read if i in left), None)
+        if name != "add" or other is None or sorted(read) != sorted((running, other)):
+            return None
+        left.remove(other)
+        running = count + 1 + number
+    kinds = tuple(
+        "c" if t.shape == whole.shape else "bias" if t.shape == whole.shape[-1:] else "" for t in node.input_types[2:]
+    )
+    return kinds if not left and "" not in kinds and len(set(kinds)) == len(kinds) else None
+
+
+def _steps(attrs: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...], Any]]:
+    return [(name, tuple(map(int, read)), each) for name, read, each in attrs["body"]]
+
+
 def joined(first: Node, last: Node, others: Sequence[Value], body: tuple[Attr, ...]) -> Node:
     """The node that replaces a product and ``last``, the pointwise node that reads it. ``body``: its
     steps, whose inputs are the product and ``others``."""

@@ -157,6 +157,11 @@ def _matmul(node: Node) -> Node | None:
     return None
 
 
+def _dropout(node: Node) -> Value | None:
+    """Nothing is dropped with probability 0."""
+    return node.inputs[0] if node.attrs["p"] == 0 else None
+
+
 def _nonfinite(node: Node) -> Node | None:
     """Whether all elements are finite does not depend on their order or on widening casts."""
     inputs = [_unmoved(value) for value in node.inputs]
@@ -193,5 +198,6 @@ _RULES: Final[Mapping[str, Rule]] = {
     "expand": _expand,
     "transpose": _transpose,
     "matmul": _matmul,
+    "dropout": _dropout,
     "nonfinite": _nonfinite,
 }

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
 _COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, _64F, _32F_FAST_TF32
-_TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
+_TRANSA, _TRANSB, _EPILOGUE, _BIAS = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t; the last is a pointer
+_ADD_BIAS = 4  # cublasLtEpilogue_t
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
 _ALIGNMENTS_NEEDED: Final = (16, 17, 18, 19)  # cublasLtMatmulAlgoCapAttributes_t, in bytes: a, b, c, d
@@ -96,9 +97,10 @@ def load_cublaslt() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``out = alpha * op(a) @ op(b)``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments``: the alignments of the
-    addresses of a, b and out in bytes, 256 at most; ``workspace``: its size in bytes; ``algorithm``: its text, empty
-    for the library's own choice."""
+    """``out = alpha * op(a) @ op(b) + beta * c + bias``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments``: the
+    alignments of the addresses of a, b and out in bytes, 256 at most; ``workspace``: its size in bytes; ``algorithm``:
+    its text, empty for the library's own choice. ``beta``: 0 without c; ``c_alignment``, ``bias_alignment``: of their
+    addresses, 0 if there is none. c is like out, and the bias a row of it."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -112,6 +114,9 @@ class Problem:
     alignments: tuple[int, int, int]
     workspace: int
     algorithm: str = ""
+    beta: float = 0.0
+    c_alignment: int = 0
+    bias_alignment: int = 0
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.a)} by {self.dtype}{list(self.b)} to {self.out_dtype}{list(self.out)}"
@@ -154,13 +159,16 @@ class CublasLt(Library[Problem]):
     ) -> Problem:
         if not isinstance(call, Gemm):
             raise unknown("an operation graph of cublaslt")
-        if call.c is not None or call.bias is not None or call.epilogue != "none":
-            raise unknown(f"a product by cublaslt with epilogue {call.epilogue}, or with more operands than two")
-        a, b, out = buffers
-        at_a, at_b, at_out = map(alignment, places)
+        if call.epilogue != "none" or (call.c is None) != (call.beta == 0):
+            raise unknown(f"a product by cublaslt with epilogue {call.epilogue} and beta {call.beta:g}")
+        a, b, *_, out = buffers
+        at_a, at_b, *at_others, at_out = map(alignment, places)
+        more = iter(at_others)
+        at_c, at_bias = (0 if given is None else next(more) for given in (call.c, call.bias))
         return Problem(
             a.shape, b.shape, out.shape, a.dtype, out.dtype, call.transpose_a, call.transpose_b, call.compute,
             call.alpha, (at_a, at_b, at_out), workspace, call.algorithm.decode("ascii", "replace"),
+            call.beta, at_c, at_bias,
         )  # fmt: skip
 
     def default(self, problem: Problem) -> Way:
@@ -171,6 +179,11 @@ class CublasLt(Library[Problem]):
     def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
         # the text must hold wherever a plan puts the operands
         anywhere = replace(problem, alignments=(_LEAST_ALIGNED,) * 3, workspace=limit, algorithm="")
+        anywhere = replace(
+            anywhere,
+            c_alignment=min(problem.c_alignment, _LEAST_ALIGNED),
+            bias_alignment=min(problem.bias_alignment, _LEAST_ALIGNED),
+        )
         described = _Described(self, anywhere)
         reductions = _IN_COMPUTE_TYPE if deterministic else _IN_COMPUTE_TYPE | _IN_PLACE
         found: dict[str, int] = {}
@@ -227,6 +240,9 @@ class _Described:
         # the library's first operand is our second one
         for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
             lt.set("cublasLtMatmulDescSetAttribute", self.operation, flag, ctypes.c_int32(transposed))
+        if p.bias_alignment:
+            lt.set("cublasLtMatmulDescSetAttribute", self.operation, _EPILOGUE, ctypes.c_int32(_ADD_BIAS))
+            self.set_bias(p.bias_alignment)
         count = p.out[0] if len(p.out) == 3 else 1
         layouts = []
         for shape, dtype in ((p.b, p.dtype), (p.a, p.dtype), (p.out, p.out_dtype)):
@@ -239,6 +255,10 @@ class _Described:
             layouts.append(layout)
         self.operands = (*layouts, layouts[-1])
 
+    def set_bias(self, address: int) -> None:
+        """Where the bias is; for a choice, an address that is aligned like it."""
+        self.lt.set("cublasLtMatmulDescSetAttribute", self.operation, _BIAS, ctypes.c_uint64(address))
+
     def proposals(
         self, count: int, workspace: int, reductions: int, alignments: tuple[int, int, int]
     ) -> list[tuple[bytes, int]]:
@@ -246,8 +266,9 @@ class _Described:
         lt = self.lt
         preference = lt.made("cublasLtMatmulPreference")
         a, b, out = alignments
+        c = self.problem.c_alignment or out
         values = {_MAX_WORKSPACE: ctypes.c_uint64(workspace), _REDUCTIONS: ctypes.c_uint32(reductions)}
-        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, out, out))}
+        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, c, out))}
         for attribute, value in values.items():
             lt.set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
         results, found = ctypes.create_string_buffer(count * _RESULT), ctypes.c_int(0)
@@ -297,8 +318,9 @@ class _Described:
             raise lt.refused(p, f"it does not support that (status {status})")
         if (need := _need(result.raw)) > p.workspace:
             raise lt.refused(p, f"it needs a workspace of {need} bytes, not {p.workspace}")
-        b, a, out, _ = (self._least_alignment(place, attribute) for attribute in _ALIGNMENTS_NEEDED)
-        if any(given < least for given, least in zip(p.alignments, (a, b, out))):
+        b, a, c, out = (self._least_alignment(place, attribute) for attribute in _ALIGNMENTS_NEEDED)
+        given, least = (*p.alignments, p.c_alignment or p.alignments[2]), (a, b, out, c)
+        if any(have < need for have, need in zip(given, least)):
             raise lt.refused(p, f"it needs addresses that are multiples of {a}, {b} and {out}, not {p.alignments}")
         return place.raw, need
 
@@ -316,17 +338,22 @@ class Product:
 
     def __init__(self, described: _Described, algorithm: bytes) -> None:
         self._described, self._lt = described, described.lt
-        self._alpha, self._beta = described.scale(described.problem.alpha), described.scale(0.0)
+        problem = described.problem
+        self._alpha, self._beta = described.scale(problem.alpha), described.scale(problem.beta)
         self._algorithm = ctypes.create_string_buffer(algorithm, _ALGORITHM)
         self.algorithm = described.problem.algorithm or described.text(algorithm)
 
     def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
-        a, b, out = operands
+        a, b, *others, out = operands
+        problem = self._described.problem
+        if problem.bias_alignment:
+            self._described.set_bias(others[-1])
+        c = others[0] if problem.c_alignment else out
         layout_b, layout_a, layout_out, _ = self._described.operands
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._described.operation, ctypes.addressof(self._alpha),
-            b, layout_b, a, layout_a, ctypes.addressof(self._beta), out, layout_out, out, layout_out,
-            ctypes.addressof(self._algorithm), workspace, self._described.problem.workspace, int(stream),
+            b, layout_b, a, layout_a, ctypes.addressof(self._beta), c, layout_out, out, layout_out,
+            ctypes.addressof(self._algorithm), workspace, problem.workspace, int(stream),
         )  # fmt: skip
 
 

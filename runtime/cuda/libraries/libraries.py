@@ -180,9 +180,10 @@ class Libraries:
 
 
 def _operands(instruction: Gemm | GraphOp) -> tuple[int, ...]:
-    """The buffers of both inputs and of the result."""
+    """The buffers of all inputs and of the result."""
     if isinstance(instruction, Gemm):
-        return instruction.a, instruction.b, instruction.out
+        more = tuple(b for b in (instruction.c, instruction.bias) if b is not None)
+        return instruction.a, instruction.b, *more, instruction.out
     return (*instruction.inputs, *instruction.outputs)
 
 

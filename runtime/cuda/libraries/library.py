@@ -41,7 +41,7 @@ class Runnable(Protocol):
     algorithm: str
 
     def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
-        """Enqueue it on a stream. ``operands``: the addresses of both inputs and of the result; ``workspace``: the
+        """Enqueue it on a stream. ``operands``: the addresses of all inputs and of the result; ``workspace``: the
         address of the problem's workspace, a multiple of 256."""
 
 
@@ -83,7 +83,7 @@ class Library(ABC, Generic[P]):
 
     @abstractmethod
     def problem(self, call: Gemm | GraphOp, buffers: Sequence[Buffer], places: Sequence[int], workspace: int) -> P:
-        """The problem of an instruction on ``buffers``: both inputs and the result, which lie at ``places``.
+        """The problem of an instruction on ``buffers``: all inputs and the result, which lie at ``places``.
         EnvironmentFault R202 if the library does not compute it."""
 
     @abstractmethod

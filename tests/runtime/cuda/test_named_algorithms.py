@@ -122,7 +122,7 @@ def test_a_named_algorithm_is_used_or_refused_by_name(bench: Any) -> None:
         assert "dslc tune" in str(caught.value.help)
     for wrong, word in [
         (replace(gemm, epilogue="relu"), "epilogue relu"),
-        (replace(gemm, bias=gemm.a), "more operands"),
+        (replace(gemm, beta=0.5), "beta 0.5"),
         (replace(gemm, provider="blas"), "a call of blas"),
         (replace(gemm, provider="cudnn"), "a product by cudnn"),
         (replace(graph, provider="cublaslt"), "an operation graph of cublaslt"),

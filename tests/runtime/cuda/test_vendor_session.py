@@ -154,10 +154,15 @@ def test_random_products(bench: Any) -> None:
         b = rng.integers(-4, 5, (*stacks[1], *((n, k) if tb else (k, n)))).astype(np.float64)
         expected = np.matmul(a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b)
         on.end, on.buffers = 0, []
+        rest, row = choose.random() < 0.5, choose.random() < 0.5
+        c, bias = (rng.integers(-4, 5, shape).astype(np.float64) for shape in (expected.shape, (n,)))
+        beta = choose.choice([1.0, 2.0]) if rest else 0.0
+        expected = expected + beta * c + bias * row
         places = [on.array(a, dtype), on.array(b, dtype), on.array(np.full(expected.shape, 7.0), wide)]
+        more = [on.array(x, wide) if asked else None for x, asked in ((c, rest), (bias, row))]
         room = on.room(choose.choice([300, 5000]))
         compute = "f64" if dtype == "f64" else "f32"
-        asked = Gemm("cublaslt", places[0], places[1], None, None, places[2], room, ta, tb, compute, 1.0, 0.0, "none",
+        asked = Gemm("cublaslt", places[0], places[1], *more, places[2], room, ta, tb, compute, 1.0, beta, "none",
                      b"", 0, 0)  # fmt: skip
         got = on.run(asked, places[2], number % 2 == 0)
         assert np.array_equal(got, expected), asked  # small ints: exact in every type

@@ -206,9 +206,9 @@ class FakeCublasLt:
         assert (compute, scale) in ((68, 0), (70, 1))
         number = ctypes.c_double if scale == 1 else ctypes.c_float
         factor, kept = number.from_address(alpha).value, number.from_address(beta).value
-        assert kept == 0 and c == d and lc == ld
+        assert lc == ld and (kept != 0 or c == d)
         views, types = [], []
-        for address, layout in ((a, la), (b, lb), (d, ld)):
+        for address, layout in ((a, la), (b, lb), (d, ld), (c, lc)):
             described = self.objects[layout]
             kind, rows, cols, leading = described["given"]
             count, step = described.get(5, 1), described.get(6, 0)
@@ -216,6 +216,11 @@ class FakeCublasLt:
             assert step or count == 1 or layout != ld, "matrices of a result may not share bytes"
             views.append(strided(self.driver, address, types[-1], (count, rows, cols), (step, 1, leading)))
         transposes = self.objects[operation].get(3, 0), self.objects[operation].get(4, 0)
+        told = self.objects[operation]
+        assert told.get(7, 1) in (1, 4) and (told.get(7) == 4) == (8 in told)
+        *views, added = views
+        types.pop()
+        bias = strided(self.driver, told[8], types[2], (1, views[2].shape[1], 1), (0, 1, 0)) if 8 in told else None
         self.log.append({"types": types, "transposes": transposes, "sizes": [v.shape for v in views]})
 
         def run() -> None:
@@ -223,7 +228,9 @@ class FakeCublasLt:
                 numbers(v, t).swapaxes(1, 2) if turned else numbers(v, t)
                 for v, t, turned in zip(views, types, transposes)
             )
-            put(views[2], factor * np.matmul(left, right), types[2])
+            more = kept * numbers(added, types[2]) if kept else 0.0
+            more = more if bias is None else more + numbers(bias, types[2])
+            put(views[2], factor * np.matmul(left, right) + more, types[2])
             if size:
                 self.driver.array(workspace, "u1", (size,))[::4096] = 0xEE
 

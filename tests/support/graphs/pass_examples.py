@@ -71,6 +71,20 @@ model M(ids: i32[B, T]) -> [B, T, 32] {
 }
 train M(target: i32[B, T]) { loss = cross_entropy(output, target); optimizer = adamw(lr=0.01, clip_norm=1.0) }
 """,
+    "attention": """nn 1
+dim B in 1..512 = 4
+dim T = 64
+model M(x: [B, T, 64]) -> [B, T, 64] {
+  q, k, v = x |> linear(192) as qkv |> rearrange("B T (three h d) -> three B h T d", three=3, h=2)
+  return x + (sdpa(q, k, v, causal=true) |> rearrange("B h T d -> B T (h d)") |> linear(64) as proj)
+}
+train M(target: [B, T, 64]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
+    "words": """nn 1
+dim B in 1..512 = 64
+model M(x: [B, 64]) -> [B, 1030] { return x |> linear(1030) as head }
+train M(label: i32[B]) { loss = cross_entropy(output, label); optimizer = sgd(lr=0.1) }
+""",
     "recurrent": """nn 1
 dim B in 1..512 = 256
 model M(x: [B, 4, 64], h0: [B, 64], c0: [B, 64]) -> [B, 8] {
@@ -152,9 +166,11 @@ class Example:
     precision: str | None = None
     mirror: int | str = "auto"
     streams: int = 1
+    provider: str = "own"
 
     def __str__(self) -> str:
-        words = (self.model, self.rows, self.target, self.precision or "f32", self.mirror, self.streams)
+        words = [self.model, self.rows, self.target, self.precision or "f32", self.mirror, self.streams]
+        words += [self.provider] * (self.provider != "own")
         return "-".join(str(word) for word in words)
 
 
@@ -166,6 +182,8 @@ EXAMPLES = (
     Example("convolutions", 4, "sm_90", mirror=1),
     Example("convolutions", 32, "sm_90", "bf16"),
     Example("transformer", 4, "sm_90"),
+    Example("attention", 4, "sm_90", "bf16", provider="vendor"),
+    Example("words", 64, "sm_90", "bf16", provider="vendor"),
     Example("recurrent", 4, "sm_90", "bf16"),
     Example("gated", 4, "cpu"),
     Example("gated", 4, "cpu", "bf16"),
@@ -191,7 +209,7 @@ def steps(example: Example) -> Mapping[str, Step]:
 def _steps(example: Example) -> Mapping[str, Step]:
     checked = check_program(files(SOURCES[example.model]))
     options = Options(
-        target=example.target, provider="own", precision=example.precision, mirror=example.mirror,
+        target=example.target, provider=example.provider, precision=example.precision, mirror=example.mirror,
         streams=example.streams,
     )  # fmt: skip
     sizes = {dim.name: example.rows if dim.name == "B" else dim.default for dim in checked.dims}

@@ -27,7 +27,7 @@ SUMS: Final = frozenset({
 
 #: Ops that multiply, divide or subtract such sums. The sign of a sum that is 0 decides that of a zero they give, so it
 #: is that of the order of adding, too.
-SIGNED_BY_SUMS: Final = frozenset({"softmax_grad", "log_softmax_grad", "sdpa"})
+SIGNED_BY_SUMS: Final = frozenset({"softmax_grad", "log_softmax_grad", "sdpa", "strided_sdpa"})
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,18 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         Excuse(("far", "large", "denormal in input 3", *_TOP), "statistics that fit no logits: exponentials overflow"),
         Excuse(("",), "shares less the wanted ones", 2e-6),
     ),
-    "sdpa": (
-        Excuse(_HUGE, "scores overflow"),
-        Excuse(("offset",), "scores are sums of products, whose error is one of an exponent"),
-        Excuse(("saturated", "far"), "scores are sums of products, whose error is one of an exponent", 1e-4),
+    **dict.fromkeys(
+        ("sdpa", "strided_sdpa"),
+        (
+            Excuse(_HUGE, "scores overflow"),
+            Excuse(("offset",), "scores are sums of products, whose error is one of an exponent"),
+            Excuse(("saturated", "far"), "scores are sums of products, whose error is one of an exponent", 1e-4),
+        ),
     ),
-    "sdpa_grad": (Excuse(("",), "a gradient of statistics that are given, through scores as sdpa's"),),
+    **dict.fromkeys(
+        ("sdpa_grad", "strided_sdpa_grad"),
+        (Excuse(("",), "a gradient of statistics that are given, through scores as sdpa's"),),
+    ),
     "fused_sums": (Excuse(("",), "sums of whatever its steps make"),),
     "finished_sums": (Excuse(("",), "sums of whatever its steps make"),),
 }

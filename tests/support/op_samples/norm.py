@@ -234,6 +234,7 @@ def _attention_samples() -> tuple[list[Sample], list[Sample]]:
         ((2, 3, 2), 4, 2, False, 0.5, np.random.default_rng(3).random((3, 4)) < 0.6),
         ((2, 3, 2), 3, 2, True, 0.5, np.array([[[True, True, True]], [[True, False, True]]])),
         ((1, 2, 3), 3, 2, False, 0.5, nowhere),
+        ((1, 2, 32), 3, 32, False, 0.2, nowhere),  # features as of tensor cores
         ((0, 2, 3), 2, 2, False, 0.5, None),
     ]
     for shape, keys, values, causal, scale, mask in cases:
@@ -254,3 +255,45 @@ SAMPLES: dict[str, list[Sample]] = _layernorm_samples()
 SAMPLES["batchnorm"], SAMPLES["batchnorm_grad"] = _batchnorm_samples()
 SAMPLES["groupnorm"], SAMPLES["groupnorm_grad"] = _groupnorm_samples()
 SAMPLES["sdpa"], SAMPLES["sdpa_grad"] = _attention_samples()
+
+
+def _packed(x: Any, heads: int) -> list[Any]:
+    """Queries, keys and values [B, H, T, d] of [B, T, 3 * H * d]."""
+    batch, length, _ = x.shape
+    return list(x.reshape(batch, length, 3, heads, -1).transpose(2, 0, 3, 1, 4))
+
+
+def _strided_samples(batch: int, length: int, heads: int, features: int) -> tuple[Sample, Sample]:
+    """Attention of columns of one tensor, and its gradient as such columns."""
+    width = heads * features
+    shape, attrs = (batch, heads, length, features), {"causal": True, "scale": 0.4}
+    columns = [(shape, (3 * width * length, features, 3 * width, 1), n * width) for n in range(3)]
+    y = (shape, (width * length, features, width, 1), 0)
+    lse = ((batch, heads, length), (heads * length, length, 1), 0)
+    forward = {"reads": tuple(columns), "writes": ((0, *y), (1, *lse)), "results": ((batch, length, width), lse[0])}
+    backward = {"reads": (*columns, y, lse, y), "writes": tuple((0, *each) for each in columns)}
+    backward["results"] = ((batch, length, 3 * width),)
+
+    def joined(*heads_: Any) -> Any:
+        return np.stack(heads_).transpose(1, 3, 0, 2, 4).reshape(batch, length, -1)
+
+    def attended(x: Any, *_: Any, **__: Any) -> Any:
+        found, sums = _sdpa(*_packed(x, heads), **attrs)
+        return joined(found), sums
+
+    def sloped(x: Any, _: Any, __: Any, found: Any, sums: Any, dy: Any, **___: Any) -> Any:
+        given = [v.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3) for v in (found, dy)]
+        return joined(*_sdpa_grad(*_packed(x, heads), given[0], sums, given[1], **attrs))
+
+    x = _draw(batch, length, 3 * width)
+    return (
+        Sample([x, x, x], {**attrs, **forward}, differentiable=(), reference=attended),
+        Sample(
+            [x, x, x, *attended(x), _draw(batch, length, width, seed=3)], {**attrs, **backward}, differentiable=(),
+            reference=sloped,
+        ),
+    )  # fmt: skip
+
+
+_STRIDED = [_strided_samples(2, 3, 2, 4), _strided_samples(1, 3, 2, 32)]
+SAMPLES["strided_sdpa"], SAMPLES["strided_sdpa_grad"] = ([pair[n] for pair in _STRIDED] for n in (0, 1))

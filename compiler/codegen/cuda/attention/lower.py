@@ -20,6 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.compound.strided_attention import reads_of, unstrided, writes_of
 
 
 class _Attention:
@@ -154,3 +155,30 @@ def sdpa_grad(node: Node) -> list[Launch]:
         *a.product((turned[0], a.features, turned[1]), (scaled, "km", a.dtype), (q, "kn", a.dtype), (dk, a.dtype)),
         *a.product((turned[0], a.values, turned[1]), (weights, "km", a.dtype), (dy, "kn", a.dtype), (dv, a.dtype)),
     ]
+
+
+@lowers("strided_sdpa", target="cuda")
+def strided_sdpa(node: Node) -> list[Launch] | None:
+    """The tiled kernel on views; None if it does not fit."""
+    own = unstrided(node)
+    if not tiled.fits(own):
+        return None
+    [(number, y), _] = writes_of(node.attrs)
+    made = tiled.sdpa(own, [*reads_of(node.attrs)[:3], y])
+    place = dict(zip((*own.inputs, *own.outputs), (*node.inputs, node.outputs[number], node.outputs[1 - number])))
+    return [launch.on(place) for launch in made]
+
+
+@lowers("strided_sdpa_grad", target="cuda")
+def strided_sdpa_grad(node: Node) -> list[Launch] | None:
+    """The tiled kernels on views; None if they do not fit."""
+    own = unstrided(node)
+    if not tiled.fits(own):
+        return None
+    q, k, v, y, _, dy, *_ = reads_of(node.attrs)
+    writes = writes_of(node.attrs)
+    views = [q, k, v, y, dy, *(view for _, view in writes)]
+    outputs = [node.outputs[number] for number, _ in writes]
+    made = tiled.sdpa_grad(own, views, outputs)
+    place = dict(zip((*own.inputs, *outputs), (*node.inputs, *outputs)))
+    return [launch.on(place) for launch in made]

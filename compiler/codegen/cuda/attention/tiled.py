@@ -1,28 +1,34 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used if there is no mask, q, k and v have 32, 64 or 128 features each, and the scale is
-positive; ``attention/lower.py`` handles the rest.
+and one by keys for dk and dv. Used if q, k and v have 32, 64 or 128 features each, and the scale is positive;
+``attention/lower.py`` handles the rest. A mask is read element by element, as often as scores are computed. Operands
+and results may be views of tensors (``StridedAttention``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region.ir import Access, RegionBuilder
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.compound.strided_attention import View, fits_tiles, masks, places, whole
 
 Mode = Literal["forward", "dq", "dkdv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
-_FEATURES: Final = (32, 64, 128)
+#: The tensors that each kernel reads and writes in rows, in the order of ``TiledAttention.layouts``.
+_ROWS: Final[dict[Mode, tuple[str, ...]]] = {
+    "forward": ("Q", "K", "V", "Y"), "dq": ("Q", "K", "V", "DY", "DQ"), "dkdv": ("Q", "K", "V", "DY", "DK", "DV")
+}  # fmt: skip
 
 
 @described("Tile", "warps tall others stages held")
@@ -59,15 +65,23 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 }
 
 
-@described("Tiled", "mode dtype stack own other features causal scale tile file")
+@described("Tiled", "mode dtype stack inner layouts mask own other features causal scale tile file")
 @dataclass(frozen=True)
 class TiledAttention(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
-    ``stack``."""
+    ``stack``.
+
+    The stack has two axes, the last one of ``inner`` members. ``layouts``: of each of the tensors ``_ROWS``, its first
+    element, and its strides along these axes and from row to row, in elements. ``mask``: the same, for queries as rows,
+    and the stride from key to key; empty without a mask.
+    """
 
     mode: Mode
     dtype: DType
     stack: int
+    inner: int
+    layouts: tuple[tuple[int, ...], ...]
+    mask: tuple[int, ...]
     own: int
     other: int
     features: int
@@ -88,52 +102,68 @@ class TiledAttention(CppKernel):
         t = self.tile
         text = f'#define MODE {_MODES.index(self.mode)}\n#define MMA_TYPE "{self.dtype.value}"\n'
         text += f"using T = {C_TYPES[self.dtype]};\nconstexpr float SCALE = (float){float(self.scale).hex()};\n"
+        for name, layout in zip(_ROWS[self.mode], self.layouts, strict=True):
+            text += f"#define {name} {{{', '.join(map(str, layout))}}}\n"
+        text += f"#define MASKED {int(bool(self.mask))}\n"
+        if self.mask:
+            text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
         return text + constants(
-            D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal),
+            INNER=self.inner, D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal),
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
 
 
 def fits(node: Node) -> bool:
     """Whether these kernels compute an ``sdpa`` or its gradient."""
-    q, k, v = node.input_types[:3]
-    masked = len(node.inputs) > (3 if node.op.name == "sdpa" else 6)
-    return (
-        not masked
-        and q.dtype in (DType.BF16, DType.F16)
-        and q.ints[-1] == v.ints[-1]
-        and q.ints[-1] in _FEATURES
-        and float_attr(node.attrs, "scale") > 0
-        and min(q.bytes, k.bytes) > 0
-    )
+    return fits_tiles(node)
 
 
-def _tiled(node: Node, mode: Mode) -> TiledAttention:
+def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
+    """The kernel of a node on plain tensors. ``views``: of the tensors ``_ROWS``."""
     q, k = node.input_types[:2]
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
     own, other = (keys, queries) if mode == "dkdv" else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
-    tile = TILES[mode, features]
-    return TiledAttention(mode, q.dtype, prod(q.ints[:-2]), own, other, features, causal, scale, tile)
+    found = places(views, [masks(node, x) for x in _mask(node)])
+    assert found is not None
+    inner, rows, mask = found
+    stack = prod(q.ints[:-2])
+    return TiledAttention(
+        mode, q.dtype, stack, inner, tuple(rows), mask, own, other, features, causal, scale, TILES[mode, features]
+    )
 
 
-def sdpa(node: Node) -> list[Launch]:
-    return [Launch(_tiled(node, "forward"), node.inputs, node.outputs)]
+def _mask(node: Node) -> tuple[Value, ...]:
+    return node.inputs[3 if node.op.name == "sdpa" else 6 :]
 
 
-def sdpa_grad(node: Node) -> list[Launch]:
-    (q, k, v, y, lse, dy), (dq, dk, dv) = node.inputs, node.outputs
-    shape = y.type.ints
+def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:
+    """``views``: of q, k, v and y."""
+    views = views or [whole(t.ints) for t in (*node.input_types[:3], node.types[0])]
+    return [Launch(_tiled(node, "forward", views), node.inputs, node.outputs)]
+
+
+def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = ()) -> list[Launch]:
+    """``views``: of q, k, v, y, dy, dq, dk and dv. ``writes``: the outputs that dq, dk and dv are views of."""
+    (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, writes or node.outputs
+    views = views or [whole(x.type.ints) for x in (q, k, v, y, dy, dq, dk, dv)]
+    *operands, in_y, in_dy = views[:5]
+    shape = in_y.shape
     delta = Scratch(0, prod(shape[:-1]) * DType.F32.itemsize)
-    wide, row = Access(y.type.dtype, dense(shape)), Access(DType.F32, (*dense(shape[:-1]), 0))
-    sums = RegionBuilder(shape[:-1], shape[-1:], [wide, wide], [row])
+    reads = [Access(y.type.dtype, _strides(view), view.start) for view in (in_dy, in_y)]
+    sums = RegionBuilder(shape[:-1], shape[-1:], reads, [Access(DType.F32, _strides(whole((*shape[:-1], 1))))])
     sums.element()
     total = sums.reduce("sum", sums.let(sums.input(0) * sums.input(1), DType.F32))
     sums.row()
     sums.store(0, total)
-    reads = (q, k, v, lse, delta, dy)
+    given: tuple[Value | Scratch, ...] = (q, k, v, lse, delta, dy, *mask)
     return [
         Launch(sums.region(), (dy, y), (delta,)),
-        Launch(_tiled(node, "dq"), reads, (dq,)),
-        Launch(_tiled(node, "dkdv"), reads, (dk, dv)),
+        Launch(_tiled(node, "dq", [*operands, in_dy, views[5]]), given, (dq,)),
+        Launch(_tiled(node, "dkdv", [*operands, in_dy, *views[6:]]), given, (dk, dv)),
     ]
+
+
+def _strides(view: View) -> tuple[int, ...]:
+    """Its strides, 0 for axes of size 1."""
+    return tuple(stride if size != 1 else 0 for size, stride in zip(view.shape, view.strides))

@@ -7,7 +7,9 @@
 //
 // A warp has TALL times 16 rows. Tiles come to shared memory by asynchronous copies, STAGES of them in flight, each row's
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
-// are zeros. The text in front says the sizes.
+// are zeros. The text in front says the sizes, and where rows lie: at `start` elements plus numbers of the two axes of the
+// stack and of the row times strides, which are multiples of 8. With MASKED, a byte says of each query and key whether they
+// meet; a query that meets no key gives 0, and its lse is minus infinity.
 
 #include "tensor_cores.cuh"
 
@@ -37,14 +39,37 @@ __device__ __forceinline__ int place(int row, int chunk) {
   return (row * CHUNKS + (chunk ^ (D == 32 ? row >> 1 & 3 : row & 7))) * 16;
 }
 
-// `COUNT` rows from number `first` on, of `limit`.
-template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int first, int limit) {
+struct Layout {
+  long long start, outer, inner;
+  int row;
+};
+
+// Where row 0 of a member of the stack begins.
+__device__ __forceinline__ long long begins(const Layout &of, int stack) {
+  return of.start + stack / INNER * of.outer + stack % INNER * of.inner;
+}
+
+#if MASKED
+#define MASK_ARGUMENT , const unsigned char *__restrict__ mask
+struct Pairs {
+  long long start, outer, inner, query, key;
+};
+#else
+#define MASK_ARGUMENT
+#endif
+#define INFINITE __int_as_float(0x7F800000)
+
+// What is taken off scores: nothing where all are minus infinity.
+__device__ __forceinline__ float shift_of(float top) { return MASKED && top == -INFINITE ? 0 : top; }
+
+// `COUNT` rows from number `first` on, of `limit`; `step` elements apart.
+template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int step, int first, int limit) {
   static_assert(COUNT * CHUNKS % THREADS == 0, "");
 #pragma unroll
   for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
     const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
     const bool valid = first + row < limit;
-    copy_async(to + place(row, chunk), from + (long long)(valid ? first + row : 0) * D + chunk * 8, valid);
+    copy_async(to + place(row, chunk), from + (long long)(valid ? first + row : 0) * step + chunk * 8, valid);
   }
 }
 
@@ -132,7 +157,8 @@ __device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned 
 }
 
 // The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
-__device__ __forceinline__ void write(T *to, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first, int limit) {
+__device__ __forceinline__ void write(T *to, int step, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first,
+                                      int limit) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * TALL * 16;
   __syncwarp(); // the warp's other lanes have read their rows there
 #pragma unroll
@@ -148,31 +174,37 @@ __device__ __forceinline__ void write(T *to, const Sums &sums, const float (&fac
   for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
     const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
     if (first + own < limit)
-      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * D + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
+      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
   }
 }
 
 #if MODE == 0
 extern "C" __global__ void __launch_bounds__(THREADS)
-    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {
+    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v MASK_ARGUMENT, T *__restrict__ y,
+           float *__restrict__ lse) {
   const T *const own[OWN] = {q}, *const other[2] = {k, v};
+  constexpr Layout own_at[OWN] = {Q}, other_at[2] = {K, V};
 #elif MODE == 1
 extern "C" __global__ void __launch_bounds__(THREADS)
     KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
-           const float *__restrict__ delta, const T *__restrict__ dy, T *__restrict__ dq) {
+           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT, T *__restrict__ dq) {
   const T *const own[OWN] = {q, dy}, *const other[2] = {k, v};
+  constexpr Layout own_at[OWN] = {Q, DY}, other_at[2] = {K, V};
 #else
 extern "C" __global__ void __launch_bounds__(THREADS)
     KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
-           const float *__restrict__ delta, const T *__restrict__ dy, T *__restrict__ dk, T *__restrict__ dv) {
+           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT, T *__restrict__ dk,
+           T *__restrict__ dv) {
   const T *const own[OWN] = {k, v}, *const other[2] = {q, dy};
+  constexpr Layout own_at[OWN] = {K, V}, other_at[2] = {Q, DY};
 #endif
   wait_for_those_before();
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned own_tiles = shared_address(memory), stages = own_tiles + OWN * OWN_TILE;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   constexpr int BLOCKS = (OWN_COUNT + ROWS - 1) / ROWS, ALL = (OTHER_COUNT + OTHERS - 1) / OTHERS;
-  const long long stack = blockIdx.x / BLOCKS;
+  const int stack = blockIdx.x / BLOCKS;
+  const long long own_row = (long long)stack * OWN_COUNT; // of lse and delta
   // the blocks with most to do first
   const int block = CAUSAL && MODE != 2 ? BLOCKS - 1 - blockIdx.x % BLOCKS : blockIdx.x % BLOCKS;
   const int first = block * ROWS;
@@ -181,19 +213,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   auto bring_stage = [&](int number, int tile) {
     const unsigned to = stages + number * STAGE;
-    bring<OTHERS>(to, other[0] + stack * OTHER_COUNT * D, tile * OTHERS, OTHER_COUNT);
-    bring<OTHERS>(to + TILE, other[1] + stack * OTHER_COUNT * D, tile * OTHERS, OTHER_COUNT);
+    bring<OTHERS>(to, other[0] + begins(other_at[0], stack), other_at[0].row, tile * OTHERS, OTHER_COUNT);
+    bring<OTHERS>(to + TILE, other[1] + begins(other_at[1], stack), other_at[1].row, tile * OTHERS, OTHER_COUNT);
 #if MODE == 2
     for (int i = threadIdx.x; i < 2 * OTHERS; i += THREADS) {
       const int at = tile * OTHERS + i % OTHERS;
-      const float *from = (i < OTHERS ? lse : delta) + stack * OTHER_COUNT;
+      const float *from = (i < OTHERS ? lse : delta) + (long long)stack * OTHER_COUNT;
       copy_word(to + 2 * TILE + i * 4, from + (at < OTHER_COUNT ? at : 0), at < OTHER_COUNT);
     }
 #endif
   };
 
 #pragma unroll
-  for (int i = 0; i < OWN; ++i) bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + stack * OWN_COUNT * D, first, OWN_COUNT);
+  for (int i = 0; i < OWN; ++i)
+    bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + begins(own_at[i], stack), own_at[i].row, first, OWN_COUNT);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (begin + s < end) bring_stage(s, begin + s);
@@ -211,12 +244,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #if MODE == 0
-      top[i][h] = -__int_as_float(0x7F800000), total[i][h] = 0;
+      top[i][h] = -INFINITE, total[i][h] = 0;
 #elif MODE == 1
       const int at = row + i * 16 + h * 8;
       const bool there = at < OWN_COUNT;
-      top[i][h] = there ? lse[stack * OWN_COUNT + at] * LOG2_E : 0;
-      total[i][h] = there ? delta[stack * OWN_COUNT + at] : 0;
+      top[i][h] = there ? shift_of(lse[own_row + at]) * LOG2_E : 0;
+      total[i][h] = there ? delta[own_row + at] : 0;
 #endif
     }
 
@@ -244,9 +277,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
             const int m = row + i * 16 + r / 2 * 8, n = column + j * 8 + r % 2;
-            if (n >= OTHER_COUNT || (CAUSAL && (MODE == 2 ? m > n : n > m))) s[i][j][r] = -__int_as_float(0x7F800000);
+            if (n >= OTHER_COUNT || (CAUSAL && (MODE == 2 ? m > n : n > m))) s[i][j][r] = -INFINITE;
           }
     }
+#if MASKED
+    constexpr Pairs pairs = MASK;
+    constexpr long long step = MODE == 2 ? pairs.key : pairs.query, across = MODE == 2 ? pairs.query : pairs.key;
+    const unsigned char *const here = mask + pairs.start + stack / INNER * pairs.outer + stack % INNER * pairs.inner;
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const int m = min(row + i * 16 + r / 2 * 8, OWN_COUNT - 1), n = min(column + j * 8 + r % 2, OTHER_COUNT - 1);
+          if (!here[m * step + n * across]) s[i][j][r] = -INFINITE;
+        }
+#endif
 #if MODE == 0
 #pragma unroll
     for (int i = 0; i < TALL; ++i)
@@ -257,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int j = 0; j < OTHERS / 8; ++j) most = fmaxf(most, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-        const float shift = most * FACTOR, kept = power_of_2(fused(top[i][h], FACTOR, -shift));
+        const float shift = shift_of(most) * FACTOR, kept = power_of_2(fused(top[i][h], FACTOR, -shift));
         top[i][h] = most;
         float part = 0;
 #pragma unroll
@@ -279,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int j = 0; j < OTHERS / 8; ++j)
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          const float shift = MODE == 1 ? top[i][r / 2] : beside[j * 8 + r % 2] * LOG2_E;
+          const float shift = MODE == 1 ? top[i][r / 2] : shift_of(beside[j * 8 + r % 2]) * LOG2_E;
           const float shared = MODE == 1 ? total[i][r / 2] : beside[OTHERS + j * 8 + r % 2];
           s[i][j][r] = power_of_2(fused(s[i][j][r], FACTOR, -shift));
           slope[i][j][r] = s[i][j][r] * (slope[i][j][r] - shared);
@@ -301,23 +348,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float whole = total[i][h] + __shfl_xor_sync(0xFFFFFFFFu, total[i][h], 1);
       whole += __shfl_xor_sync(0xFFFFFFFFu, whole, 2);
       const int at = row + i * 16 + h * 8;
-      if (lane % 4 == 0 && at < OWN_COUNT) lse[stack * OWN_COUNT + at] = fused(top[i][h], SCALE, logf(whole));
-      factor[i][h] = 1 / whole;
+      if (lane % 4 == 0 && at < OWN_COUNT) lse[own_row + at] = fused(top[i][h], SCALE, logf(whole));
+      factor[i][h] = MASKED && whole == 0 ? 0 : 1 / whole;
 #else
       factor[i][h] = SCALE;
 #endif
     }
-  const long long start = stack * OWN_COUNT * D;
 #if MODE == 0
-  write(y + start, sums[0], factor, memory, first, OWN_COUNT);
+  constexpr Layout to = Y;
+  write(y + begins(to, stack), to.row, sums[0], factor, memory, first, OWN_COUNT);
 #elif MODE == 1
-  write(dq + start, sums[0], factor, memory, first, OWN_COUNT);
+  constexpr Layout to = DQ;
+  write(dq + begins(to, stack), to.row, sums[0], factor, memory, first, OWN_COUNT);
 #else
-  write(dk + start, sums[0], factor, memory, first, OWN_COUNT);
+  constexpr Layout to[2] = {DK, DV};
+  write(dk + begins(to[0], stack), to[0].row, sums[0], factor, memory, first, OWN_COUNT);
 #pragma unroll
   for (int i = 0; i < TALL; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) factor[i][h] = 1;
-  write(dv + start, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
+  write(dv + begins(to[1], stack), to[1].row, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
 #endif
 }

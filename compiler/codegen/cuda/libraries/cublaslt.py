@@ -1,10 +1,10 @@
-"""Matmuls through cuBLASLt."""
+"""Matmuls through cuBLASLt, with what is added to them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, Literal
 
@@ -13,6 +13,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.compound.contraction import apart, summands
 from dslc.runtime.artifact.instructions import Gemm
 
 
@@ -50,7 +51,44 @@ class VendorGemm:
         )  # fmt: skip
 
 
-def _call(node: Node) -> VendorGemm | str | None:
+@described("VendorSum", "gemm added")
+@dataclass(frozen=True)
+class VendorSum:
+    """A product to which the library adds further operands before it rounds. ``added``: what each of them is: a
+    ``bias`` for each column, or ``c``, of the result's shape."""
+
+    library: ClassVar = "cublaslt"
+    gemm: VendorGemm
+    added: tuple[str, ...]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of the operands and, last, of the result, as passed to the library."""
+        a, b, out = self.gemm.shapes
+        return a, b, *(out if kind == "c" else out[-1:] for kind in self.added), out
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """As of the product."""
+        return self.gemm.product
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Gemm:
+        """The call on buffers of a plan. Without an algorithm, the library chooses one on the GPU that runs it."""
+        a, b, *others, out = operands
+        more = dict(zip(self.added, others, strict=True))
+        plain = self.gemm.instruction((a, b, out), workspace, where, algorithm)
+        return replace(plain, c=more.get("c"), bias=more.get("bias"), beta=1.0 if "c" in more else 0.0)
+
+
+def _call(node: Node) -> VendorGemm | VendorSum | str | None:
+    if node.op.name != "contraction":
+        return _product(node)
+    added = summands(node)
+    found = None if added is None or node.types[0].dtype is DType.F64 else _product(apart(node)[0])
+    return VendorSum(found, added) if isinstance(found, VendorGemm) and added is not None else None
+
+
+def _product(node: Node) -> VendorGemm | str | None:
     if node.op.name != "matmul":
         return None
     [a, b], [c] = node.input_types, node.types

@@ -83,6 +83,7 @@ CASES: dict[str, tuple[Value, int]] = {
     "there and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.F64), dtype=DType.F32), 0),
     "through i32 and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.I32), dtype=DType.F32), 2),
     "stop_gradient": (B(OPS["stop_gradient"], x), 0),
+    "dropout of none": (B(OPS["dropout"], x, *[_full(1, dtype=DType.I64)] * 3, p=0.0, key=7, row_elements=4), 0),
     "sum_to its shape": (B(OPS["sum_to"], x, shape=(3, 4)), 1),  # a sum of one element makes 0.0 of -0.0
     "x.T @ y.T": (B(OPS["matmul"], _transposed(y), _transposed(x), transpose_a=False, transpose_b=False), 1),
     "twice the same": (B(OPS["add"], B(OPS["exp"], x), B(OPS["exp"], x)), 2),

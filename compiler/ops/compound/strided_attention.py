@@ -1,0 +1,216 @@
+"""``strided_sdpa`` and ``strided_sdpa_grad``: attention that reads and writes parts of tensors in place. A pass makes
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+FEATURES: Final = (32, 64, 128)  # of attention in tiles
+_CHUNK: Final = 8  # elements that its kernels load at once
+
+
+class View(NamedTuple):
+    """Elements of a row-major tensor: those at ``start`` plus index times stride, over axes of ``shape``."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int = 0
+
+    @property
+    def end(self) -> int:
+        """One more than the last element's place; ``start`` if there are no elements."""
+        if not prod(self.shape):
+            return self.start
+        return self.start + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides)) + 1
+
+    def of(self, x: Array) -> Array:
+        """The view of a contiguous array, which it shares."""
+        flat = x.reshape(-1)
+        strides = tuple(stride * flat.itemsize for stride in self.strides)
+        return np.lib.stride_tricks.as_strided(flat[self.start :], self.shape, strides)
+
+
+def whole(shape: Sequence[int]) -> View:
+    """A whole tensor of this shape."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return View(tuple(shape), tuple(strides))
+
+
+class StridedAttention(Op):
+    """An op of attention, ``base``, on views of tensors.
+
+    Attributes: those of ``base``; ``reads``: of each input the view that is the operand, as (shape, strides, start);
+    ``writes``: of each result the number of an output and the view of it; ``results``: the shapes of the outputs, each
+    of whose elements is in one view. Views of one output have one dtype.
+    """
+
+    base: ClassVar[Op]
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        reads, writes, shapes = reads_of(attrs), writes_of(attrs), results_of(attrs)
+        for type, view in zip(types, reads, strict=True):
+            _check(type.ints, view)
+        found = self.base.infer([TensorType(t.dtype, v.shape) for t, v in zip(types, reads)], _own(attrs))
+        outputs: list[TensorType] = []
+        for number, shape in enumerate(shapes):
+            parts = [(t, view) for t, (place, view) in zip(found, writes, strict=True) if place == number]
+            if {t.dtype for t, _ in parts} != {parts[0][0].dtype} or sum(prod(v.shape) for _, v in parts) != prod(
+                shape
+            ):
+                raise Mismatch(f"an output {shape} of {len(parts)} views", "views of one dtype that cover it")
+            for t, view in parts:
+                assert t.ints == view.shape, f"a result {t} is written as {view.shape}"
+                _check(shape, view)
+            outputs.append(TensorType(parts[0][0].dtype, shape))
+        return tuple(outputs)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("layouts are chosen after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        operands = [view.of(np.ascontiguousarray(x)) for x, view in zip(xs, reads_of(attrs))]
+        found = self.base.meaning(operands, _own(attrs))
+        writes = writes_of(attrs)
+        dtypes = {place: x.dtype for x, (place, _) in zip(found, writes)}
+        outputs = [np.empty(shape, dtypes[number]) for number, shape in enumerate(results_of(attrs))]
+        for x, (place, view) in zip(found, writes):
+            view.of(outputs[place])[...] = x
+        return outputs
+
+    def cost(self, node: Node) -> Cost:
+        moved = sum(v.type.bytes for v in dict.fromkeys(node.inputs)) + sum(t.bytes for t in node.types)
+        own = unstrided(node)
+        return Cost(own.op.cost(own).flops, moved)
+
+
+class StridedSdpa(StridedAttention):
+    """strided_sdpa(q, k, v): ``sdpa`` of views, with views as results; attributes as for ``StridedAttention``."""
+
+    name, base = "strided_sdpa", sdpa
+
+
+class StridedSdpaGrad(StridedAttention):
+    """strided_sdpa_grad(q, k, v, y, lse, dy): ``sdpa_grad`` of views; attributes as for ``StridedAttention``."""
+
+    name, base = "strided_sdpa_grad", sdpa_grad
+
+
+strided_sdpa = register(StridedSdpa())
+strided_sdpa_grad = register(StridedSdpaGrad())
+
+
+def strided(
+    node: Node, inputs: Sequence[Value], reads: Sequence[View], writes: Sequence[tuple[int, View]],
+    results: Sequence[Sequence[int]],
+) -> Node:  # fmt: skip
+    """The node that computes an ``sdpa`` or its gradient on views of ``inputs``."""
+    attrs: dict[str, Attr] = {**node.attrs, "reads": tuple(map(tuple, reads))}
+    attrs["writes"] = tuple((number, *view) for number, view in writes)
+    attrs["results"] = tuple(map(tuple, results))
+    op = strided_sdpa if node.op is sdpa else strided_sdpa_grad
+    return Builder().at(node, node.phase).node(op, *inputs, **attrs)
+
+
+def unstrided(node: Node) -> Node:
+    """The node that computes the same of operands of its own."""
+    assert isinstance(node.op, StridedAttention)
+    types = [TensorType(t.dtype, view.shape) for t, view in zip(node.input_types, reads_of(node.attrs))]
+    operands = [Input("operand", Kind.DATA, type).value for type in types]
+    return Builder().at(node, node.phase).node(node.op.base, *operands, **_own(node.attrs))
+
+
+def reads_of(attrs: Mapping[str, Any]) -> list[View]:
+    """The views of the inputs."""
+    return [_view(each) for each in attrs["reads"]]
+
+
+def writes_of(attrs: Mapping[str, Any]) -> list[tuple[int, View]]:
+    """Of each result of the op on plain tensors: the number of the output, and the view of it."""
+    return [(int(number), _view(view)) for number, *view in attrs["writes"]]
+
+
+def results_of(attrs: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The shapes of the outputs."""
+    return [tuple(map(int, shape)) for shape in attrs["results"]]
+
+
+def _view(found: Sequence[Any]) -> View:
+    shape, strides, start = found
+    return View(tuple(map(int, shape)), tuple(map(int, strides)), int(start))
+
+
+def _own(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attrs.items() if name not in ("reads", "writes", "results")}
+
+
+def _check(shape: Sequence[int], view: View) -> None:
+    if view.start < 0 or min((*view.strides, 0)) < 0 or view.end > prod(shape):
+        raise Mismatch(f"a view up to element {view.end} of {list(shape)}", "places of the tensor")
+
+
+def fits_tiles(node: Node) -> bool:
+    """Whether kernels in tiles compute an ``sdpa`` or its gradient on plain tensors."""
+    q, k, v = node.input_types[:3]
+    masked = len(node.inputs) > (3 if node.op is sdpa else 6)
+    return (
+        not masked
+        and q.dtype in (DType.BF16, DType.F16)
+        and q.ints[-1] == v.ints[-1]
+        and q.ints[-1] in FEATURES
+        and float_attr(node.attrs, "scale") > 0
+        and min(q.bytes, k.bytes) > 0
+    )
+
+
+def masks(node: Node, mask: Value) -> View:
+    """The mask of an ``sdpa`` or its gradient on plain tensors as a view ``[..., Tq, Tk]``; strides are 0 where it is
+    broadcast."""
+    q, k = node.input_types[:2]
+    wide = (*q.ints[:-1], k.ints[-2])
+    own = whole(mask.type.ints)
+    strides = [0 if size == 1 else stride for size, stride in zip(own.shape, own.strides)]
+    return View(wide, (*(0,) * (len(wide) - len(strides)), *strides))
+
+
+def places(
+    views: Sequence[View], mask: Sequence[View] = ()
+) -> tuple[int, list[tuple[int, ...]], tuple[int, ...]] | None:
+    """How kernels in tiles find rows of views with the same leading axes: the size of the inner one of two axes that
+    these are merged to; of each view (start, stride of the outer axis, of the inner one, of rows); and of a mask the
+    same with the stride of keys, else nothing.
+
+    None if they are not two axes for all views, or if the rows are not contiguous and aligned.
+    """
+    lead = views[0].shape[:-2]
+    axes = [axis for axis in range(len(lead)) if lead[axis] > 1]
+    groups: list[list[int]] = []
+    for axis in axes:
+        last = groups[-1][-1] if groups else None
+        if last is not None and all(v.strides[last] == v.strides[axis] * lead[axis] for v in (*views, *mask)):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    if len(groups) > 2:
+        return None
+    outer, inner = ([[], *groups] if len(groups) == 1 else groups) or ([], [])
+    found = []
+    for view in (*views, *mask):
+        steps = [view.strides[group[-1]] if group else 0 for group in (outer, inner)]
+        found.append((view.start, *steps, view.strides[-2] if view.shape[-2] > 1 else 0))
+    rows = found[: len(views)]
+    if any(view.strides[-1] != 1 for view in views) or any(n % _CHUNK for row in rows for n in row):
+        return None
+    more = [(*row, view.strides[-1]) for row, view in zip(found[len(views) :], mask)]
+    return prod(lead[axis] for axis in inner), rows, more[0] if more else ()
