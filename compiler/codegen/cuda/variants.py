@@ -1,7 +1,7 @@
 """The ways in which own kernels compute a node: the names of variants, and their launches.
 
 Contractions vary in tile and split, attention in the tiles of its kernels, other sums in the shape of their launch and
-in whether long rows are split into parts.
+in whether long rows are split into parts, kernels without sums in the length of their vectors.
 """
 
 from __future__ import annotations

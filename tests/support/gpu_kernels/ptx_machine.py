@@ -282,7 +282,9 @@ class _Thread:
             elif name in self.registers:  # of a function's call
                 self.registers[register] = self.registers[name]
             else:
-                self.registers[register] = self.program.parameters[int(name.rsplit("_", 1)[1])]
+                bits = self.program.parameters[int(name.rsplit("_", 1)[1])]
+                unsigned = words[-1][0] == "u"  # a wider register is filled with zeros
+                self.registers[register] = bits & ((1 << width(words[-1])) - 1) if unsigned else bits
             return
         registers = [register] if type(register) is int else _names(register)
         size, address, is_signed = width(words[-1]) // 8, self._address(place), words[-1][0] == "s"

@@ -19,26 +19,27 @@ from dslc.compiler.codegen.target import Geometry
 
 @dataclass(frozen=True)
 class SizeGenericRegion(SizeGeneric):
-    """A region with the schedule ``Flat``, whose kernel gets its sizes as arguments."""
+    """A region with the schedule ``Flat``, whose kernel gets its sizes as arguments. ``flat``: None for its own one."""
 
     region: Region
+    flat: Flat | None = None
 
     @property
     def geometry(self) -> Geometry:
-        return schedule(self.region).geometry
+        return (self.flat or schedule(self.region)).geometry
 
     @property
     def code(self) -> Source:
-        return _source_and_args(self.region)[0]
+        return _source_and_args(self.region, self.flat)[0]
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return _source_and_args(self.region)[1]
+        return _source_and_args(self.region, self.flat)[1]
 
 
 @lru_cache(4096)  # an artifact's programs share most regions
-def _source_and_args(region: Region) -> tuple[Source, ScalarArgs]:
-    cut = schedule(region)
+def _source_and_args(region: Region, flat: Flat | None) -> tuple[Source, ScalarArgs]:
+    cut = flat or schedule(region)
     assert isinstance(cut, Flat)
     return flat_source("k", region, cut)
 

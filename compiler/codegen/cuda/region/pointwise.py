@@ -92,9 +92,9 @@ class _Emitter:
         return Reg(text.set(text.call("to", (DType.I64,), text.known(found))), DType.I64)
 
     def _unraveled(self) -> list[Index]:
-        """The indices of the vector's first element."""
+        """The indices of the first vector's first element; of all vectors' if they are in different columns."""
         if self._indices is None:
-            self._indices = self._unravel(self.lead)
+            self._indices = self._unravel(self.first if self.schedule.apart else self.lead)
         return self._indices
 
     def _unravel(self, x: Index) -> list[Index]:
@@ -131,10 +131,13 @@ class _Emitter:
     def _load(self, number: int, access: Access) -> Reg:
         text, held = self.text, self.schedule.held
         vector, at = self._place(access)
-        again = held > 1 and access.strides != self.dense  # one value, or one per column, for all vectors
+        varied = self.schedule.apart or access.strides == self.dense
+        again = held > 1 and not varied  # one value, or one per column, for all vectors
         found = text.set(text.load(access, vector, f"p{number}", at, None if again else self.mask))
         if again and any(access.strides):
             found = text.set(text.call("tile", (held, self.vector), found))
+        if self.schedule.apart and self.vector > 1 and access.strides[-1] == 0 and any(access.strides):
+            found = text.set(text.call("each", (self.vector,), found))  # one value per vector
         return Reg(found, access.dtype)
 
     def _written(self, known: list[Reg | None]) -> None:

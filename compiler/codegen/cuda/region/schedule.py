@@ -44,11 +44,13 @@ _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """``count`` elements. A thread has ``held`` vectors, one block of threads apart."""
+    """``count`` elements. A thread has ``held`` vectors, one block of threads apart; if not ``apart``, in the same
+    columns."""
 
     count: int
     vector: int
     held: int
+    apart: bool = False
 
     @property
     def geometry(self) -> Geometry:
@@ -180,6 +182,21 @@ def _flat(region: Region) -> Flat:
     count = region.rows * math.prod(region.inner)
     vector = min(_drawn(region) if draws(region) else vector_of(region), power_of_two(count))
     return Flat(count, vector, 2 if _columns_again(region, vector) else 1)
+
+
+def narrow(region: Region) -> list[Flat]:
+    """Schedules whose vectors are as short as the arguments' alignment, for a region with the schedule ``Flat`` whose
+    own vectors are longer; a thread has several instead. So neighbouring threads move neighbouring bytes."""
+    own, flat = _flat(region), flattened(region)
+    accesses = [a for a in (*flat.inputs, *flat.outputs) if a.moves()]
+    plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
+    if not plain or not flat.outer or flat.indices or any(a.bits for a in accesses):
+        return []
+    if flat.index in {n for stage in flat.stages for n in used_values(stage)}:
+        return []
+    vector = power_of_two(own.vector, flat.outer[-1], *(n for a in accesses for n in (a.offset, *a.strides[:-1])))
+    held = own.vector // vector
+    return [Flat(own.count, vector, n, apart=True) for n in (held, 2 * held)] if held > 1 else []
 
 
 def _columns_again(region: Region, vector: int) -> bool:

@@ -1,7 +1,11 @@
-"""The variants of reductions: their launch shapes, by names such as ``rows=4 threads=256``, rows and threads per block.
+"""The variants of regions: their launch shapes.
 
-They change the schedule of the largest reduction among a node's launches. Bits differ between variants, as the order of
-sums does. Prefix sums and kernels without reductions have one shape.
+Those of reductions have names such as ``rows=4 threads=256``, rows and threads per block. They change the schedule of
+the largest reduction among a node's launches. Bits differ between variants, as the order of sums does.
+
+Those of kernels without reductions, such as the copies of a concat, have names such as ``vectors=4``: so many vectors
+per thread, as short as the arguments' alignment. They change all launches of a node that have them, and no bit. Prefix
+sums, transposes by tiles, and kernels whose vectors are aligned have one shape.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
+from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
-from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, WARP, Columns, Rows, schedule
+from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, WARP, Columns, Rows, narrow, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.device_model import STATIC_SHARED_BYTES
 from dslc.compiler.codegen.launch import Launch
@@ -49,17 +54,29 @@ class ScheduledRegion(SourceKernel):
 def names(launches: Sequence[Launch]) -> list[str]:
     """The names of the other launch shapes of a node with these launches, those near its own first."""
     at = _largest(launches)
-    return [] if at is None else [_name_of(shape) for shape in _shapes(launches[at].spec)][:_MOST]
+    if at is None:
+        return list(dict.fromkeys(name for launch in launches for name in _flats(launch)))[:_MOST]
+    return [_name_of(shape) for shape in _shapes(launches[at].spec)][:_MOST]
 
 
 def lowered(launches: Sequence[Launch], name: str) -> list[Launch] | None:
     """The launches with the shape of this name; None if they do not have it."""
     at = _largest(launches)
+    if at is None and any(name in _flats(launch) for launch in launches):
+        return [_flats(launch).get(name, launch) for launch in launches]
     shapes = {} if at is None else {_name_of(shape): shape for shape in _shapes(launches[at].spec)}
     if at is None or name not in shapes:
         return None
     spec = ScheduledRegion(launches[at].spec, shapes[name])
     return [*launches[:at], replace(launches[at], spec=spec), *launches[at + 1 :]]
+
+
+def _flats(launch: Launch) -> dict[str, Launch]:
+    """The launch with short vectors, by name; none if it has no such shape."""
+    spec = launch.spec
+    if not isinstance(spec, SizeGenericRegion):
+        return {}
+    return {f"vectors={flat.held}": replace(launch, spec=replace(spec, flat=flat)) for flat in narrow(spec.region)}
 
 
 def _largest(launches: Sequence[Launch]) -> int | None:

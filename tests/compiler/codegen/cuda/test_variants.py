@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels import simulator
+from gpu_kernels.kernel_sources import source_of
 from gpu_kernels.on_ptx_machine import on_machine, threads_of
 from gpu_kernels.sample_nodes import SAMPLES, node_of, tolerance, wanted
 from graphs.random_graphs import input_of
@@ -161,4 +163,49 @@ def test_no_node_without_a_kernel_has_variants() -> None:
     x = input_of("x", Kind.DATA, 4, 4, dtype=DType.BF16).value
     node = Builder(name="here").node(OPS["cumsum"], x, axis=1, reverse=False)
     assert target_of("cpu").variants(node) == ()
+    assert SM_90.variants(node) == ("",)
+
+
+def of_shapes(name: str, dtype: DType, *shapes: tuple[int, ...], **attrs: Any) -> Node:
+    values = [input_of(f"x{i}", Kind.DATA, *shape, dtype=dtype).value for i, shape in enumerate(shapes)]
+    return Builder(name="here").node(OPS[name], *values, **attrs)
+
+
+def moved(dtype: DType) -> list[Node]:
+    """Nodes whose arguments are aligned to less than a vector."""
+    product = (("mul", (0, 1), ()), ("add", (3, 2), ()))
+    return [
+        of_shapes("concat", dtype, (4, 6, 58), (4, 6, 26), axis=2),
+        of_shapes("concat", dtype, (8, 29), (8, 3), axis=1),  # single elements
+        of_shapes("slice", dtype, (4, 6, 60), starts=(0, 1, 2), stops=(4, 5, 60), steps=(1, 1, 1)),
+        of_shapes("fused", dtype, (8, 58), (58,), (8, 1), body=product),  # values of columns and of rows
+    ]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+@pytest.mark.parametrize("number", range(4))
+def test_short_vectors_move_the_same_values(number: int, dtype: DType) -> None:
+    node, rng = moved(dtype)[number], np.random.default_rng(number)
+    xs = [simulator.held(rng.normal(size=t.ints), dtype) for t in node.input_types]
+    found = [name for name in SM_90.variants(node) if name]
+    assert found and all(name.startswith("vectors=") for name in found)
+    [expected] = on_machine(node, xs)
+    for variant in found:
+        [got] = on_machine(node, xs, variant=variant)
+        np.testing.assert_array_equal(got, expected, err_msg=variant)
+
+
+def test_neighbouring_threads_move_neighbouring_bytes() -> None:
+    """ShuffleNetV2's halves of 58 channels: a thread moves pairs of bf16; with the default, single ones."""
+    node = of_shapes("concat", DType.BF16, (128, 28, 28, 58), (128, 28, 28, 58), axis=3)
+    texts = []
+    for variant in ("", "vectors=4"):
+        launches = lower_variant(node, Choice(OWN, variant)) or []
+        assert len(launches) == 2
+        texts.append(source_of("k", launches[0].code).text)
+    assert "store_bf16_1(" in texts[0] and "store_bf16_2(" in texts[1]
+
+
+def test_aligned_vectors_have_one_shape() -> None:
+    node = of_shapes("concat", DType.BF16, (128, 28, 28, 64), (128, 28, 28, 64), axis=3)
     assert SM_90.variants(node) == ("",)
