@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dslc.base.errors import RanksError
@@ -18,6 +19,7 @@ from dslc.runtime.ranks.contract import SECRET, START_SECONDS, Place
 from dslc.runtime.ranks.wire import WireError, admit, deadline, greet, receive_text, send_text
 
 _STRANGER: Final = 5.0  # seconds for a connection to prove the secret
+_STRAGGLERS: Final = 2.0  # seconds in which the other ranks still come, after a mistake, and are told of it
 _AGAIN: Final = 0.05  # seconds until a refused connection is tried again
 _LATER: Final = 5.0
 _BACKLOG: Final = 128
@@ -48,19 +50,24 @@ def _lead(place: Place, left: Callable[[], float]) -> Links:
     hosts: dict[int, tuple[str, int]] = {}
     try:
         with gate:
+            wrong: RanksError | None = None
+            until = left
             while len(control) < place.size - 1:
-                link, rank = _admitted(gate, place, left, lambda: _missing(place, control))
+                link, rank = _admitted(gate, place, until, partial(_late, place, control, wrong))
                 link.settimeout(max(left(), _STRANGER))
                 try:
                     hello = receive_text(link)
                 except WireError:
                     link.close()
                     raise
-                wrong = _wrong(place, rank, control, hello)
-                control[rank if wrong is None else -1 - rank] = link  # it is told, too, what is wrong
-                if wrong is not None:
-                    raise wrong
-                hosts[rank] = (link.getpeername()[0], int(hello["port"]))
+                found = _wrong(place, rank, control, hello)
+                control[rank if found is None else -1 - len(control)] = link  # it is told, too, what is wrong
+                if found is None:
+                    hosts[rank] = (link.getpeername()[0], int(hello["port"]))
+                elif wrong is None:
+                    wrong, until = found, deadline(min(left(), _STRAGGLERS))
+            if wrong is not None:
+                raise wrong
         with _listening(place, 0) as mesh:
             hosts[0] = (place.host, mesh.getsockname()[1])
             for link in control.values():
@@ -118,6 +125,10 @@ def _wrong(place: Place, rank: int, there: Mapping[int, socket.socket], hello: M
         why = "came twice" if rank in there or rank == 0 else f"is not below {place.size}"
         return RanksError("R601", f"rank {rank} {why}", place="RANK", help="give each process a RANK of its own")
     return None
+
+
+def _late(place: Place, there: Mapping[int, socket.socket], wrong: RanksError | None) -> RanksError:
+    return wrong or _missing(place, there)
 
 
 def _missing(place: Place, there: Mapping[int, socket.socket]) -> RanksError:

@@ -92,11 +92,6 @@ class Nccl:
         except calls.NCCLError as error:
             raise self._refused(error) from error
 
-    @property
-    def bytes(self) -> int:
-        """Device memory that NCCL takes."""
-        return int(self._communicator.get_mem_stat(self._core.NcclCommMemStat.GPU_MEM_TOTAL))
-
     def close(self) -> None:
         """Nothing is in flight. A repeated call does nothing."""
         self._communicator.abort()  # not `destroy`, which waits for the other processes

@@ -113,11 +113,14 @@ class Tree:
 
 
 def added(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The upper part of the tree: the sum of the subtrees of a power of two of processes, in their order."""
-    level = list(vectors)
+    """The upper part of the tree: the sum of the subtrees of a power of two of processes, in their order. It takes new
+    memory for the first level alone; the others are added into it."""
+    if len(vectors) == 1:
+        return vectors[0]
     with _quiet():
+        level: list[NDArray[Any]] = [left + right for left, right in zip(vectors[::2], vectors[1::2], strict=True)]
         while len(level) > 1:
-            level = [left + right for left, right in zip(level[::2], level[1::2], strict=True)]
+            level = [np.add(left, right, out=left) for left, right in zip(level[::2], level[1::2], strict=True)]
     return level[0]
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -150,6 +151,17 @@ def test_a_wrong_number_of_processes_is_told_to_all() -> None:
         error = each.exception()
         assert isinstance(error, RanksError) and error.code == "R601"
         assert error.message == "rank 2 expects 4 processes, and rank 0 3" and error.place == "WORLD_SIZE"
+
+
+def test_a_rank_that_comes_after_a_mistake_is_told() -> None:
+    there = places(3, start_seconds=5.0)
+    there[2] = replace(there[2], size=4)
+    with ThreadPoolExecutor(3) as pool:
+        early = [pool.submit(Group, place) for place in (there[0], there[2])]
+        time.sleep(0.5)
+        for each in (*early, pool.submit(Group, there[1])):
+            error = each.exception(timeout=10)
+            assert isinstance(error, RanksError) and error.message == "rank 2 expects 4 processes, and rank 0 3"
 
 
 def test_a_rank_that_does_not_come_is_named() -> None:

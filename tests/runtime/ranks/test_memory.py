@@ -19,7 +19,7 @@ from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.calls import host_sums
-from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
+from dslc.runtime.session.calls.shard_sum import Parts, Tree, added, shard_bytes, sum_bytes
 from dslc.runtime.session.host_memory import out_of_memory
 
 COUNT = 1_000_000  # elements
@@ -86,6 +86,19 @@ def test_the_sums_are_taken_when_a_session_opens(tmp_path: Path, monkeypatch: py
 
 def _refuse(need: int, buffers: list[tuple[str, int]]) -> None:
     raise out_of_memory(need, 0, buffers)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_upper_part_of_the_tree_takes_its_first_level(count: int) -> None:
+    vectors = [np.full(COUNT, 0.1 * n, np.float32) for n in range(count)]
+    tracemalloc.start()
+    try:
+        total = added(vectors)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count // 2 * vectors[0].nbytes <= peak < count // 2 * vectors[0].nbytes * 1.01
+    assert vectors[-1][0] == np.float32(0.1 * (count - 1)) and total[0] == pytest.approx(0.05 * count * (count - 1))
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -54,7 +54,7 @@ class FakeNccl:
         )  # fmt: skip
         self.core = SimpleNamespace(
             __version__="0.6.0", UINT8=1, get_unique_id=self._unique_id, UniqueId=SimpleNamespace(from_bytes=bytes),
-            Communicator=SimpleNamespace(init=self._init), NcclCommMemStat=SimpleNamespace(GPU_MEM_TOTAL=3),
+            Communicator=SimpleNamespace(init=self._init),
         )  # fmt: skip
 
     def _unique_id(self) -> bytes:
@@ -67,7 +67,7 @@ class FakeNccl:
             handle = next(self._numbers)
             self._ranks[handle] = name, rank
         meeting.wait(_SECONDS)
-        return SimpleNamespace(ptr=handle, abort=self._abort, get_mem_stat=lambda stat: 1 << 20)
+        return SimpleNamespace(ptr=handle, abort=self._abort)
 
     def _abort(self) -> None:
         self.aborted += 1
