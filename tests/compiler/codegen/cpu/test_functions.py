@@ -39,7 +39,7 @@ BOUNDS = {
     "exp2": 2.0,
     "log2": 1.0,
     "log10": 1.0,
-    "erfc": 5.0,
+    "erfc": 6.0,
 }
 NUMPY = {"round": "rint", **{name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}}
 

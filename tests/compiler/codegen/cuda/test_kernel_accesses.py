@@ -307,7 +307,8 @@ def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
         "dq": ([q, k, v, lse, delta, dy], [dq]),
         "dkdv": ([q, k, v, lse, delta, dy], [dk, dv]),
     }[mode]
-    spec = TiledAttention(mode, DType.F16, 1, own, other, features, causal, attrs["scale"], tile)
+    rows = ((0, 0, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
+    spec = TiledAttention(mode, DType.F16, 1, 1, rows, (), own, other, features, causal, attrs["scale"], tile)
     half = [x if x is lse or x is delta else x.astype(np.float16) for x in (*reads, *after)]
     arguments = [np.ascontiguousarray(x).reshape(-1) for x in half]
     for x in arguments[len(reads) :]:
