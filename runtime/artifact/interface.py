@@ -86,6 +86,11 @@ class Train:
         return self.accumulate * self.shards
 
 
+def shards_of(interface: Mapping[str, Any]) -> int:
+    """The parts of a step's batch that the ``interface`` of a header says; 1 if nothing is trained."""
+    return int((interface["train"] or {}).get("shards", 1))
+
+
 @dataclass(frozen=True)
 class Interface:
     """The whole interface; ``of_header`` creates one from an artifact's header."""
@@ -120,7 +125,7 @@ class Interface:
                 metrics=tuple(train["metrics"]),
                 accumulate=train.get("accumulate", 1),
                 epoch_metrics=tuple(train.get("epoch_metrics", ())),
-                shards=train.get("shards", 1),
+                shards=shards_of(data),
             ),
             states=tuple(
                 State(s["name"], s["dtype"], tuple(s["shape"]), float(s["start"])) for s in data.get("states", ())

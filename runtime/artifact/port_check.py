@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.header import SHARD
-from dslc.runtime.artifact.interface import size_value
+from dslc.runtime.artifact.interface import shards_of, size_value
 from dslc.runtime.artifact.plan import Plan, Port
 
 _STEP_SCALARS: Final = ("step", "seed", "row", "lr")
@@ -36,7 +36,7 @@ class _Ports:
     def __init__(self, plan: Plan, entry: str, sizes: Mapping[str, int], header: Mapping[str, Any], place: str) -> None:
         self.plan, self.entry, self.sizes, self.header, self.place = plan, entry, sizes, header, place
         self.interface: Mapping[str, Any] = header["interface"]
-        self.of_shard = entry == "train_step" and (self.interface["train"] or {}).get("shards", 1) > 1
+        self.of_shard = entry == "train_step" and shards_of(self.interface) > 1
         self.train: Mapping[str, Any] = self.interface["train"] or {"inputs": [], "scalars": [], "metrics": []}
 
     @cached_property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
+from dslc.runtime.artifact.interface import shards_of
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.addition import Addition
@@ -120,7 +121,7 @@ class CudaBackend:
         table = artifact.header["state"]
         sizes = lane_sizes(programs, steps)
         prepared = max(p.prepared_bytes for p in programs)
-        sums = sum(each.pooled for each in sums_of(programs, _shards(artifact)))
+        sums = sum(each.pooled for each in sums_of(programs, shards_of(artifact.header["interface"])))
         self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared) + sums
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
@@ -298,10 +299,6 @@ def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
         return None
     asked = artifact.header["options"].get("bulk", "all")
     return asked if type(asked) is int and asked >= 0 else len(program.plan.instructions) + 1
-
-
-def _shards(artifact: Artifact) -> int:
-    return int((artifact.header["interface"]["train"] or {}).get("shards", 1))
 
 
 def _ensure_room(

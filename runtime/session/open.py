@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
-from dslc.runtime.artifact.interface import Interface
+from dslc.runtime.artifact.interface import Interface, shards_of
 from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, SumSizes, foreseen_bytes
@@ -194,10 +194,10 @@ def sum_needs(artifact: Artifact) -> dict[str, list[SumSizes]]:
     step. ArtifactError R301 for an unsound plan."""
     from dslc.runtime.cuda.shard_sums import sums_of
 
-    shards = int((artifact.header["interface"]["train"] or {}).get("shards", 1))
-    targets = {p.target for p in artifact.all_programs() if capability_of(p.target) is not None}
+    shards = shards_of(artifact.header["interface"])
     if shards == 1:
         return {}
+    targets = {p.target for p in artifact.all_programs() if capability_of(p.target) is not None}
     every = {t: [p for listed in loaded_programs(artifact, t).values() for p in listed] for t in sorted(targets)}
     return {target: sums_of(programs, shards) for target, programs in every.items()}
 

@@ -129,6 +129,7 @@ def _foreseen(
 
 
 def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
+    from dslc.runtime.artifact.interface import shards_of
     from dslc.runtime.session.open import driver_needs, session_needs, sum_needs
 
     found = artifact_to_read(artifact)
@@ -155,7 +156,7 @@ def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
     if shared:
         lines += ["", "each process that trains:", process_table(shared)]
     sums = {target: listed for target, listed in sum_needs(found).items() if listed and "train" in needs[target]}
-    _require_gpus(gpus, (found.header["interface"]["train"] or {}).get("shards", 1), there=bool(sums))
+    _require_gpus(gpus, shards_of(found.header["interface"]), there=bool(sums))
     on_gpus = {t: per_gpu(listed, needs[t]["train"], driver[t]["train"], gpus) for t, listed in sums.items()}
     for target, each in on_gpus.items():
         lines += ["", f"each GPU ({target}) that trains:", gpu_table(each)]
@@ -176,13 +177,14 @@ def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
 
 def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dict[str, int]]:
     """``per_process`` of an artifact that trains on a CPU in several shards; else empty."""
+    from dslc.runtime.artifact.interface import shards_of
     from dslc.runtime.session.calls.shard_sum import shard_bytes
 
-    train = found.header["interface"]["train"] or {}
-    if train.get("shards", 1) == 1 or "train" not in needs.get("cpu", {}):
+    shards = shards_of(found.header["interface"])
+    if shards == 1 or "train" not in needs.get("cpu", {}):
         return []
     [program] = (p for p in found.programs("train_step") if p.target == "cpu")
-    return per_process(shard_bytes(found.plan(program)), train["shards"], needs["cpu"]["train"])
+    return per_process(shard_bytes(found.plan(program)), shards, needs["cpu"]["train"])
 
 
 def per_process(vector: int, shards: int, session: int) -> list[dict[str, int]]:

@@ -178,9 +178,11 @@ class CublasLt(Library[Problem]):
 
     def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
         # the text must hold wherever a plan puts the operands
-        anywhere = replace(problem, alignments=(_LEAST_ALIGNED,) * 3, workspace=limit, algorithm="")
         anywhere = replace(
-            anywhere,
+            problem,
+            alignments=(_LEAST_ALIGNED,) * 3,
+            workspace=limit,
+            algorithm="",
             c_alignment=min(problem.c_alignment, _LEAST_ALIGNED),
             bias_alignment=min(problem.bias_alignment, _LEAST_ALIGNED),
         )

@@ -20,7 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import reads_of, unstrided, writes_of
+from dslc.compiler.ops.compound.strided_attention import fits_tiles, reads_of, unstrided, writes_of
 
 
 class _Attention:
@@ -94,7 +94,7 @@ class _Attention:
 @lowers("sdpa", target="cuda")
 def sdpa(node: Node) -> list[Launch]:
     """Scores, a softmax of their rows, and the weighted sum of the values."""
-    if tiled.fits(node):
+    if fits_tiles(node):
         return tiled.sdpa(node)
     a = _Attention(node)
     (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
@@ -123,7 +123,7 @@ def sdpa(node: Node) -> list[Launch]:
 def sdpa_grad(node: Node) -> list[Launch]:
     """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
     products."""
-    if tiled.fits(node):
+    if fits_tiles(node):
         return tiled.sdpa_grad(node)
     a = _Attention(node)
     (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
@@ -161,7 +161,7 @@ def sdpa_grad(node: Node) -> list[Launch]:
 def strided_sdpa(node: Node) -> list[Launch] | None:
     """The tiled kernel on views; None if it does not fit."""
     own = unstrided(node)
-    if not tiled.fits(own):
+    if not fits_tiles(own):
         return None
     [(number, y), _] = writes_of(node.attrs)
     made = tiled.sdpa(own, [*reads_of(node.attrs)[:3], y])
@@ -173,7 +173,7 @@ def strided_sdpa(node: Node) -> list[Launch] | None:
 def strided_sdpa_grad(node: Node) -> list[Launch] | None:
     """The tiled kernels on views; None if they do not fit."""
     own = unstrided(node)
-    if not tiled.fits(own):
+    if not fits_tiles(own):
         return None
     q, k, v, y, _, dy, *_ = reads_of(node.attrs)
     writes = writes_of(node.attrs)

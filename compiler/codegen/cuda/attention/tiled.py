@@ -1,9 +1,10 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used if q, k and v have 32, 64 or 128 features each, and the scale is positive;
-``attention/lower.py`` handles the rest. A mask is read element by element, as often as scores are computed. Operands
-and results may be views of tensors (``StridedAttention``).
+and one by keys for dk and dv. Used as ``fits_tiles`` says: without a mask, if q, k and v have 32, 64 or 128 features
+each, and the scale is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
+(``StridedAttention``). The kernels can read a mask, element by element, as often as scores are computed; no build uses
+that, as it has not been compared on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import View, fits_tiles, masks, places, whole
+from dslc.compiler.ops.compound.strided_attention import View, masks, places, whole
 
 Mode = Literal["forward", "dq", "dkdv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
@@ -111,11 +112,6 @@ class TiledAttention(CppKernel):
             INNER=self.inner, D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal),
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
-
-
-def fits(node: Node) -> bool:
-    """Whether these kernels compute an ``sdpa`` or its gradient."""
-    return fits_tiles(node)
 
 
 def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
