@@ -16,6 +16,7 @@ from dslc.dsl import syntax as t
 from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
 from dslc.dsl.dtype_names import DTYPES, INTEGERS, instead_of, integer_for, is_float_name
 from dslc.dsl.limits import MAX_INTEGER
+from dslc.dsl.other_names import short
 from dslc.dsl.span import Span
 from dslc.dsl.tokens import Token, Tokens
 
@@ -97,7 +98,9 @@ class TreeBuilder:
     def _dim(self, c: list[Any], first: int, last: int) -> t.DimDecl:
         name, bounds, default = c
         if bounds is not None and not isinstance(bounds, t.Range):
-            help = f"write `dim {name.text} in 1..512 = 64`: both bounds, and the default"
+            most = short(bounds.span.text, "512")
+            usual = most if default is None else short(default.span.text, "64")
+            help = f"write `dim {name.text} in 1..{most} = {usual}`: both bounds, and the default"
             self._error("E0307", "the bounds of a dim are a range", Label(bounds.span, "not a range"), help)
             bounds = None
         return t.DimDecl(name.text, bounds, default, span=self._span(first, last))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.dsl import syntax
-from dslc.dsl.other_names import FUNCTIONS, argument_hint, key_of, word_hint
+from dslc.dsl.other_names import FUNCTIONS, WORDS_HERE, argument_hint, key_of, short
 
 #: The names before the dot of a library's functions.
 LIBRARIES: Final = frozenset(
@@ -69,11 +69,11 @@ def not_a_name(
         return "only a name can be called", "functions are called by name: `f(x)`, or `x |> f`"
     name, before = function.name, function.value
     if prefix_of(function) in _OBJECTS:
-        return f"`{_short(function.span.text, name)}`: there are no objects", _LAYER
+        return f"`{short(function.span.text, name)}`: there are no objects", _LAYER
     if prefix_of(function) in LIBRARIES:
         own = _own(name, known)
         help = f"write `{own}`" if own else FUNCTIONS.get(key_of(name), "`dslc ops` lists the built-in functions")
-        return f"`{_short(function.span.text, name)}`: functions have no prefix", help
+        return f"`{short(function.span.text, name)}`: functions have no prefix", help
     return f"`{name}` is not a method: functions are called by name", _method(name, before, args, known)
 
 
@@ -105,13 +105,13 @@ def _in_one(made: syntax.Call, args: tuple[syntax.Arg, ...], known: Mapping[str,
     own = _own(called, known)
     if own is None and (hint := FUNCTIONS.get(key_of(called))):
         return hint
-    first = _short(args[0].value.span.text, "x") if args else "x"
+    first = short(args[0].value.span.text, "x") if args else "x"
     texts = ", ".join(_argument(arg, known.get(own or "", ())) for arg in made.args)
     return f"the tensor is its first argument: write `{first} |> {own or called or 'f'}({texts})`"
 
 
 def _method(name: str, before: syntax.Expr, args: tuple[syntax.Arg, ...], known: Mapping[str, tuple[str, ...]]) -> str:
-    x, key = _short(before.span.text, "x"), key_of(name)
+    x, key = short(before.span.text, "x"), key_of(name)
     if key in METHODS:
         return METHODS[key]
     own = _RENAMED.get(key) or _own(name, known)
@@ -119,19 +119,18 @@ def _method(name: str, before: syntax.Expr, args: tuple[syntax.Arg, ...], known:
         return FUNCTIONS.get(key) or f"write `{x} |> f`, where `f` is a function or a block; `dslc ops` lists them"
     names = known[own]
     if names[1:2] and names[1] in ("shape", "perm", "counts") and len(args) > 1:
-        return as_list(own, [x, *(_short(arg.value.span.text, "...") for arg in args)])
+        return as_list(own, [x, *(short(arg.value.span.text, "...") for arg in args)])
     texts = [_argument(arg, names) for arg in args]
     return f"write `{x} |> {own}{'(' + ', '.join(texts) + ')' if texts else ''}`"
 
 
 def _argument(arg: syntax.Arg, names: tuple[str, ...]) -> str:
     """An argument, with the name that it has here."""
-    text = _short(arg.value.span.text, "...")
-    if isinstance(arg.value, syntax.Name) and word_hint(arg.value.name):
-        text = text.lower()
+    text = short(arg.value.span.text, "...")
+    text = WORDS_HERE.get(text, text)
     if arg.name is None or arg.name in names:
         return text if arg.name is None else f"{arg.name}={text}"
-    hint = (argument_hint(arg.name, names, _number(arg.value)) or "").split("`")
+    hint = (argument_hint(arg.name, names, text, _number(arg.value)) or "").split("`")
     return hint[1] if len(hint) == 3 else f"{arg.name}={text}"
 
 
@@ -150,8 +149,3 @@ def _number(expr: syntax.Expr) -> object:
 def _own(name: str, known: Mapping[str, tuple[str, ...]]) -> str | None:
     """The built-in function of this name, however it is written: `LayerNorm`, `layer_norm`."""
     return next((each for each in known if key_of(each) == key_of(name)), None)
-
-
-def _short(text: str, other: str) -> str:
-    """Source text for a help line; ``other`` if it is long."""
-    return text if len(text) <= 40 and "\n" not in text else other

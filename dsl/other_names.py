@@ -5,7 +5,6 @@ The keys are in lower case without underscores, as ``_key`` makes them. A test r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -104,47 +103,60 @@ FUNCTIONS: Final[Mapping[str, str]] = {
                     "sizes are known here: write the size itself, such as `B`; `dslc check` prints each shape"),
 }  # fmt: skip
 
+#: The name here of an argument of another framework; the values mean the same, unless `_VALUES` says otherwise.
 ARGUMENTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("padding", "pads"), "write `pad=1`"),
-    **dict.fromkeys(("kernelsize", "kernel", "ksize", "poolsize"), "write `k=3`, or give the size without a name"),
-    **dict.fromkeys(("dilationrate", "dilations"), "write `dilation=2`"),
-    **dict.fromkeys(("outchannels", "filters", "outfeatures", "units", "features", "outputsize"),
-                    "write `out=8`, or give the number without a name"),
+    **dict.fromkeys(("padding", "pads"), "pad"),
+    **dict.fromkeys(("kernelsize", "kernel", "ksize", "poolsize"), "k"),
+    **dict.fromkeys(("dilationrate", "dilations"), "dilation"),
+    **dict.fromkeys(("outchannels", "filters", "outfeatures", "units", "features", "outputsize"), "out"),
+    **dict.fromkeys(("usebias",), "bias"),
+    **dict.fromkeys(("outputpadding",), "output_pad"),
+    **dict.fromkeys(("group", "featuregroupcount", "numgroups"), "groups"),
+    **dict.fromkeys(("rate", "prob", "dropprob", "dropoutrate"), "p"),
+    **dict.fromkeys(("epsilon",), "eps"),
+    **dict.fromkeys(("keepdim", "keepdims"), "keep"),
+    **dict.fromkeys(("labelsmoothing",), "smoothing"),
+    **dict.fromkeys(("reduction",), "reduce"),
+    **dict.fromkeys(("numembeddings", "vocabsize", "inputvocab", "numclasses"), "count"),
+    **dict.fromkeys(("embeddingdim", "embeddim"), "dim"),
+    **dict.fromkeys(("iscausal",), "causal"),
+    **dict.fromkeys(("attnmask", "attentionmask"), "mask"),
+    **dict.fromkeys(("negativeslope",), "slope"),
+    **dict.fromkeys(("learningrate",), "lr"),
+    **dict.fromkeys(("beta1", "beta2", "b1", "b2"), "betas"),
+    **dict.fromkeys(("weightdecayrate", "l2", "wd"), "weight_decay"),
+    **dict.fromkeys(("min", "amin", "minvalue"), "low"),
+    **dict.fromkeys(("max", "amax", "maxvalue"), "high"),
+    **dict.fromkeys(("kernelinitializer", "weightinit"), "init"),
+    **dict.fromkeys(("scalefactor",), "scale"),
+}  # fmt: skip
+
+#: Arguments of other frameworks that nothing stands for.
+NOT_NEEDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("inchannels", "infeatures", "inputsize", "inputdim", "numfeatures", "numchannels",
                      "normalizedshape"), "leave it out: the size is that of the input"),
-    **dict.fromkeys(("usebias",), "write `bias=false`"),
-    **dict.fromkeys(("outputpadding",), "write `output_pad=1`"),
-    **dict.fromkeys(("group", "featuregroupcount", "numgroups"), "write `groups=8`"),
-    **dict.fromkeys(("rate", "prob", "dropprob", "dropoutrate"), "write `p=0.5`"),
     **dict.fromkeys(("inplace", "training", "train", "device", "requiresgrad", "trackrunningstats"),
                     "leave it out: the compiler decides"),
     **dict.fromkeys(("dtype",), "leave it out: `precision { compute = f32 }` sets the dtype of floats"),
-    **dict.fromkeys(("epsilon",), "write `eps=0.00001`"),
-    **dict.fromkeys(("keepdim", "keepdims"), "write `keep=true`"),
-    **dict.fromkeys(("labelsmoothing",), "write `smoothing=0.1`"),
-    **dict.fromkeys(("reduction",), "write `reduce=\"mean\"`"),
-    **dict.fromkeys(("numembeddings", "vocabsize", "inputvocab"), "write `count=1000`"),
-    **dict.fromkeys(("embeddingdim", "embeddim"), "write `dim=64`"),
-    **dict.fromkeys(("iscausal",), "write `causal=true`"),
-    **dict.fromkeys(("attnmask", "attentionmask"), "write `mask=m`"),
-    **dict.fromkeys(("negativeslope",), "write `slope=0.01`"),
-    **dict.fromkeys(("learningrate",), "write `lr=0.001`"),
-    **dict.fromkeys(("beta1", "beta2", "b1", "b2"), "write `betas=(0.9, 0.999)`"),
-    **dict.fromkeys(("weightdecayrate", "l2", "wd"), "write `weight_decay=0.01`"),
-    **dict.fromkeys(("min", "amin", "minvalue"), "write `low=0`"),
-    **dict.fromkeys(("max", "amax", "maxvalue"), "write `high=1`"),
-    **dict.fromkeys(("kernelinitializer", "weightinit"), "write `init=normal(0.02)`"),
-    **dict.fromkeys(("scalefactor",), "write `scale=2`"),
-    **dict.fromkeys(("numclasses",), "write `count=10`"),
 }  # fmt: skip
+
+#: What stands here for the values of one argument, `{}`, if it is another form.
+_VALUES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("beta1", "b1"), "({}, 0.999)"),
+    **dict.fromkeys(("beta2", "b2"), "(0.9, {})"),
+}
+
+#: Parameters that the second and third number of a call are, without a name.
+_WITHOUT_NAME: Final = ("k", "out")
 
 #: Arguments that name an axis: `over` of a reduction, else `axis`.
 _AXES: Final = frozenset(("dim", "dims", "axes", "axis"))
 
 _NONE: Final = "leave the argument out: nothing stands for a missing value; `unsqueeze(x, 1)` adds an axis"
+#: The words here for those of Python.
+WORDS_HERE: Final[Mapping[str, str]] = {"True": "true", "False": "false"}
 WORDS: Final[Mapping[str, str]] = {
-    "True": "write `true`",
-    "False": "write `false`",
+    **{word: f"write `{here}`" for word, here in WORDS_HERE.items()},
     **dict.fromkeys(("None", "null", "nil", "none"), _NONE),
 }
 
@@ -164,16 +176,25 @@ def word_hint(name: str) -> str | None:
     return WORDS.get(name)
 
 
-def argument_hint(name: str, known: Iterable[str], value: object = None) -> str | None:
-    """The help for an argument of another framework, if the function has what stands for it. ``value``: what was
-    given for it."""
+def argument_hint(name: str, known: Iterable[str], written: str, value: object = None) -> str | None:
+    """The help for an argument of another framework, if the function has what stands for it. ``written``: the source
+    text of what was given for it, ``value``: its value, None if it is unknown."""
     known, key = list(known), key_of(name)
     if key in _AXES:
         here = next((each for each in ("over", "axis") if each in known), None)
         return f"write `{here}={_axes(value, here == 'over')}`" if here else None
-    found = ARGUMENTS.get(key)
-    named = re.match(r"write `(\w+)=", found or "")
-    return found if named is None or named[1] in known else None
+    own = ARGUMENTS.get(key)
+    if own is None or own not in known:
+        return NOT_NEEDED.get(key)
+    text = _VALUES.get(key, "{}").format(short(WORDS_HERE.get(written, written), "..."))
+    if own == "init" and isinstance(value, str):
+        text = "normal(0.02)"  # an initialiser is a call here, no text
+    return f"write `{own}={text}`" + (", or give it without a name" if own in _WITHOUT_NAME else "")
+
+
+def short(text: str, other: str) -> str:
+    """Source text for a help line; ``other`` if it is long."""
+    return text if len(text) <= 40 and "\n" not in text else other
 
 
 def _axes(value: object, several: bool) -> str:

@@ -35,6 +35,12 @@ class Given:
     span: Span
     expr: syntax.Expr
 
+    @property
+    def written(self) -> str:
+        """The source text of the value."""
+        text = self.span.text
+        return text if self.name is None else text.partition("=")[2].strip()
+
 
 @dataclass(frozen=True, slots=True)
 class DimName(Exception):
@@ -137,7 +143,11 @@ def _shown(default: object) -> str:
 
 def unknown_argument(callee: str, arg: Given, known: list[str]) -> Problem:
     name = arg.name or ""
-    help = argument_hint(name, known, arg.value) or nearest_hint(name, known) or f"it takes {', '.join(known)}"
+    help = (
+        argument_hint(name, known, arg.written, arg.value)
+        or nearest_hint(name, known)
+        or f"it takes {', '.join(known)}"
+    )
     return Problem("E0201", f"`{callee}` has no argument `{arg.name}`", arg.span, "not expected", help=help)
 
 

@@ -94,13 +94,27 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
     for entry in section.entries if section else ():
         value = entry.value
         if entry.targets != ("memory",):
-            raise Problem("E0113", f"`budget` has no entry `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
+            help = f"memory = {_bytes_like(value)}"
+            raise Problem("E0113", f"`budget` has no entry `{entry.targets[0]}`", entry.span, help=help)
         if not isinstance(value, syntax.Number) or value.unit not in BYTE_UNITS or value.value <= 0:
-            raise Problem("E0401", "a budget is an amount of memory", entry.span, help="memory = 20 GiB")
+            help = f"memory = {_bytes_like(value)}"
+            raise Problem("E0401", "a budget is an amount of memory", entry.span, help=help)
         if memory is not None:
             raise Problem("E0103", "`memory` occurs twice in `budget`", entry.span, "again here")
         memory = int(value.value * BYTE_UNITS[value.unit])
     return memory
+
+
+def _bytes_like(value: syntax.Expr | None) -> str:
+    """An amount of memory for a help line: as given, with a unit."""
+    if not isinstance(value, syntax.Number) or value.value <= 0:
+        return "20 GiB"
+    return value.span.text if value.unit in BYTE_UNITS else f"{value.value:g} GiB"
+
+
+def _shards_like(count: float | None) -> int:
+    """A number of shards for a help line: the power of two at or below the given one."""
+    return 1 << min(int(count), MOST_SHARDS).bit_length() - 1 if count is not None and count >= 1 else 8
 
 
 def read_mesh(scope: ModuleScope, train: TrainSection | None, expander: Expander) -> None:
@@ -109,14 +123,15 @@ def read_mesh(scope: ModuleScope, train: TrainSection | None, expander: Expander
     seen = False
     for entry in section.entries if section else ():
         value = entry.value
+        count = value.value if isinstance(value, syntax.Number) and value.unit is None else None
+        help = f"shards = {_shards_like(count)}"
         if entry.targets != ("shards",):
-            raise Problem("E0113", f"`mesh` has no entry `{entry.targets[0]}`", entry.span, help="shards = 8")
+            raise Problem("E0113", f"`mesh` has no entry `{entry.targets[0]}`", entry.span, help=help)
         if seen:
             raise Problem("E0103", "`shards` occurs twice in `mesh`", entry.span, "again here")
         seen = True
-        count = value.value if isinstance(value, syntax.Number) and value.unit is None else None
         if type(count) is not int or not 1 <= count <= MOST_SHARDS or count & (count - 1):
-            raise Problem("E0209", f"`shards` is a power of two from 1 to {MOST_SHARDS}", entry.span, help="shards = 8")
+            raise Problem("E0209", f"`shards` is a power of two from 1 to {MOST_SHARDS}", entry.span, help=help)
         if train is not None:
             divide_into_shards(train, count, entry, expander)
 

@@ -12,7 +12,15 @@ from dslc.compiler.codegen.targets import ARCHITECTURES, TARGETS
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl.diagnostics import CompileError
-from dslc.dsl.other_names import ARGUMENTS, GPU_TARGETS, WORDS, argument_hint, function_hint, target_hint
+from dslc.dsl.other_names import (
+    ARGUMENTS,
+    GPU_TARGETS,
+    NOT_NEEDED,
+    WORDS,
+    argument_hint,
+    function_hint,
+    target_hint,
+)
 from dslc.dsl.other_names import FUNCTIONS as ELSEWHERE
 
 load_all()
@@ -34,12 +42,18 @@ def test_a_function_of_another_framework_is_not_one_of_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_an_arguments_help_names_an_argument(name: str) -> None:
-    named = re.match(r"write `(\w+)=", ARGUMENTS[name])
-    assert (named is None and ARGUMENTS[name].startswith("leave it out")) or (named and named[1] in PARAMETERS)
-    if named is not None:
-        assert argument_hint(name, ["other"]) is None, "a function that has it not"
-        assert argument_hint(name.upper(), [named[1]]) == ARGUMENTS[name]
+def test_an_arguments_help_names_an_argument_and_gives_what_was_written(name: str) -> None:
+    own = ARGUMENTS[name]
+    assert own in PARAMETERS and name not in NOT_NEEDED
+    assert argument_hint(name, ["other"], "7") is None, "a function that has it not"
+    help = argument_hint(name.upper(), [own], "7", 7) or ""
+    assert re.match(rf"write `{own}=.*\b7\b.*`", help)
+    assert "..." in (argument_hint(name, [own], "7 + " * 20) or ""), "a long text is left out"
+
+
+@pytest.mark.parametrize("name", NOT_NEEDED)
+def test_an_argument_that_nothing_stands_for_is_left_out(name: str) -> None:
+    assert (argument_hint(name.upper(), ["other"], "7", 7) or "").startswith("leave it out")
 
 
 @pytest.mark.parametrize(
@@ -52,11 +66,16 @@ def test_an_arguments_help_names_an_argument(name: str) -> None:
         ("batch_norm", "batchnorm"),
         ("BatchNorm2d", "batchnorm(x)"),
         ("Linear(4)", "linear"),
-        ("conv(8, kernel_size=3)", "k=3"),
-        ("conv(8, 3, padding=1)", "pad=1"),
+        ("conv(8, kernel_size=5)", "k=5`, or give it without a name"),
+        ("conv(8, 3, padding=2)", "write `pad=2`"),
+        ("conv(8, 3, padding=[1, 2])", "write `pad=[1, 2]`"),
+        ("conv(8, 3, padding=3 - 1)", "write `pad=3 - 1`"),
+        ("conv(8, 3, use_bias=false)", "write `bias=false`"),
+        ("conv(8, 3, use_bias=False)", "write `false`"),
+        ('conv(8, 3, kernel_initializer="he_normal")', "write `init=normal(0.02)`"),
         ("conv(8, 3, in_channels=3)", "leave it out"),
         ("conv(8, 3, bias=False)", "`false`"),
-        ("dropout(rate=0.5)", "p=0.5"),
+        ("dropout(rate=0.3)", "p=0.3"),
         ("sum(dim=1)", "over=[1]"),
         ("sum(axis=2)", "over=[2]"),
         ("sum(axes=[2, 3])", "over=[2, 3]"),
@@ -78,7 +97,12 @@ def test_what_newcomers_write(call: str, help: str) -> None:
 
 def test_optimizers_arguments_and_words() -> None:
     head = "nn 1\nmodel M(x: [4, 3]) -> [4, 2] { return linear(x, 2) }\ntrain M(y: [4, 2]) {\n  loss = mse(output, y)\n"
-    for text, help in (("adamw(learning_rate=0.1)", "lr=0.001"), ("adam(lr=0.1, beta1=0.5)", "betas=(0.9, 0.999)")):
+    for text, help in (
+        ("adamw(learning_rate=0.1)", "write `lr=0.1`"),
+        ("adam(lr=0.1, beta1=0.5)", "betas=(0.5, 0.999)"),
+        ("adam(lr=0.1, beta2=0.99)", "betas=(0.9, 0.99)"),
+        ("sgd(momentum=0.9)", "add `lr=0.01`"),
+    ):
         with pytest.raises(CompileError, match=re.escape(help)):
             check_program(files(f"{head}  optimizer = {text}\n}}\n"))
     assert function_hint("relu") is None and all(word not in WORDS.values() for word in WORDS)
@@ -90,3 +114,48 @@ def test_a_devices_name_as_a_target(name: str) -> None:
     help = str(target_hint(name.upper()))
     assert set(re.findall(r"sm_\d+", help)) <= set(ARCHITECTURES)
     assert target_hint("sm_9") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "help"),
+    [
+        ("dim T in 35 = 8\n", "`dim T in 1..35 = 8`"),
+        ("dim T in 35\n", "`dim T in 1..35 = 35`"),
+        ("budget { memory = 3 }\n", "memory = 3 GiB"),
+        ("budget { memory = 0.5 }\n", "memory = 0.5 GiB"),
+        ("budget { memroy = 80 GB }\n", "memory = 80 GB"),
+        ("budget { memory = 2 epochs }\n", "memory = 2 GiB"),
+        ("budget { memory = 0 }\n", "memory = 20 GiB"),
+        ("mesh { shards = 3 }\n", "shards = 2"),
+        ("mesh { shards = 5000 }\n", "shards = 1024"),
+        ("mesh { parts = 16 }\n", "shards = 16"),
+        ("mesh { shards = 0 }\n", "shards = 8"),
+    ],
+)
+def test_a_hint_keeps_the_number_that_was_written(source: str, help: str) -> None:
+    net = "model M(x: [4, 3]) -> [4, 3] { return x }\n"
+    with pytest.raises(CompileError, match=re.escape(f"help: {help}" if "`" not in help else help)):
+        check_program(files(f"nn 1\n{source}{net}"))
+
+
+def test_a_layer_that_is_declared_first_gets_the_same_hint() -> None:
+    source = "nn 1\nmodel M(x: [4, 3, 8, 8]) -> [4, 8, 8, 8] {\n  layer c = conv(8, 3, padding=2)\n  return c(x)\n}\n"
+    with pytest.raises(CompileError, match=re.escape("write `pad=2`")):
+        check_program(files(source))
+
+
+def test_a_size_of_several_axes_names_their_numbers() -> None:
+    loop = "scan a in x * 1 along T carry s {\n    s = s + a\n  }"
+    source = (
+        f"nn 1\ndim T in 1..8 = 4\nmodel M(x: [2, T, T]) -> [2, T] {{\n  s = zeros([2, T])\n  {loop}\n  return s\n}}\n"
+    )
+    with pytest.raises(CompileError, match=re.escape("`along 1` or `along 2`")):
+        check_program(files(source))
+
+
+def test_a_layer_that_is_called_at_once_keeps_what_was_written() -> None:
+    source = (
+        "nn 1\nmodel M(x: [4, 3, 8, 8]) -> [4, 8, 8, 8] {\n  return nn.Conv(8, 3, padding=2, use_bias=False)(x)\n}\n"
+    )
+    with pytest.raises(CompileError, match=re.escape("pad=2, bias=false)`")):
+        check_program(files(source))

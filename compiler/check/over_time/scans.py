@@ -98,6 +98,12 @@ def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[lis
     return found, axes[0]
 
 
+def _numbers(places: list[int]) -> str:
+    """The help for a size that several axes have, or none."""
+    shown = " or ".join(f"`along {axis}`" for axis in places[:3])
+    return f"write the axis's number: {shown}" if places else "write the axis's number: `along 0` is the first"
+
+
 def _axis(along: syntax.Expr, expr: syntax.Expr, value: Value, frame: Frame, expander: Expander) -> int:
     """The axis of a tensor that ``along`` names: a number, or the name of a size that occurs once in its shape."""
     rank = value.type.rank
@@ -109,7 +115,7 @@ def _axis(along: syntax.Expr, expr: syntax.Expr, value: Value, frame: Frame, exp
         places = [axis for axis, each in enumerate(value.type.shape) if each == size]
         if len(places) != 1:
             title = f"the size {along.name} occurs {len(places)} times in {value.type}"
-            raise Problem("E0306", title, along.span, "which axis is meant?", help="write its number: `along 1`")
+            raise Problem("E0306", title, along.span, "which axis is meant?", help=_numbers(places))
         return places[0]
     number = expander.evaluate(along, frame)
     if type(number) is not int:

@@ -41,7 +41,8 @@ def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tup
     for given in take_arguments(call.args, frame, expander):
         if given.name is None or given.name not in args:
             asked = given.name or ""
-            help = argument_hint(asked, args) or nearest_hint(asked, args) or "it takes " + ", ".join(sorted(args))
+            hint = argument_hint(asked, args, given.written, given.value) or nearest_hint(asked, args)
+            help = hint or "it takes " + ", ".join(sorted(args))
             what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
             raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
         require_finite(given.value, f"`{given.name}` of `{name}`", given.span)
@@ -49,7 +50,7 @@ def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tup
         places[given.name] = given.span
     missing = [n for n, v in args.items() if v is None and n not in COMMON]
     if missing:
-        raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"{name}({missing[0]}=0.01)")
+        raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"add `{missing[0]}=0.01`")
     try:
         optimizer.slots(args)
         for key in ("clip_norm", "clip_value"):
