@@ -10,7 +10,7 @@ from __future__ import annotations
 import os.path
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as once
 from importlib.metadata import version
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
     from dslc.compiler.options import Options
     from dslc.compiler.pipeline import BuildResult
+    from dslc.compiler.report.slow import Slow
     from dslc.dsl.load import Module
 
 REPORT: Final = "report.html"
@@ -86,19 +87,22 @@ def finished(
     from dslc.compiler.artifact.package import face_files
     from dslc.compiler.pipeline import build
     from dslc.compiler.report.page import report
+    from dslc.compiler.report.slow import slow_lines
 
     result = build(checked, options, progress, cache)
     counts = replace(result.cache)
     faces = {file: text.encode() for file, text in face_files(result.header).items()}
-    files = {**faces, REPORT: report(result, checked.graph).encode(), f"{name}.dslc": result.artifact}
-    facts = facts_of(result)
+    slow = slow_lines(result.programs, {target: each.choices for target, each in options.tuned.items()})
+    page = report(result, checked.graph, slow=slow)
+    files = {**faces, REPORT: page.encode(), f"{name}.dslc": result.artifact}
+    facts = facts_of(result, slow)
     cache.put(_KIND, fields, _pack(facts, files), keep=not result.loose)
     return Finished(name, files, facts, counts.compiled, counts, time.monotonic() - started, result)
 
 
-def facts_of(result: BuildResult) -> dict[str, Any]:
-    """Facts of a build for people and scripts: bytes, nodes, where contractions run, and for each program its memory in
-    bytes and its passes. The seconds of a pass are those of the build that ran it."""
+def facts_of(result: BuildResult, slow: Sequence[Slow] = ()) -> dict[str, Any]:
+    """Facts of a build for people and scripts: bytes, nodes, where contractions run, the ``slow`` lines, and for each
+    program its memory in bytes and its passes. The seconds of a pass are those of the build that ran it."""
     from dslc.compiler.report.contractions import census
 
     rest: Counter[str] = Counter()  # nodes that run through numpy, by op
@@ -117,6 +121,7 @@ def facts_of(result: BuildResult) -> dict[str, Any]:
         },
         "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
         "kernels": result.kernels,
+        "slow": [each.as_json() for each in slow],
         "choices": {target: each.as_json() for target, each in result.origins.items()},
         "programs": [
             {

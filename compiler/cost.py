@@ -17,8 +17,10 @@ from functools import cache, lru_cache
 from typing import Final
 
 from dslc.compiler.codegen.device_model import DeviceModel, Fractions, Reached
-from dslc.compiler.codegen.targets import TARGETS
+from dslc.compiler.codegen.target import OTHERWISE, Target
+from dslc.compiler.codegen.targets import TARGETS, target_of
 from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import Choices, key_of, providers_of
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
@@ -36,17 +38,27 @@ _BODIES: Final = ("fused", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
+_KNOWN: Final = 4096  # problems whose provider is remembered
 _PEAK: Final = Reached()
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A device, and the fractions of its rates that each kind of kernel reaches; a kind that is not listed reaches the
-    roof. ``measured``: the seconds of one call of a node, launch included; None if they were not measured."""
+    roof. ``measured``: the seconds of one call of a node, launch included; None if they were not measured. ``own``: the
+    fractions of the compiler's kernels, which run the products that ``calls`` says no library computes."""
 
     device: DeviceModel
     reached: Fractions
     measured: Callable[[Node], float | None] | None = field(default=None, compare=False)
+    own: Fractions | None = None
+    calls: Callable[[Node], bool] = field(default=lambda node: True, compare=False)
+
+    def of_node(self, node: Node) -> Reached:
+        """The fractions of the kernel that runs a node."""
+        if self.own is not None and node.op.name in CONTRACTIONS and not self.calls(node):
+            return self.own.get(kind(node), _PEAK)
+        return self.of_kind(kind(node))
 
     def of_kind(self, kind: str) -> Reached:
         """The fractions of a kind of kernel."""
@@ -61,19 +73,45 @@ class Machine:
 def machine_of(target: str, provider: str = "vendor") -> Machine:
     """The machine of a target with the kernels of a provider (``vendor``; any other: the compiler's own kernels)."""
     row = TARGETS[target]
-    return Machine(row.device, row.libraries if provider == "vendor" else row.kernels)
+    if provider != "vendor":
+        return Machine(row.device, row.kernels)
+    if row.libraries == row.kernels:
+        return Machine(row.device, row.libraries)
+    return Machine(row.device, row.libraries, own=row.kernels, calls=_Calls(target_of(target, vendor=True)))
+
+
+class _Calls:
+    """Whether a library computes a product: asked once for each problem."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, node: Node) -> bool:
+        key = key_of(node)
+        if key not in self._known:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[key] = self._target.why_no_library(node) == OTHERWISE
+        return self._known[key]
 
 
 def machine_for(build: Build) -> Machine:
     """The machine of a build, with the measured times of the ways that it takes."""
-    machine = machine_of(build.target, build.provider)
-    if not build.choices.ways:
+    return machine_with(build.target, build.provider == "vendor", build.choices)
+
+
+def machine_with(target: str, vendor: bool, choices: Choices) -> Machine:
+    """The machine of a target, with the measured times of the best ways by own kernels and, with ``vendor``, by the
+    libraries."""
+    machine = machine_of(target, "vendor" if vendor else "own")
+    if not choices.ways:
         return machine
     known: dict[Node, float | None] = {}
 
     def measured(node: Node) -> float | None:
         if node not in known:
-            known[node] = build.choices.seconds(node, build.providers)
+            known[node] = choices.seconds(node, providers_of(vendor))
         return known[node]
 
     return replace(machine, measured=measured)
@@ -83,7 +121,8 @@ _KINDS: Final = {
     "conv": "product", "conv_last": "product", "matmul": "product",
     "conv_dgrad": "gradient", "conv_dgrad_last": "gradient",
     "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
-    "sdpa": "attention", "sdpa_grad": "attention", "strided_sdpa": "attention", "strided_sdpa_grad": "attention",
+    "sdpa": "attention", "strided_sdpa": "attention",
+    "sdpa_grad": "attention gradient", "strided_sdpa_grad": "attention gradient",
     "fused": "elements", "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums",
     "mean": "sums",
     "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",
@@ -94,11 +133,14 @@ _KINDS: Final = {
 def kind(node: Node) -> str:
     """The kind of kernel that runs a node, as in ``device_model.Fractions``."""
     name = node.op.name
-    if name in ("contraction", "of_panels"):
-        name = str(node.attrs["product"])
+    return kind_of(str(node.attrs["product"]) if name in ("contraction", "of_panels") else name)
+
+
+def kind_of(name: str) -> str:
+    """The kind of kernel that runs an op of this name."""
     if name in _KINDS:
         return _KINDS[name]
-    if isinstance(node.op, Pointwise):
+    if name in OPS and isinstance(OPS[name], Pointwise):
         return "elements"
     return "windows" if "pool" in name else "updates" if name.endswith("_update") else "rest"
 
@@ -130,7 +172,7 @@ def work(node: Node, machine: Machine) -> float:
         return 0.0
     if machine.measured is not None and (found := machine.measured(node)) is not None:
         return max(0.0, found - machine.device.launch)
-    return machine.of_kind(kind(node)).start + _modelled(node, machine)
+    return machine.of_node(node).start + _modelled(node, machine)
 
 
 def halves(node: Node, machine: Machine) -> tuple[float, float]:
@@ -138,7 +180,7 @@ def halves(node: Node, machine: Machine) -> tuple[float, float]:
     time. The latency is the launch and the start. That of a measured product with fewer tiles than the device has
     multiprocessors also contains the time of the others, as far as the model needs less for the product's work."""
     whole = work(node, machine)
-    busy = whole - min(machine.of_kind(kind(node)).start, whole)  # measured work may be less than the start
+    busy = whole - min(machine.of_node(node).start, whole)  # measured work may be less than the start
     if machine.measured is not None and node.op.name in PRODUCTS and machine.device.multiprocessors:
         tiles = _elements(node.types[0]) / _TILE**2
         part = min(1.0, tiles / machine.device.multiprocessors)
@@ -149,7 +191,7 @@ def halves(node: Node, machine: Machine) -> tuple[float, float]:
 def _modelled(node: Node, machine: Machine) -> float:
     """Seconds of a node without its launch and start, by the model."""
     moving, arithmetic = roof(node, machine)
-    reached = machine.of_kind(kind(node))
+    reached = machine.of_node(node)
     if reached is not _PEAK and node.op.name in CONTRACTIONS:
         arithmetic /= _filled(node)
     return max(moving / reached.bandwidth, arithmetic / reached.arithmetic)

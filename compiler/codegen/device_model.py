@@ -92,6 +92,7 @@ GPU_LIBRARIES: Final[Fractions] = MappingProxyType({
     "gradient": Reached(0.9, 0.9, 4e-6),
     "weight gradient": Reached(0.9, 0.85, 6e-6),
     "attention": Reached(0.9, 0.3, 4e-6),
+    "attention gradient": Reached(0.9, 0.3, 4e-6),
     "elements": Reached(0.9, 0.2, 1.5e-6),
     "sums": Reached(0.9, 0.2, 5e-6),
     "windows": Reached(0.55, 1.0, 0.0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice
@@ -18,6 +18,9 @@ from dslc.runtime.artifact.instructions import Instruction
 
 if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+
+#: Why own kernels run a node that a library computes, too: their time was measured, or the build asks for them.
+OTHERWISE: Final = "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ class Target(Protocol):
         read it in place."""
 
     def why_no_library(self, node: Node) -> str | None:
-        """Why a node that a library is for runs as own kernels, ``measured`` if they were chosen; None for others."""
+        """Why a node that a library is for runs as own kernels, ``OTHERWISE`` if the library computes it and they were
+        chosen; None for others."""
 
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""

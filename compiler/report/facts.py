@@ -42,6 +42,14 @@ class Line(NamedTuple):
 NO_LINE: Final = Line("", 0, "")
 
 
+def line_of(node: Node) -> Line:
+    """The source line of a node."""
+    span = node.span
+    if span is None:
+        return NO_LINE
+    return Line(os.path.basename(span.source.path), span.line, span.source.line(span.line).strip())
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Bytes of the work region that one tensor (or the scratch memory of a kernel) occupies from step ``start`` to step
@@ -105,14 +113,11 @@ class Facts:
 
     def line(self, node: Node) -> Line:
         """The source line of a node."""
-        span = node.span
-        if span is None:
+        if node.span is None:
             return NO_LINE
-        if span not in self._lines:
-            number = span.line
-            file = os.path.basename(span.source.path)
-            self._lines[span] = Line(file, number, span.source.line(number).strip())
-        return self._lines[span]
+        if node.span not in self._lines:
+            self._lines[node.span] = line_of(node)
+        return self._lines[node.span]
 
     @cached_property
     def work(self) -> list[Work]:

@@ -23,7 +23,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.fuse.pointwise import apart
 from dslc.compiler.passes.lower.wide import WHY, in_train_section, wide
 from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
-from dslc.compiler.report.facts import Facts, what
+from dslc.compiler.report.facts import Facts, line_of, what
+from dslc.compiler.report.slow import Slow
 
 _NAMES: Final = 6  # names listed for a combined node
 _TYPES: Final = 4  # types listed for a node's results
@@ -62,8 +63,8 @@ class Ending:
 
 @dataclass(frozen=True)
 class History:
-    """The whole history of a part. ``inputs``: its parameters and other inputs, and their addresses; ``reasons``: what
-    passes did not do to its nodes, and why."""
+    """The whole history of a part. ``inputs``: its parameters and other inputs, and their addresses; ``reasons``: which
+    of its lines are slow, what passes did not do to its nodes, and why."""
 
     inputs: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -124,10 +125,15 @@ def _on_line(text: str, file: str, number: int, origins: Iterable[Origin]) -> Wa
 
 
 def history(
-    programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[str] = (), asked: Precision | None = None
+    programs: Mapping[str, Program],
+    chosen: Wanted,
+    mirror: Sequence[str] = (),
+    asked: Precision | None = None,
+    slow: Sequence[Slow] = (),
 ) -> History:
     """``programs``: the program before all passes as ``input``, and after each pass. ``mirror``: reasons from the
-    options that forbid recomputation, in addition to those of the nodes. ``asked``: the precision of the build."""
+    options that forbid recomputation, in addition to those of the nodes. ``asked``: the precision of the build.
+    ``slow``: the lines of the last program that W011 names."""
     changes: list[Change] = []
     before: Counter[str] = Counter()
     for name, program in programs.items():
@@ -138,7 +144,9 @@ def history(
         before = after
     last = list(programs.values())[-1]
     dtypes = () if asked is None else _dtypes(programs, chosen, asked)
-    reasons = (*dtypes, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
+    lines = {(line.file, line.number) for line in map(line_of, _part(last.graph, chosen))}
+    far = [f"slow: {each.text()}; {each.help}" for each in slow if (each.file, each.line) in lines]
+    reasons = (*far, *dtypes, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
     return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), reasons)
 
 

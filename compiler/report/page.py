@@ -17,6 +17,7 @@ from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.graph_svg import css, svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
+from dslc.compiler.report.slow import Slow, slow_table
 from dslc.runtime.artifact.interface import shards_of
 from dslc.runtime.cuda.driver_bytes import Code
 from dslc.runtime.cuda.shard_sums import sums_of
@@ -37,12 +38,13 @@ _PHASES: Final = ("forward", "mirror", "backward", "update")
 _LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; `dslc show --svg` draws a larger one
 
 
-def report(result: BuildResult, graph: Graph | None = None, *, times: bool = False) -> str:
-    """The page. ``graph``: the checked model, drawn if given. ``times``: show how long each pass took."""
+def report(result: BuildResult, graph: Graph | None = None, *, slow: Sequence[Slow] = (), times: bool = False) -> str:
+    """The page. ``graph``: the checked model, drawn if given. ``slow``: the lines that W011 names. ``times``: show how
+    long each pass took."""
     facts = [Facts(program) for program in result.programs]
     largest = max(range(len(facts)), key=lambda i: _context(facts[i]))
     limits = [min(most, total // len(facts)) for most, (_, total) in zip(_LIMITS_OF_OTHERS, (_RECTANGLES, _ROWS))]
-    parts = [_head(result, facts)]
+    parts = [_head(result, facts), slow_table(slow)]
     for i in sorted(range(len(facts)), key=lambda i: i != largest):
         rectangles, rows = (_RECTANGLES[0], _ROWS[0]) if i == largest else limits
         section = _Section(facts[i], result.reports[i], rectangles, rows, times=times)

@@ -155,6 +155,7 @@ CODES: Final[dict[str, str]] = {
     "W008": "the loss does not depend on a parameter",
     "W009": "another build may give other bytes",
     "W010": "the algorithms were measured with another version of a library",
+    "W011": "a line is far below the machine's speed",
 }
 
 

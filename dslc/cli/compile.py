@@ -19,7 +19,7 @@ from dslc.cli.build_options import options_of
 from dslc.cli.locks.find import choices_lines, with_lock
 from dslc.cli.locks.providers import needs_line
 from dslc.cli.origins import placed
-from dslc.cli.output import note, tell_warnings
+from dslc.cli.output import note, tell_slow, tell_warnings
 from dslc.cli.progress import build_progress
 from dslc.cli.sources import as_argument
 
@@ -219,6 +219,7 @@ def publish(
             register.note(cache, id)
             note_made(cache, checked, options, id)
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
+        tell_slow(result.facts["slow"])
     except BaseException:
         for empty in made:  # removes only folders that are still empty
             with suppress(OSError):

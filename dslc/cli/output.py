@@ -6,9 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -18,6 +18,8 @@ from dslc.base.words import size_text as size_text
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+
+_SLOW: Final = 3  # slow lines told after a build; the report has all
 
 
 @dataclass
@@ -106,6 +108,20 @@ def tell_warnings(found: Iterable[Checked], codes: Container[str] | None = None)
     for diagnostic in shown.values():
         if codes is None or diagnostic.code in codes:
             note_styled(render(diagnostic, use_color(sys.stderr)) + "\n")
+
+
+def tell_slow(found: Sequence[Mapping[str, Any]]) -> None:
+    """Prints warning W011 on stderr for the worst of a build's slow lines; ``found``: as ``facts["slow"]``."""
+    from dslc.compiler.report.slow import Slow
+
+    slow = [Slow(**each) for each in found]
+    for each in slow[:_SLOW]:
+        lines = [f"warning[W011]: {one_line(each.text())}", f"  = help: {one_line(each.help)}"]
+        if each.place is not None:
+            lines.insert(1, f"  --> {one_line(each.place)}")
+        note_styled("\n".join(map(_colored, lines) if use_color(sys.stderr) else lines))
+    if len(slow) > _SLOW:
+        note(f"{len(slow) - _SLOW} more such lines stand in the report")
 
 
 def error_text(error: DslcError, color: bool) -> str:

@@ -10,7 +10,7 @@ from dslc.compiler.codegen.cuda.libraries.registry import chosen_call, library_c
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.codegen.target import OTHERWISE, Geometry
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.toolchain.bundle import unbundle
@@ -39,7 +39,7 @@ class Cuda:
 
     def why_no_library(self, node: Node) -> str | None:
         found = library_call(node)
-        return "measured" if isinstance(found, Launch) else found
+        return OTHERWISE if isinstance(found, Launch) else found
 
     def variants(self, node: Node) -> tuple[str, ...]:
         return variants(node)

@@ -47,13 +47,14 @@ def command(
 
     NODE is a name in the model, e.g. `c1`, or `stage.1` with everything below it; FILE:LINE is a line, e.g.
     `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
-    what passes did not do and why, each node's step, bytes, kernel and modelled time in the finished program, and in a
-    model of 16 bits the dtype of each node and why.
+    which lines are slow, what passes did not do and why, each node's step, bytes, kernel and modelled time in the
+    finished program, and in a model of 16 bits the dtype of each node and why.
     """
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.options import precision_of
     from dslc.compiler.pipeline import PLANNED, compile_entry, inspect_prepare
     from dslc.compiler.report.history import history, wanted
+    from dslc.compiler.report.slow import slow_lines
     from dslc.runtime.artifact.header import PREPARE
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
@@ -67,7 +68,9 @@ def command(
             compile_entry(request.checked, entry, sizes, options, keep=programs.__setitem__)
     chosen = wanted(node, programs.values())
     never = ["requested (mirror: never)"] if options.mirror == "never" else []
-    found = history(programs, chosen, mirror=never, asked=precision_of(request.checked, options))
+    tuned = {target: each.choices for target, each in options.tuned.items()}
+    slow = slow_lines([list(programs.values())[-1]], tuned)
+    found = history(programs, chosen, mirror=never, asked=precision_of(request.checked, options), slow=slow)
     head = f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())} for {options.targets[0]}".replace("  ", " ")
     data = {"node": node, "entry": entry, "sizes": dict(sizes), "target": options.targets[0], **found.as_json()}
     emit(data, "\n".join([one_line(f"{node} in {head}"), *_text(found)]))

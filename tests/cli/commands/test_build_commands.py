@@ -17,6 +17,7 @@ from dslc.cli.build_options import options_of
 from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
+from dslc.compiler.report.slow import Slow
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import read_artifact, write_artifact
 from dslc.runtime.config.config import load_config
@@ -60,6 +61,28 @@ def test_build_publishes_a_module(dslc: Callable, project: Path) -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
     assert out.stdout == "(5, 3)\n"
+
+
+def test_a_build_tells_of_slow_lines_also_from_the_cache(
+    dslc: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Slow("sm_90", "predict", "net.nn", 4 + i, f"op{i}", 2, 1e-3, 0.5, 0.01, "memory", "a\x1b", "b")
+        for i in range(5)
+    ]
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(project / "cache"))
+    monkeypatch.setattr("dslc.compiler.report.slow.slow_lines", lambda programs, choices: found)
+    for folder, cached in (("one", False), ("two", True)):
+        ran = dslc("build", "net.nn", "-o", folder)
+        assert ("taken from the cache" in ran.out) == cached
+        assert ran.err.count("warning[W011]") == 3 and "2 more such lines stand in the report" in ran.err
+        assert (
+            "`op0` (2 times) takes 50% of predict's modelled time on sm_90, at 1% of the speed of its memory" in ran.err
+        )
+        assert "--> net.nn:4\n  = help: b" in ran.err and "\x1b" not in ran.err
+        assert "op4, 2 times" in (project / folder / "net" / "report.html").read_text()
+    data = dslc("build", "net.nn", "-o", "three", "--json")
+    assert data.err == "" and [each["line"] for each in data.json["slow"]] == [4, 5, 6, 7, 8]
 
 
 def test_a_build_again_is_from_the_cache(dslc: Callable, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
