@@ -65,11 +65,13 @@ from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
+from dslc.compiler.passes.lower.after_loops import carries_after_loops, sums_after_loops
 from dslc.compiler.passes.lower.attention_views import attention_views
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.half_loops import half_loops
 from dslc.compiler.passes.lower.half_reads import half_reads
 from dslc.compiler.passes.lower.pad_classes import pad_classes
 from dslc.compiler.passes.lower.precision import precision
@@ -129,6 +131,9 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
         when(reads_halves, half_reads),
+        when(batches_launches, half_loops),
+        when(batches_launches, sums_after_loops),
+        when(batches_launches, carries_after_loops),
         simplify,
         when(reads_any_layout, transposes),
         when(attends_in_place, attention_views),

@@ -11,7 +11,7 @@ from dslc.compiler.artifact.scope import Scope, Strides, body_scope
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.target import LibraryCall
-from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
+from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of, traits_of
 from dslc.compiler.ir.graph import Attr, Body, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost
 from dslc.compiler.ir.program import Place, Program
@@ -93,6 +93,7 @@ class _PlanMaker:
         self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
         self.target = target_of(program.target, program.vendor, level)
+        self.joins_copies = traits_of(program.target).launches_are_costly
         self.instructions: list[Instruction] = []
         self.work: list[Work] = []
 
@@ -165,16 +166,15 @@ class _PlanMaker:
     def _loop(self, node: Node, stream: int) -> None:
         """The carries begin with their first values; then the body runs, as often as the loop has steps."""
         loop, outer = Loop.of(node), self.scope
-        for value, result in zip(loop.carries, node.outputs):
-            self._copy(self._value(value), self._value(result), value.type, node, stream)
+        firsts = [(self._value(v), self._value(result), v.type) for v, result in zip(loop.carries, node.outputs)]
+        self._copies(firsts, node, stream)
         start = len(self.instructions)
         self.instructions.append(LoopEnd())  # its place, until the strides are known
         self.scope, copies = body_scope(node, outer)
         for inner in self.scope.schedule:
             self._node(inner, stream)
         copies += [(move.source, move.target, move.type) for move in self.scope.memory.moves]
-        for source, target, type in copies:
-            self._copy(self._buffer(source, type), self._buffer(target, type), type, node, stream)
+        self._copies([(self._buffer(a, type), self._buffer(b, type), type) for a, b, type in copies], node, stream)
         self.scope = outer
         used = {b for i in self.instructions[start:] for side in accesses(i) for b in side}
         strides = {
@@ -188,20 +188,23 @@ class _PlanMaker:
         self.instructions[start] = LoopBegin(int_count(node), tuple(sorted(strides.items())))
         self.instructions.append(LoopEnd())
 
-    def _copy(self, source: int, target: int, type: TensorType, node: Node, stream: int) -> None:
-        """A copy by a kernel, if the program has kernels: it then joins those around it."""
-        if not type.bytes or source == target:
-            return
-        copied = Builder().at(node).node(OPS["stop_gradient"], Input("x", Kind.DATA, type).value)
+    def _copies(self, copies: Sequence[tuple[int, int, TensorType]], node: Node, stream: int) -> None:
+        """Copies (source, target, type) one after another; by kernels, if the program has kernels, which then join
+        those around them."""
+        copies = [each for each in copies if each[2].bytes and each[0] != each[1]]
         programs = [self.program, *self.program.loops.values()]
-        launches = lowered(copied, self.program.target, vendor=False) if any(p.kernels for p in programs) else None
-        made: list[Instruction] = []
-        if launches is None:
-            made.append(Copy(src=source, dst=target, stream=0, where=self._name(where(node))))
-        else:
+        if not any(p.kernels for p in programs):
+            for source, target, type in copies:
+                made = Copy(src=source, dst=target, stream=0, where=self._name(where(node)))
+                self._emit("copy", 0, 2 * type.bytes, [made], stream)
+            return
+        for together in _together(copies) if self.joins_copies else [[each] for each in copies]:
+            launches = lowered(_copying([type for _, _, type in together], node), self.program.target, vendor=False)
+            assert launches is not None, "copies have kernels"
             [launch] = launches
-            made.append(self._kernel(launch, [("in", source), ("out", target)], node))
-        self._emit("copy", 0, 2 * type.bytes, made, stream)
+            pointers = [("in", source) for source, _, _ in together] + [("out", target) for _, target, _ in together]
+            moved = sum(2 * type.bytes for _, _, type in together)
+            self._emit("copy", 0, moved, [self._kernel(launch, pointers, node)], stream)
 
     def _launches(self, node: Node) -> list[Instruction]:
         found: list[Instruction] = []
@@ -266,6 +269,32 @@ class _PlanMaker:
         return self.names.setdefault(name, len(self.names))
 
 
+def _together(copies: Sequence[tuple[int, int, TensorType]]) -> list[list[tuple[int, int, TensorType]]]:
+    """The copies in groups that one kernel can do: neighbours of one shape, none of which touches what another
+    writes."""
+    groups: list[list[tuple[int, int, TensorType]]] = []
+    for source, target, type in copies:
+        last = groups[-1] if groups else []
+        touched = {each for a, b, _ in last for each in (a, b)}
+        fits = bool(last) and last[0][2].shape == type.shape and len(last) < _MOST_COPIES
+        if fits and target not in touched and source not in {b for _, b, _ in last}:
+            last.append((source, target, type))
+        else:
+            groups.append([(source, target, type)])
+    return groups
+
+
+def _copying(types: Sequence[TensorType], node: Node) -> Node:
+    """The node that copies tensors of these types, all of one shape, at the place of a loop's node."""
+    inputs = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
+    if len(inputs) == 1:
+        return Builder().at(node).node(OPS["stop_gradient"], *inputs)
+    body = tuple(("stop_gradient", (i,), ()) for i in range(len(types)))
+    results = tuple(range(len(types), 2 * len(types)))
+    return Builder().at(node).node(OPS["fused"], *inputs, body=body, results=results)
+
+
+_MOST_COPIES: Final = 8  # by one kernel
 _LONGEST_FILE: Final = 100  # characters of a file's name in a plan
 
 

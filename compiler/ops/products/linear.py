@@ -10,8 +10,8 @@ from dslc.compiler.ir.function import Call, Function, Init, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, broadcast, register
 from dslc.compiler.ir.sizes import Poly, Size, product
-from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import bool_attr, dtype_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, only, require_kind
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.shape.broadcast import sum_to
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Matmul(Op):
     """matmul(a, b): the matrix product over the last two axes; leading axes broadcast as in numpy.
 
-    Attributes ``transpose_a``, ``transpose_b``: swap the last two axes of that side first. Both have rank >= 2.
+    Attributes ``transpose_a``, ``transpose_b``: swap the last two axes of that side first. Both have rank >= 2. With
+    the attribute ``dtype``, f32, which the compiler adds, a product of 16-bit factors is not rounded to their dtype.
     """
 
     name = "matmul"
@@ -41,7 +42,9 @@ class Matmul(Op):
         if left != right:
             help = f"transpose the right side: {b} has {columns} columns" if left == columns else None
             raise Mismatch(f"left has {left} columns, right has {right} rows", help)
-        return (TensorType(a.dtype, (*broadcast([a.shape[:-2], b.shape[:-2]]), rows, columns)),)
+        dtype = dtype_attr(attrs) if "dtype" in attrs else a.dtype
+        assert dtype is a.dtype or (dtype is DType.F32 and a.dtype.is_half), f"a product of {a.dtype} in {dtype}"
+        return (TensorType(dtype, (*broadcast([a.shape[:-2], b.shape[:-2]]), rows, columns)),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         left, right = node.inputs
@@ -64,7 +67,7 @@ class Matmul(Op):
         ]
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        a, b = xs
+        a, b = (x.astype(np.float32) for x in xs) if "dtype" in attrs else xs
         right = b.swapaxes(-1, -2) if attrs["transpose_b"] else b
         if b.ndim == 2 and a.ndim > 2 and not attrs["transpose_a"]:
             y = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) @ right  # one call of BLAS

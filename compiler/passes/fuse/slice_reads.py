@@ -11,7 +11,7 @@ After::
     %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
 
 A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
-nodes of that shape, and the part must be loadable in vectors. The tensor then lives as long as its parts did. If some
+nodes of that shape, and the part must be loadable in vectors, or small. The tensor then lives as long as its parts did. If some
 parts were needed longer than the tensor, these must together be as large as the tensor. Linear in nodes and reads.
 """
 
@@ -29,6 +29,7 @@ from dslc.compiler.passes.fuse.rebuild import rebuilt
 from dslc.compiler.passes.plan.memory import alike
 
 _VECTOR: Final = 16  # bytes
+_SMALL: Final = 1 << 18  # bytes of a part that is loaded one by one in less time than a launch takes
 
 #: The order in which the nodes of the phases run.
 _ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPDATE: 2}
@@ -54,7 +55,7 @@ def _parts(graph: Graph) -> _Parts:
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Value, _Parts] = {}
     for node in graph.nodes:
-        if node.op.name == "slice" and _in_vectors(node):
+        if node.op.name == "slice" and _is_readable(node):
             ends: _Parts = {}
             if _follow([node], readers, roots, ends):
                 found.setdefault(node.inputs[0], {}).update(ends)
@@ -66,15 +67,16 @@ def _parts(graph: Graph) -> _Parts:
     }
 
 
-def _in_vectors(node: Node) -> bool:
-    """Whether the slice has step 1 and is aligned to vectors."""
+def _is_readable(node: Node) -> bool:
+    """Whether the slice has step 1, and is aligned to vectors or small."""
     whole, part = node.input_types[0], node.types[0]
     if whole.dtype is DType.B1 or set(int_tuple(node.attrs, "steps")) != {1} or not part.bytes:
         return False
     each, run = _VECTOR // min(_VECTOR, whole.dtype.itemsize), 1
     for size, start, count in reversed([*zip(whole.ints, int_tuple(node.attrs, "starts"), part.ints)]):
         if count != size:
-            return start * run % each == 0 and count * run % each == 0 and size * run % each == 0
+            aligned = start * run % each == 0 and count * run % each == 0 and size * run % each == 0
+            return aligned or part.bytes <= _SMALL
         run *= size
     return False  # the slice is the whole tensor
 

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dslc.compiler.ir.graph import Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
+from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.prune_loops import prune_loops
 
 
@@ -55,10 +56,12 @@ def _hoisted(node: Node) -> Sequence[Value] | None:
         left = each.inputs[0]
         if left in elements:
             source = new_input("x", len(sequences), each.out.type)
-            sequences[source] = _over_steps(each, elements[left], consts[each.inputs[1]], count)
+            sequences[source] = _over_steps(each, elements[left], consts[each.inputs[1]], count, each.out.type.dtype)
             before[each.out] = source.value
-        elif each.out not in read and left not in consts:
-            after.update((i, each) for i, value in enumerate(yields) if value is each.out)
+        elif left not in consts:
+            result = _result(each, graph.nodes)
+            if result not in read:
+                after.update((i, each) for i, value in enumerate(yields) if value is result)
     if not before and not after:
         return None
     inner = [after[i].inputs[0] if i in after else value for i, value in enumerate(yields)]
@@ -82,18 +85,29 @@ def _hoisted(node: Node) -> Sequence[Value] | None:
     outputs = list(made.outputs)
     for i, product in after.items():
         place = len(loop.carries) + i
-        outputs[place] = _over_steps(product, outputs[place], consts[product.inputs[1]], count)
+        whole = _over_steps(product, outputs[place], consts[product.inputs[1]], count, yields[i].type.dtype)
+        outputs[place] = whole
     return outputs
+
+
+def _result(product: Node, nodes: Sequence[Node]) -> Value:
+    """The product, or the cast to the dtype of its factors that alone reads it."""
+    readers = [node for node in nodes if product.out in node.inputs]
+    if len(readers) == 1 and readers[0].op.name == "cast" and readers[0].types[0].dtype is product.input_types[0].dtype:
+        return readers[0].out
+    return product.out
 
 
 def _is_product(node: Node) -> bool:
     return node.op.name == "matmul" and not node.attrs["transpose_a"] and all(v.type.rank == 2 for v in node.inputs)
 
 
-def _over_steps(product: Node, left: Value, right: Value, count: int) -> Value:
-    """The products of all steps as one: the sequence of their results."""
+def _over_steps(product: Node, left: Value, right: Value, count: int, dtype: DType) -> Value:
+    """The products of all steps as one: the sequence of their results, rounded to ``dtype``."""
     b = Builder().at(product, product.phase)
     rows, terms = product.inputs[0].type.ints
     whole = b(OPS["reshape"], left, shape=(count * rows, terms))
-    result = b(OPS["matmul"], whole, right, transpose_a=False, transpose_b=product.attrs["transpose_b"])
+    flags = {name: product.attrs[name] for name in ("transpose_a", "transpose_b")}
+    wide = {} if dtype is left.type.dtype else {"dtype": dtype}
+    result = b(OPS["matmul"], whole, right, **flags, **wide)
     return b(OPS["reshape"], result, shape=(count, *product.out.type.ints))

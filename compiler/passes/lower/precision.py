@@ -23,7 +23,8 @@ and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, 
 (``Precision.nodes``), with their gradients. Of a gradient that the model
 or its loss uses (``Phase.GRADIENT``), only the products have 16 bits; all its nodes belong to the forward pass from
 here on. In an f32 model such nodes compute in bf16, except in the train section. All floats of a loop have one dtype:
-f32 if ``compute`` has 16 bits, since its steps round the same values again and again.
+f32 if ``compute`` has 16 bits, since its steps round the same values again and again. On tensor cores the factors of
+its matrix products then have 16 bits; their sums are not rounded.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def precision(program: Program, build: Build) -> Program:
             )
     if program.entry == "init":  # drawn in the dtype of the state or f32, not rounded to that of the products
         asked = dataclasses.replace(asked, compute=DType.F32 if asked.params in _HALF else asked.params)
-    graph = _Typing(program.graph, asked).run()
+    halves = asked.compute if asked.compute in _HALF and traits.has_tensor_cores else None
+    graph = _Typing(program.graph, asked, halves).run()
     if traits.has_reference and build.provider == "reference":
         _refuse_bf16(graph)
     return dataclasses.replace(program, graph=graph)
@@ -81,9 +83,14 @@ def _refuse_bf16(graph: Graph) -> None:
 
 
 class _Typing:
-    def __init__(self, graph: Graph, asked: Precision) -> None:
+    """``halves``: the dtype of the factors of products in loops that otherwise compute in f32; None for the loop's.
+    ``in_loop``: the graph is the body of such a loop."""
+
+    def __init__(self, graph: Graph, asked: Precision, halves: DType | None, in_loop: bool = False) -> None:
         self.graph = graph
         self.asked = asked
+        self.halves = halves
+        self.in_loop = in_loop
         self.nodes = dict(asked.nodes)
         if asked.compute in _HALF:
             self.nodes = dict.fromkeys(wide(graph, asked.nodes), DType.F32) | self.nodes
@@ -129,7 +136,11 @@ class _Typing:
         elif own is DType.BF16 and node.phase is not Phase.UPDATE and not in_train_section(node):
             dtype = own
         if node.op is scan:
-            self._loop(node, DType.F32 if dtype in _HALF else dtype)
+            half = dtype in _HALF or self.in_loop
+            self._loop(node, DType.F32 if dtype in _HALF else dtype, self.halves if half else None)
+            return
+        if self.in_loop and self.halves is not None and _is_product(node):
+            self._product(node, self.halves)
             return
         if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.name not in _PRODUCTS:
             dtype = DType.F32
@@ -145,11 +156,17 @@ class _Typing:
             fresh = b.node(node.op, *inputs, **attrs)
         self.new.update(zip(node.outputs, fresh.outputs))
 
-    def _loop(self, node: Node, dtype: DType) -> None:
-        """A loop, all of whose floats have one dtype."""
+    def _product(self, node: Node, half: DType) -> None:
+        """A product of matrices with 16-bit factors, whose sums stay in f32."""
+        b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
+        inputs = [self._as(v, half, b) for v in node.inputs]
+        self.new[node.out] = b(node.op, *inputs, **node.attrs, dtype=DType.F32)
+
+    def _loop(self, node: Node, dtype: DType, halves: DType | None) -> None:
+        """A loop, all of whose floats have one dtype. ``halves``: that of its products' factors, if it is another."""
         b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
         inside = Precision(dtype, dtype, tf32=self.asked.tf32)
-        body = _Typing(body_of(node.attrs), inside).run()
+        body = _Typing(body_of(node.attrs), inside, halves, in_loop=halves is not None).run()
         inputs = tuple(self._as(v, dtype, b) for v in node.inputs)
         fresh = b.node(scan, *inputs, **{**node.attrs, "loop": Body(body)})
         self.new.update(zip(node.outputs, fresh.outputs))
@@ -163,6 +180,10 @@ class _Typing:
         if key not in self.casts:
             self.casts[key] = b(OPS["cast"], value, dtype=dtype)
         return self.casts[key]
+
+
+def _is_product(node: Node) -> bool:
+    return node.op.name == "matmul" and node.types[0].dtype is DType.FLOAT and node.types[0].rank == 2
 
 
 def _is_unready(node: Node) -> bool:

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import bool_attr, ints_attr, number_attr
 
@@ -67,7 +67,7 @@ def total(terms: Sequence[Value]) -> Value:
     result, *more = _multiplied([term for term in left if term is not None])
     for term in more:
         made = term.producer
-        b = Builder().at(made, made.phase) if isinstance(made, Node) else Builder()
+        b = Builder().at(made, made.phase) if isinstance(made, Node) else Builder(phase=Phase.BACKWARD)
         result = b(OPS["add"], result, term)
     return result
 
