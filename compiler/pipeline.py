@@ -65,7 +65,7 @@ from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
-from dslc.compiler.passes.lower.after_loops import carries_after_loops, sums_after_loops
+from dslc.compiler.passes.lower.after_loops import after_loops
 from dslc.compiler.passes.lower.attention_views import attention_views
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last
@@ -132,8 +132,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(lacks_half_kernels, widen_halves),
         when(reads_halves, half_reads),
         when(batches_launches, half_loops),
-        when(batches_launches, sums_after_loops),
-        when(batches_launches, carries_after_loops),
+        when(batches_launches, after_loops),
         simplify,
         when(reads_any_layout, transposes),
         when(attends_in_place, attention_views),

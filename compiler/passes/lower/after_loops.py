@@ -37,14 +37,10 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, scan
 
 
-def sums_after_loops(graph: Graph) -> Graph:
-    """The graph with such sums after its loops; the same object if there are none. Idempotent."""
+def after_loops(graph: Graph) -> Graph:
+    """The graph with less in its loops; the same object if nothing changes. Idempotent."""
     rules = {"scan": _summed, "matmul": _in_place}
-    return graph.rewrite(lambda node: rules[node.op.name](node) if node.op.name in rules else None)
-
-
-def carries_after_loops(graph: Graph) -> Graph:
-    """The graph whose loops yield no old values of carries; the same object if nothing changes. Idempotent."""
+    graph = graph.rewrite(lambda node: rules[node.op.name](node) if node.op.name in rules else None)
     return graph.rewrite(lambda node: _shifted(node) if node.op is scan else None)
 
 
