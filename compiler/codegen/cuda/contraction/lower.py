@@ -247,9 +247,10 @@ def product(node: Node, tiling: Tiling | None = None) -> list[Launch]:
 @lowers("contraction", target="cuda")
 def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
-    its ops exactly, or if nothing is summed."""
+    its ops exactly, if the factors have 16 bits, or if nothing is summed."""
     first, finish = apart(node)
-    others, epilogue = node.inputs[2:], Epilogue.of(finish)
+    same = first.input_types[0].dtype is first.types[0].dtype  # else tensor cores sum in f32, and have no epilogue
+    others, epilogue = node.inputs[2:], Epilogue.of(finish) if same else None
     if epilogue is not None and (direct := _direct(first, node.outputs[0], 0, epilogue, others)) is not None:
         return direct
     problems = PROBLEMS[first.op.name](first)
