@@ -67,7 +67,7 @@ class Matmul(Op):
         ]
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        a, b = (x.astype(np.float32) for x in xs) if "dtype" in attrs else xs
+        a, b = (x.astype(np.float32) if x.dtype == np.float16 else x for x in xs) if "dtype" in attrs else xs
         right = b.swapaxes(-1, -2) if attrs["transpose_b"] else b
         if b.ndim == 2 and a.ndim > 2 and not attrs["transpose_a"]:
             y = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) @ right  # one call of BLAS

@@ -11,8 +11,9 @@ After::
     %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
 
 A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
-nodes of that shape, and the part must be loadable in vectors, or small. The tensor then lives as long as its parts did. If some
-parts were needed longer than the tensor, these must together be as large as the tensor. Linear in nodes and reads.
+nodes of that shape, and the part must be loadable in vectors, or small. The tensor then lives as long as its parts did.
+If some parts were needed longer than the tensor, these must together be as large as the tensor. Linear in nodes and
+reads.
 """
 
 from __future__ import annotations

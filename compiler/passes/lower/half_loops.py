@@ -24,7 +24,7 @@ After::
 A constant and a sequence are cast before the loop, and a result that is only read as 16 bits leaves it so. A carry is
 cast when it gets its value, by the kernel that computes it, into a carry of its own. A cast of joined tensors becomes
 casts of each. What nobody reads afterwards, such as the carry itself, ``prune_loops.py`` removes. Each value is rounded
-once, as before, so bits stay. Linear in nodes.
+once, as before, so bits stay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,15 @@ from dslc.compiler.passes.lower.prune_loops import prune_loops
 
 def half_loops(graph: Graph) -> Graph:
     """The graph with such loops; the same object if nothing changes. Idempotent."""
-    graph = prune_loops(graph)
+    while True:
+        changed = _once(prune_loops(graph))
+        if changed is graph:
+            return graph
+        graph = changed
+
+
+def _once(graph: Graph) -> Graph:
+    """Changes each loop with respect to the present readers of its results."""
     if not any(node.op is scan for node in graph.nodes):
         return graph
     readers, roots = graph.readers(), set(graph.roots)
@@ -171,5 +179,3 @@ class _Halved:
     def _cast(self, value: Value, dtype: DType) -> Value:
         """Outside of the loop."""
         return _widened(value, dtype) or self.b(OPS["cast"], value, dtype=dtype)
-
-

@@ -28,7 +28,7 @@ NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "ca
 CONDITIONAL = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
-    "transposes", "half_reads", "attention_views", "library_sums", "pad_classes",
+    "transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_sums", "pad_classes",
 }  # fmt: skip
 
 

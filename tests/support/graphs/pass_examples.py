@@ -17,7 +17,7 @@ from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_program
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.function import FUNCTIONS, Call, Function
-from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.graph import Body, Graph, Kind, Node, Value
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
@@ -99,6 +99,24 @@ model M(x: [B, 4, 64], h0: [B, 64], c0: [B, 64]) -> [B, 8] {
   return h |> linear(8) as head
 }
 train M(target: [B, 8]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
+    "looped": """nn 1
+dim B in 1..512 = 4
+model M(x: [B, 4, 8]) -> [B, 4, 8] {
+  param wx: [8, 32] = uniform(0.3)
+  param wh: [8, 32] = uniform(0.3)
+  param bias: [32] = uniform(0.3)
+  h = zeros([B, 8])
+  c = h
+  scan xt in x along 1 carry h, c into y {
+    i, f, g, o = split(xt @ wx + h @ wh + bias, 4)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    h = sigmoid(o) * tanh(c)
+    yield h
+  }
+  return y
+}
+train M(target: [B, 4, 8]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
     "gated": """nn 1
 dim B in 1..512 = 4
@@ -185,6 +203,7 @@ EXAMPLES = (
     Example("attention", 4, "sm_90", "bf16", provider="vendor"),
     Example("words", 64, "sm_90", "bf16", provider="vendor"),
     Example("recurrent", 4, "sm_90", "bf16"),
+    Example("looped", 4, "sm_90", "bf16"),
     Example("gated", 4, "cpu"),
     Example("gated", 4, "cpu", "bf16"),
 )
@@ -262,7 +281,13 @@ def evaluate(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return results | {f"update {i.name}": known[v] for i, v in graph.updates}
 
 
+def _wide(node: Node) -> Node:
+    return node.replaced(attrs={name: _widened(attr) for name, attr in node.attrs.items()})
+
+
 def _widened(attr: Any) -> Any:
     if isinstance(attr, tuple):
         return tuple(_widened(part) for part in attr)
+    if isinstance(attr, Body):  # of a loop
+        return Body(attr.graph.rewrite(_wide))
     return DType.F64 if isinstance(attr, DType) and attr in _NARROW else attr

@@ -22,6 +22,7 @@ from dslc.compiler.passes.fuse.slice_reads import slice_reads
 PLAIN = {"transpose_a": False, "transpose_b": False}
 FORE, BACK = Builder(name="cell"), Builder(name="cell", phase=Phase.BACKWARD)
 X, W = input_of("x", Kind.DATA, 6, 8), input_of("w", Kind.PARAM, 8, 64)
+LARGE = input_of("large", Kind.PARAM, 512, 512)
 
 
 def part(x: Value, axis: int, start: int, stop: int, b: Builder = FORE) -> Value:
@@ -79,14 +80,19 @@ KEPT: dict[str, Callable[[], Value]] = {
     "a product reads it": _product,
     "it is a result": lambda: gates()[1][0],
     "it is stretched": lambda: FORE(OPS["mul"], X.value, part(X.value, 0, 0, 1)),
-    "its start has no alignment": lambda: FORE(OPS["tanh"], part(W.value, 1, 2, 6)),
+    "its start has no alignment": lambda: FORE(OPS["tanh"], part(LARGE.value, 1, 2, 260)),
 }
 
 
 @pytest.mark.parametrize("why", KEPT)
 def test_what_stays_a_copy(why: str) -> None:
-    graph = graph_of([X, W], {"result.y": KEPT[why]()})
+    graph = graph_of([X, W, LARGE], {"result.y": KEPT[why]()})
     assert slice_reads(graph) is graph
+
+
+def test_a_small_part_needs_no_alignment() -> None:
+    graph = graph_of([X, W], {"result.y": FORE(OPS["tanh"], part(W.value, 1, 2, 6))})
+    assert not named(checked(graph), "slice")
 
 
 def test_a_result_is_computed_once_whoever_reads_it() -> None:

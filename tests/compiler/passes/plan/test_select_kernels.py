@@ -14,6 +14,7 @@ from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import scan
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.plan.select_kernels import select
 
@@ -21,7 +22,8 @@ from dslc.compiler.passes.plan.select_kernels import select
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_all_but_views_are_kernels_of_the_provider_own(example: Example) -> None:
     program = steps(example)["select"].after
-    assert list(program.kernels) == [node for node in program.graph.nodes if not node.op.view]
+    assert list(program.kernels) == [n for n in program.graph.nodes if not n.op.view and n.op is not scan]
+    assert list(program.loops) == [n for n in program.graph.nodes if n.op is scan]
     for node, launches in program.kernels.items():
         blocks = {block.number: block.bytes for launch in launches for block in launch.scratch}
         assert launches and program.scratch.get(node, ()) == tuple(blocks[i] for i in range(len(blocks)))
