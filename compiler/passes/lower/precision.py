@@ -139,7 +139,7 @@ class _Typing:
             half = dtype in _HALF or self.in_loop
             self._loop(node, DType.F32 if dtype in _HALF else dtype, self.halves if half else None)
             return
-        if self.in_loop and self.halves is not None and _is_product(node):
+        if self.in_loop and self.halves is not None and own is not DType.F32 and _is_product(node):
             self._product(node, self.halves)
             return
         if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.name not in _PRODUCTS:
@@ -165,7 +165,8 @@ class _Typing:
     def _loop(self, node: Node, dtype: DType, halves: DType | None) -> None:
         """A loop, all of whose floats have one dtype. ``halves``: that of its products' factors, if it is another."""
         b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
-        inside = Precision(dtype, dtype, tf32=self.asked.tf32)
+        asked = {} if halves is None else {at: own for at, own in self.asked.nodes.items() if own is DType.F32}
+        inside = Precision(dtype, dtype, tf32=self.asked.tf32, nodes=asked)
         body = _Typing(body_of(node.attrs), inside, halves, in_loop=halves is not None).run()
         inputs = tuple(self._as(v, dtype, b) for v in node.inputs)
         fresh = b.node(scan, *inputs, **{**node.attrs, "loop": Body(body)})
