@@ -163,15 +163,19 @@ def _check(shape: Sequence[int], view: View) -> None:
 def fits_tiles(node: Node) -> bool:
     """Whether kernels in tiles compute an ``sdpa`` or its gradient on plain tensors."""
     q, k, v = node.input_types[:3]
-    masked = len(node.inputs) > (3 if node.op is sdpa else 6)
     return (
-        not masked
-        and q.dtype in (DType.BF16, DType.F16)
+        q.dtype in (DType.BF16, DType.F16)
         and q.ints[-1] == v.ints[-1]
         and q.ints[-1] in FEATURES
         and float_attr(node.attrs, "scale") > 0
         and min(q.bytes, k.bytes) > 0
+        and places([whole(q.ints)], [masks(node, x) for x in masks_of(node)]) is not None
     )
+
+
+def masks_of(node: Node) -> tuple[Value, ...]:
+    """The mask of an ``sdpa`` or its gradient on plain tensors, if it has one."""
+    return node.inputs[3 if node.op is sdpa else 6 :]
 
 
 def masks(node: Node, mask: Value) -> View:

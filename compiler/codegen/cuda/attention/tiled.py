@@ -1,10 +1,9 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used as ``fits_tiles`` says: without a mask, if q, k and v have 32, 64 or 128 features
-each, and the scale is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
-(``StridedAttention``). The kernels can read a mask, element by element, as often as scores are computed; no build uses
-that, as it has not been compared on a GPU.
+and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have 32, 64 or 128 features each, and the scale
+is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
+(``StridedAttention``). A mask is read where it lies, with strides of 0 along the axes over which it is broadcast.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import View, masks, places, whole
+from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
 
 Mode = Literal["forward", "dq", "dkdv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
@@ -120,17 +119,13 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
     own, other = (keys, queries) if mode == "dkdv" else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
-    found = places(views, [masks(node, x) for x in _mask(node)])
+    found = places(views, [masks(node, x) for x in masks_of(node)])
     assert found is not None
     inner, rows, mask = found
     stack = prod(q.ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, inner, tuple(rows), mask, own, other, features, causal, scale, TILES[mode, features]
     )
-
-
-def _mask(node: Node) -> tuple[Value, ...]:
-    return node.inputs[3 if node.op.name == "sdpa" else 6 :]
 
 
 def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:

@@ -54,6 +54,24 @@ __device__ __forceinline__ long long begins(const Layout &of, int stack) {
 struct Pairs {
   long long start, outer, inner, query, key;
 };
+struct Meet {
+  bool first, second;
+};
+
+// Whether row m of `own` meets rows n and n + 1 of the others, n even; of rows that do not exist it says anything.
+__device__ __forceinline__ Meet meets(const unsigned char *mask, int stack, int m, int n) {
+  constexpr Pairs at = MASK;
+  constexpr long long step = MODE == 2 ? at.key : at.query, across = MODE == 2 ? at.query : at.key;
+  // two neighbours are one load where each pair lies at an even place
+  constexpr bool PAIRED = across == 1 && OTHER_COUNT % 2 == 0 && (at.start | at.outer | at.inner | step) % 2 == 0;
+  const unsigned char *const line = mask + at.start + stack / INNER * at.outer + stack % INNER * at.inner + m * step;
+  if constexpr (PAIRED) {
+    const uchar2 both = *reinterpret_cast<const uchar2 *>(line + min(n, OTHER_COUNT - 2));
+    return {both.x != 0, both.y != 0};
+  } else {
+    return {line[min(n, OTHER_COUNT - 1) * across] != 0, line[min(n + 1, OTHER_COUNT - 1) * across] != 0};
+  }
+}
 #else
 #define MASK_ARGUMENT
 #endif
@@ -281,17 +299,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
           }
     }
 #if MASKED
-    constexpr Pairs pairs = MASK;
-    constexpr long long step = MODE == 2 ? pairs.key : pairs.query, across = MODE == 2 ? pairs.query : pairs.key;
-    const unsigned char *const here = mask + pairs.start + stack / INNER * pairs.outer + stack % INNER * pairs.inner;
 #pragma unroll
     for (int i = 0; i < TALL; ++i)
 #pragma unroll
       for (int j = 0; j < OTHERS / 8; ++j)
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int m = min(row + i * 16 + r / 2 * 8, OWN_COUNT - 1), n = min(column + j * 8 + r % 2, OTHER_COUNT - 1);
-          if (!here[m * step + n * across]) s[i][j][r] = -INFINITE;
+        for (int h = 0; h < 2; ++h) {
+          const int m = min(row + i * 16 + h * 8, OWN_COUNT - 1), n = column + j * 8;
+          const Meet meet = meets(mask, stack, m, n);
+          if (!meet.first) s[i][j][2 * h] = -INFINITE;
+          if (!meet.second) s[i][j][2 * h + 1] = -INFINITE;
         }
 #endif
 #if MODE == 0

@@ -278,16 +278,20 @@ def test_rows_wider_than_a_warp_are_made_orthonormal() -> None:
     np.testing.assert_allclose(y, 2 * orthonormal(x.astype(np.float64)), atol=1e-6)
 
 
-ATTENTION = [(mode, features, causal) for mode, features in TILES for causal in (False, True)]
+#: What each query may see: all, the keys up to it, by a mask of keys, of queries and keys, or of both kinds.
+SEEN = ("all", "causal", "keys", "pairs", "causal pairs")
+ATTENTION = [(mode, features, seen) for mode, features in TILES for seen in SEEN]
+_BRIEF = [("forward", "causal"), ("forward", "all"), ("dq", "causal"), ("dkdv", "causal")]
+_BRIEF += [(mode, seen) for mode in ("forward", "dq", "dkdv") for seen in ("keys", "pairs")]
 
 
 @pytest.mark.parametrize(
-    ("mode", "features", "causal"),
-    ATTENTION if SOAK else [("forward", 32, True), ("forward", 32, False), ("dq", 32, True), ("dkdv", 32, True)],
+    ("mode", "features", "seen"), ATTENTION if SOAK else [(mode, 32, seen) for mode, seen in _BRIEF]
 )
-def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
-    """Queries and keys that fill no tile, and more keys than are in flight."""
+def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
+    """Queries and keys that fill no tile, and more keys than are in flight; a mask hides all keys of some queries."""
     rng = np.random.default_rng(features)
+    causal = "causal" in seen
     tile = TILES[mode, features]
     own, other = tile.rows - 3, tile.others * tile.stages + 5
     if causal:
@@ -298,18 +302,26 @@ def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
     q, k, v, dy = (simulator.held(rng.normal(size=(1, 1, n, features)), DType.F16) for n in lengths)
     q[..., 0], k[..., 0] = 6, -6  # all scores lie far below 0, that of a key that is not there
     wide = [x.astype(np.float64) for x in (q, k, v)]
-    y, lse = (np.asarray(x, np.float32) for x in apply(OPS["sdpa"], wide, attrs))
-    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64)]
+    mask: list[np.ndarray] = []
+    strides: tuple[int, ...] = ()
+    if seen == "keys":
+        mask, strides = [rng.random((1, 1, 1, keys)) < 0.5], (0, 0, 0, 0, 1)
+    elif "pairs" in seen:
+        mask, strides = [rng.random((1, 1, queries, keys)) < 0.5], (0, 0, 0, keys, 1)
+        mask[0][0, 0, ::7] = False
+    y, lse = (np.asarray(x, np.float32) for x in apply(OPS["sdpa"], [*wide, *mask], attrs))
+    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *mask]
     dq, dk, dv = apply(OPS["sdpa_grad"], given, attrs)
     delta = np.float32((dy.astype(np.float64) * y).sum(-1))
     reads, after = {
-        "forward": ([q, k, v], [y, lse]),
-        "dq": ([q, k, v, lse, delta, dy], [dq]),
-        "dkdv": ([q, k, v, lse, delta, dy], [dk, dv]),
+        "forward": ([q, k, v, *mask], [y, lse]),
+        "dq": ([q, k, v, lse, delta, dy, *mask], [dq]),
+        "dkdv": ([q, k, v, lse, delta, dy, *mask], [dk, dv]),
     }[mode]
     rows = ((0, 0, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
-    spec = TiledAttention(mode, DType.F16, 1, 1, rows, (), own, other, features, causal, attrs["scale"], tile)
-    half = [x if x is lse or x is delta else x.astype(np.float16) for x in (*reads, *after)]
+    spec = TiledAttention(mode, DType.F16, 1, 1, rows, strides, own, other, features, causal, attrs["scale"], tile)
+    kept = (lse, delta, *mask)
+    half = [x if any(x is each for each in kept) else x.astype(np.float16) for x in (*reads, *after)]
     arguments = [np.ascontiguousarray(x).reshape(-1) for x in half]
     for x in arguments[len(reads) :]:
         x.view(np.uint8)[:] = 0xFF
@@ -317,7 +329,7 @@ def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
     ptx = compiled(spec, "k", "sm_90").ptx.decode("ascii")
     ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, (), geometry.shared_bytes)
     for got, want in zip(arguments[len(reads) :], after, strict=True):
-        close = 2**-9 * max(1.0, float(np.max(np.abs(want))))
+        close = 2**-9 * max(1.0, float(np.max(np.abs(want[np.isfinite(want)]))))
         np.testing.assert_allclose(got.astype(np.float64), np.reshape(want, -1), rtol=2**-8, atol=close)
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from gpu_kernels.sample_nodes import OPS
 from thinning import thinned
@@ -18,6 +19,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.compound.strided_attention import View
 
 LEAST_SHARED = 163 << 10  # bytes of shared memory of a block on sm_80
 
@@ -27,11 +29,12 @@ def value(dtype: DType, *shape: int) -> Any:
 
 
 def node(
-    dtype: DType, features: int, keys: int = 96, values: int | None = None, masked: bool = False, scale: float = 0.125
-) -> Node:
+    dtype: DType, features: int, keys: int = 96, values: int | None = None, mask: tuple[int, ...] = (),
+    scale: float = 0.125,
+) -> Node:  # fmt: skip
     q, k, v = (value(dtype, 2, 3, n, f) for n, f in ((96, features), (keys, features), (keys, values or features)))
-    mask = [value(DType.B1, 96, keys)] if masked else []
-    return Builder(name="here").node(OPS["sdpa"], q, k, v, *mask, causal=keys == 96, scale=scale)
+    masks = [value(DType.B1, *mask)] if mask else []
+    return Builder(name="here").node(OPS["sdpa"], q, k, v, *masks, causal=keys == 96, scale=scale)
 
 
 def gradient(of: Node) -> Node:
@@ -55,13 +58,32 @@ def test_tiles_are_taken(dtype: DType, features: int) -> None:
         assert is_tiled(node(dtype, features, keys)) and is_tiled(gradient(node(dtype, features, keys)))
 
 
+@pytest.mark.parametrize("mask", [(96, 7), (2, 1, 1, 7), (2, 3, 96, 7), (3, 1, 7), (2, 1, 96, 1), (1,)])
+def test_tiles_take_any_mask_where_it_lies(mask: tuple[int, ...]) -> None:
+    of = node(DType.BF16, 64, 7, mask=mask)
+    assert is_tiled(of) and is_tiled(gradient(of))
+    [launch] = tiled.sdpa(of)
+    spec, numbers = launch.spec, np.arange(np.prod(mask)).reshape(mask)
+    start, outer, inner, query, key = spec.mask
+    view = View((6 // spec.inner, spec.inner, 96, 7), (outer, inner, query, key), start).of(numbers)
+    np.testing.assert_array_equal(view.reshape(2, 3, 96, 7), np.broadcast_to(numbers, (2, 3, 96, 7)))
+    assert not launch.scratch
+
+
+def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
+    q = value(DType.BF16, 2, 3, 4, 16, 64)
+    of = Builder(name="here").node(
+        OPS["sdpa"], q, q, q, value(DType.B1, 1, 3, 1, 16, 16), causal=False, scale=0.125
+    )
+    assert not is_tiled(of) and not is_tiled(gradient(of))
+
+
 @pytest.mark.parametrize(
     ("dtype", "changed"),
     [
         (DType.F32, {}),
         (DType.BF16, {"features": 48}),
         (DType.BF16, {"values": 32}),
-        (DType.BF16, {"masked": True}),
         (DType.BF16, {"scale": 0.0}),
         (DType.F16, {"scale": -1.0}),
     ],
