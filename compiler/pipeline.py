@@ -66,6 +66,7 @@ from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
 from dslc.compiler.passes.lower.after_loops import after_loops
+from dslc.compiler.passes.lower.attention_forms import attention_forms
 from dslc.compiler.passes.lower.attention_views import attention_views
 from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last
@@ -127,6 +128,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
     precision,
     *_everywhere(
         compose,
+        attention_forms,
         when(tensor_cores, channels_last),
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),

@@ -169,7 +169,7 @@ def fits_tiles(node: Node) -> bool:
         and q.ints[-1] in FEATURES
         and float_attr(node.attrs, "scale") > 0
         and min(q.bytes, k.bytes) > 0
-        and places([whole(q.ints)], [masks(node, x) for x in masks_of(node)]) is not None
+        and places([whole(q.ints), whole(k.ints)], [masks(node, x) for x in masks_of(node)]) is not None
     )
 
 
@@ -188,21 +188,31 @@ def masks(node: Node, mask: Value) -> View:
     return View(wide, (*(0,) * (len(wide) - len(strides)), *strides))
 
 
-def places(
-    views: Sequence[View], mask: Sequence[View] = ()
-) -> tuple[int, list[tuple[int, ...]], tuple[int, ...]] | None:
-    """How kernels in tiles find rows of views with the same leading axes: the size of the inner one of two axes that
-    these are merged to; of each view (start, stride of the outer axis, of the inner one, of rows); and of a mask the
-    same with the stride of keys, else nothing.
+class Places(NamedTuple):
+    """How kernels in tiles find rows of views: all leading axes are merged to two, the inner one with ``inner``
+    members. ``rows``: of each view (start, stride of the outer axis, of the inner one, of rows); ``mask``: the same of
+    a mask with the stride of keys, else nothing. Where ``share`` heads of q read one of k, the inner axis counts heads
+    of q, and a view of k's heads has the stride from one of these to the next."""
 
-    None if they are not two axes for all views, or if the rows are not contiguous and aligned.
-    """
-    lead = views[0].shape[:-2]
-    axes = [axis for axis in range(len(lead)) if lead[axis] > 1]
+    inner: int
+    share: int
+    rows: tuple[tuple[int, ...], ...]
+    mask: tuple[int, ...]
+
+
+def places(views: Sequence[View], mask: Sequence[View] = ()) -> Places | None:
+    """None if two axes do not describe the leading ones of all views, or if rows are not contiguous and aligned."""
+    every = [*views, *mask]
+    heads = [view.shape[-3] if len(view.shape) > 2 else 1 for view in every]
+    kept = min(heads)
+    share = max(heads) // max(1, kept)
+    lead = min((view.shape[:-2] for view in views), key=prod)
+    steps = [_grouped(view, kept).strides for view in every]
+    axes = [axis for axis in range(len(lead)) if lead[axis] > 1 or (share > 1 and axis == len(lead) - 1)]
     groups: list[list[int]] = []
     for axis in axes:
         last = groups[-1][-1] if groups else None
-        if last is not None and all(v.strides[last] == v.strides[axis] * lead[axis] for v in (*views, *mask)):
+        if last is not None and all(each[last] == each[axis] * lead[axis] for each in steps):
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -210,11 +220,22 @@ def places(
         return None
     outer, inner = ([[], *groups] if len(groups) == 1 else groups) or ([], [])
     found = []
-    for view in (*views, *mask):
-        steps = [view.strides[group[-1]] if group else 0 for group in (outer, inner)]
-        found.append((view.start, *steps, view.strides[-2] if view.shape[-2] > 1 else 0))
+    for view, each, count in zip(every, steps, heads):
+        within = each[inner[-1]] // (share if count > kept else 1) if inner else 0
+        beside = each[outer[-1]] if outer else 0
+        found.append((view.start, beside, within, view.strides[-2] if view.shape[-2] > 1 else 0))
     rows = found[: len(views)]
     if any(view.strides[-1] != 1 for view in views) or any(n % _CHUNK for row in rows for n in row):
         return None
     more = [(*row, view.strides[-1]) for row, view in zip(found[len(views) :], mask)]
-    return prod(lead[axis] for axis in inner), rows, more[0] if more else ()
+    members = prod(lead[axis] for axis in inner) * share
+    return Places(members, share, tuple(rows), more[0] if more else ())
+
+
+def _grouped(view: View, heads: int) -> View:
+    """The view with every so many heads as one, where it has more than ``heads``: strides of the first ones."""
+    if len(view.shape) < 3 or view.shape[-3] == heads:
+        return view
+    shape, strides, share = list(view.shape), list(view.strides), view.shape[-3] // max(1, heads)
+    shape[-3], strides[-3] = heads, strides[-3] * share
+    return View(tuple(shape), tuple(strides), view.start)

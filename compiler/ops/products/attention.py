@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, broadcast, register
+from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.constants.constant import constant
@@ -18,7 +17,7 @@ from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.elementwise.arithmetic import mul
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.products.attention_terms import Heads, Terms, both, composed, near, share_of_heads, within
+from dslc.compiler.ops.products.attention_terms import check_mask, check_operands, plain, window_of
 from dslc.compiler.ops.products.linear import matmul
 from dslc.compiler.ops.reduction.softmax import softmax
 from dslc.compiler.ops.spatial.conv import float_dtype
@@ -29,49 +28,28 @@ if TYPE_CHECKING:
 _STATISTIC = {DType.F16: DType.F32, DType.BF16: DType.F32}
 
 
-def _check(q: TensorType, k: TensorType, v: TensorType, causal: bool) -> None:
-    for name, t in (("q", q), ("k", k), ("v", v)):
-        if t.rank < 2:
-            raise Mismatch(f"`sdpa` needs [..., T, d], `{name}` is {t}", "add axes with `reshape`")
-    if q.shape[:-2] != k.shape[:-2] or q.shape[:-2] != v.shape[:-2]:
-        raise Mismatch(
-            f"the leading axes of `sdpa` differ: q {q}, k {k}, v {v}",
-            "give q, k and v the same batch and heads",
-            "E0302",
-        )
-    if q.shape[-1] != k.shape[-1]:
-        raise Mismatch(f"q has {q.shape[-1]} features, k has {k.shape[-1]}", None, "E0302")
-    if k.shape[-2] != v.shape[-2]:
-        raise Mismatch(f"k has {k.shape[-2]} positions, v has {v.shape[-2]}", None, "E0302")
-    if 0 in (q.shape[-1], k.shape[-2]):
-        raise Mismatch(f"`sdpa` over no features or no positions: q {q}, k {k}", "sizes of at least 1", "E0308")
-    if causal and q.shape[-2] != k.shape[-2]:
-        raise Mismatch(
-            f"causal `sdpa` needs as many queries as keys, got {q.shape[-2]} and {k.shape[-2]}",
-            "slice both to one length, or pass `mask`",
-            "E0302",
-        )
-
-
-def _check_mask(q: TensorType, k: TensorType, mask: TensorType) -> None:
-    if mask.dtype is not DType.B1:
-        raise Mismatch(f"`mask` of `sdpa` is {mask}", "a b1 mask, true where a query may look: `mask != 0`", "E0202")
-    _check_scores(q, k, mask, "mask")
-
-
-def _check_scores(q: TensorType, k: TensorType, x: TensorType, name: str) -> None:
-    scores = (*q.shape[:-1], k.shape[-2])
-    if x.rank > len(scores) or broadcast([x.shape, scores]) != scores:
-        shown = ", ".join(map(str, scores))
-        raise Mismatch(f"`{name}` is {x}, the scores are [{shown}]", None, "E0301")
-
-
-def _allowed(q: Array, k: Array, mask: Sequence[Array], causal: bool) -> Array | None:
+def _allowed(q: Array, k: Array, mask: Sequence[Array], attrs: Mapping[str, Any]) -> Array | None:
     """The b1 mask of permitted scores, broadcast to [..., Tq, Tk]; None: all."""
-    if not causal:
-        return mask[0] if mask else None
-    lower = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
-    return lower & mask[0] if mask else lower
+    window, found = window_of(attrs), list(mask)
+    if attrs["causal"]:
+        found.append(np.tri(q.shape[-2], k.shape[-2], dtype=bool))
+    if window:
+        ahead = np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None]
+        found.append(np.abs(ahead) < window)
+    return reduce(np.logical_and, found) if found else None
+
+
+def _repeated(q: Array, *xs: Array) -> list[Array]:
+    """k and v with a head for each of q's."""
+    return [x if x.ndim < 3 else np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) if x.shape[-3] else x for x in xs]
+
+
+def _shared(x: Array, like: Array) -> Array:
+    """The gradient of ``_repeated``."""
+    if x.shape == like.shape:
+        return x
+    found: Array = x.reshape(*like.shape[:-2], -1, *like.shape[-2:]).sum(-3)
+    return found
 
 
 def _scores(q: Array, k: Array, allowed: Array | None, scale: float) -> Array:
@@ -97,9 +75,11 @@ class Sdpa(Op):
     """sdpa(q, k, v): ``softmax(scale * q k^T) v`` over the last two axes.
 
     q ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]`` -> y ``[..., Tq, e]``, and the log of each row's sum of
-    exponentials ``[..., Tq]`` (f32 for 16-bit floats), which the gradient reads. A fourth input, a b1 mask that
-    broadcasts to ``[..., Tq, Tk]``, is true where attention is allowed; ``causal`` masks later positions (Tq = Tk).
-    A fully masked query gives 0. Attribute ``scale``: a float.
+    exponentials ``[..., Tq]`` (f32 for 16-bit floats), which the gradient reads. k and v may have fewer heads, on axis
+    -3, each of which then serves as many consecutive heads of q. A fourth input, a b1 mask that broadcasts to
+    ``[..., Tq, Tk]``, is true where attention is allowed; ``causal`` masks later positions, and ``window``, if it is
+    there, those as many or more positions away (both: Tq = Tk). A fully masked query gives 0. Attribute ``scale``: a
+    float.
     """
 
     name = "sdpa"
@@ -108,9 +88,9 @@ class Sdpa(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         q, k, v, *mask = types
         dtype = float_dtype("sdpa", [q, k, v])
-        _check(q, k, v, bool_attr(attrs, "causal"))
+        check_operands(q, k, v, bool_attr(attrs, "causal") or window_of(attrs) > 0)
         for t in mask:
-            _check_mask(q, k, t)
+            check_mask(q, k, t)
         return TensorType(dtype, (*q.shape[:-1], v.shape[-1])), TensorType(_STATISTIC.get(dtype, dtype), q.shape[:-1])
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
@@ -122,22 +102,25 @@ class Sdpa(Op):
         return *found, *[None] * len(mask)
 
     def in_gradient(self, node: Node, b: Builder) -> Sequence[Value | None]:
-        q, k, v, *masks = node.inputs
-        if bool_attr(node.attrs, "causal"):
+        q, k, v, *given = node.inputs
+        heads, mask, causal = plain(b, q, k, given[0] if given else None, node.attrs)
+        masks = [] if mask is None else [mask]
+        if causal:
             masks.append(b(tri, shape=(q.type.shape[-2], k.type.shape[-2]), diagonal=0))
-        s = b(matmul, q, k, transpose_a=False, transpose_b=True)
+        s = b(matmul, heads.joined(q), k, transpose_a=False, transpose_b=True)
         s = b(mul, s, constant(b, float_attr(node.attrs, "scale"), q))
         for mask in masks:
             s = b(where, mask, s, constant(b, -math.inf, q))
         p = b(softmax, s, axis=s.type.rank - 1)
         for mask in masks:  # a query that may see nothing: nan so far
             p = b(where, mask, p, constant(b, 0.0, q))
-        return [b(matmul, p, v, transpose_a=False, transpose_b=False), None]
+        return [heads.apart(b(matmul, p, v, transpose_a=False, transpose_b=False)), None]
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         q, k, v, *mask = xs
+        k, v = _repeated(q, k, v)
         with np.errstate(all="ignore"):
-            scores = _scores(q, k, _allowed(q, k, mask, attrs["causal"]), attrs["scale"])
+            scores = _scores(q, k, _allowed(q, k, mask, attrs), attrs["scale"])
             top = np.max(scores, axis=-1, keepdims=True)
             top = np.where(np.isneginf(top), top.dtype.type(0), top)
             weights = np.exp(scores - top)
@@ -161,7 +144,8 @@ def _rows(node: Node, axes: Sequence[int | None], masks_from: int) -> tuple[int 
         return (None,) * len(node.outputs) if all(a is None for a in axes) else None
     masks = zip(axes[masks_from:], node.input_types[masks_from:])
     same = all(a == main for a in axes[1 : min(3, masks_from)])
-    if main >= rank - 2 or not same or any(a is not None and a + rank - t.rank != main for a, t in masks):
+    grouped = main == rank - 3 and node.input_types[0].shape[main] != node.input_types[1].shape[main]
+    if main >= rank - 2 or grouped or not same or any(a is not None and a + rank - t.rank != main for a, t in masks):
         return None
     return (main,) * len(node.outputs)
 
@@ -185,17 +169,18 @@ class SdpaGrad(Op):
         raise NoGradient("`gradient` composes `sdpa` of other ops")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        q, k, v, y, lse, dy, *mask = xs
+        q, keys, values, y, lse, dy, *mask = xs
+        k, v = _repeated(q, keys, values)
         scale = q.dtype.type(attrs["scale"])
         with np.errstate(all="ignore"):
-            scores = _scores(q, k, _allowed(q, k, mask, attrs["causal"]), attrs["scale"])
+            scores = _scores(q, k, _allowed(q, k, mask, attrs), attrs["scale"])
             weights = _probabilities(scores, lse)
             slope = np.matmul(dy, v.swapaxes(-1, -2)) - np.sum(dy * y, axis=-1, keepdims=True)
             slope = weights * slope * scale
             return (
                 np.matmul(slope, k),
-                np.matmul(slope.swapaxes(-1, -2), q),
-                np.matmul(weights.swapaxes(-1, -2), dy),
+                _shared(np.matmul(slope.swapaxes(-1, -2), q), keys),
+                _shared(np.matmul(weights.swapaxes(-1, -2), dy), values),
             )
 
     def cost(self, node: Node) -> Cost:
@@ -208,83 +193,3 @@ class SdpaGrad(Op):
 
 sdpa = register(Sdpa())
 sdpa_grad = register(SdpaGrad())
-
-
-class SdpaFunction(Function):
-    """sdpa(q, k, v, causal=false, mask=none, scale=1/sqrt(d)): attention, ``softmax(scale * q k^T) v``.
-
-    q is ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]``, with the same leading axes (batch, heads). k and v
-    may have fewer heads, a divisor of q's: each then serves as many consecutive heads of q, and is not repeated.
-    ``causal`` lets a query attend only to its own and earlier positions, and needs Tq = Tk.
-
-    - ``mask`` is b1, broadcasts to ``[..., Tq, Tk]`` and is true where attention is allowed.
-    - ``lengths`` holds integers with the first axes of q, such as ``i32[B]``: a row sees so many first keys.
-    - ``window``: keys less than ``window`` positions away from the query are seen; needs Tq = Tk.
-    - ``softcap``: the scaled scores become ``softcap * tanh(scores / softcap)``.
-    - ``bias`` is float, broadcasts to ``[..., Tq, Tk]`` and is added to the scores after that; it has a gradient.
-    - ``dropout``: in training, each probability is 0 with this probability, else divided by ``1 - dropout``.
-
-    A query that may attend to nothing gives 0. With ``bias``, ``softcap`` or ``dropout`` the scores lie in memory.
-
-    given: q: [B, 4, 16, 32], k: [B, 2, 16, 32], v: [B, 2, 16, 32], n: i32[B]
-    >>> y = sdpa(q, k, v, causal=true, window=4)
-    >>> z = sdpa(q, k, v, lengths=n, softcap=50.0)
-    """
-
-    name = "sdpa"
-
-    def build(
-        self,
-        call: Call,
-        q: Value,
-        k: Value,
-        v: Value,
-        causal: bool = False,
-        mask: Value | None = None,
-        scale: float | None = None,
-        *,
-        bias: Value | None = None,
-        lengths: Value | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        dropout: float = 0.0,
-    ) -> Value:
-        float_dtype("sdpa", [q.type, k.type, v.type])
-        share = share_of_heads(q, k, v)
-        kept = TensorType(q.type.dtype, (*k.type.shape[:-2], *q.type.shape[-2:])) if share > 1 else q.type
-        _check(kept, k.type, v.type, causal or window is not None)
-        if scale is None:
-            features = q.type.shape[-1]
-            if not isinstance(features, int):
-                raise Mismatch(f"the features of q, {features}, are not fixed", "`scale=0.125`, for instance", "E0307")
-            scale = 1 / math.sqrt(features)
-        if not math.isfinite(scale):
-            raise Mismatch(f"`scale` of `sdpa` is {scale}", "a finite number", "E0209")
-        if softcap is not None and not 0 < softcap < math.inf:
-            raise Mismatch(f"`softcap` of `sdpa` is {softcap:g}", "a finite number above 0", "E0209")
-        if not 0 <= dropout < 1:
-            raise Mismatch(f"`dropout` of `sdpa` is {dropout:g}", "from 0 to below 1", "E0209")
-        if mask is not None:
-            _check_mask(q.type, k.type, mask.type)
-        if bias is not None:
-            float_dtype("sdpa", [q.type, bias.type])
-            _check_scores(q.type, k.type, bias.type, "bias")
-        terms = Terms(float(scale), bias, softcap, dropout)
-        if window is not None:
-            mask = both(call, mask, near(call, q.type.shape[-2], window, causal))
-        elif causal and (share > 1 or terms):
-            mask = both(call, mask, call.emit(tri, shape=(q.type.shape[-2], k.type.shape[-2]), diagonal=0))
-        if lengths is not None:
-            mask = both(call, mask, within(call, q, k, lengths))
-        heads = Heads(call, q.type.shape, share)
-        mask = None if mask is None else heads.term(mask)
-        if terms:
-            if bias is not None:
-                terms = replace(terms, bias=heads.term(bias))
-            return heads.apart(composed(call, heads.joined(q), k, v, mask, terms))
-        inputs = (heads.joined(q), k, v) if mask is None else (heads.joined(q), k, v, mask)
-        fused = causal and share == 1 and window is None
-        return heads.apart(call.emit_all(sdpa, *inputs, causal=fused, scale=float(scale))[0])
-
-
-function(SdpaFunction())

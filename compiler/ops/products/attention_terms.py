@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dslc.compiler.ir.function import Call
-from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Mismatch, broadcast
 from dslc.compiler.ir.sizes import Size
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import bool_attr, int_attr
 from dslc.compiler.ops.constants.constant import as_attr, full
 from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.elementwise.activation import tanh
@@ -23,17 +25,14 @@ from dslc.compiler.ops.reduction.softmax import softmax
 from dslc.compiler.ops.shape.broadcast import expand
 from dslc.compiler.ops.shape.views import reshape
 
+#: Applies an op with one output: ``Call.emit``, or a ``Builder``.
+Emit = Callable[..., Value]
 
-def share_of_heads(q: Value, k: Value, v: Value) -> int:
-    """How many heads of q read one head of k and v: 1 if the leading axes are equal, or do not fit (a later check)."""
-    ours, theirs = q.type.shape[:-2], k.type.shape[:-2]
-    if (
-        ours == theirs
-        or theirs != v.type.shape[:-2]
-        or len(ours) != len(theirs)
-        or not ours
-        or ours[:-1] != theirs[:-1]
-    ):
+
+def share_of_heads(q: TensorType, k: TensorType) -> int:
+    """How many heads of q read one head of k: 1 if the leading axes are equal, or do not fit."""
+    ours, theirs = q.shape[:-2], k.shape[:-2]
+    if ours == theirs or len(ours) != len(theirs) or ours[:-1] != theirs[:-1]:
         return 1
     heads, kept = ours[-1], theirs[-1]
     if not isinstance(heads, int) or not isinstance(kept, int) or not kept or heads % kept:
@@ -41,12 +40,55 @@ def share_of_heads(q: Value, k: Value, v: Value) -> int:
     return heads // kept
 
 
+def check_operands(q: TensorType, k: TensorType, v: TensorType, square: bool) -> None:
+    """``square``: there are as many queries as keys. Raises Mismatch."""
+    for name, t in (("q", q), ("k", k), ("v", v)):
+        if t.rank < 2:
+            raise Mismatch(f"`sdpa` needs [..., T, d], `{name}` is {t}", "add axes with `reshape`")
+    if k.shape[:-2] != v.shape[:-2] or (q.shape[:-2] != k.shape[:-2] and share_of_heads(q, k) == 1):
+        raise Mismatch(
+            f"the leading axes of `sdpa` differ: q {q}, k {k}, v {v}",
+            "give q, k and v the same batch and heads",
+            "E0302",
+        )
+    if q.shape[-1] != k.shape[-1]:
+        raise Mismatch(f"q has {q.shape[-1]} features, k has {k.shape[-1]}", None, "E0302")
+    if k.shape[-2] != v.shape[-2]:
+        raise Mismatch(f"k has {k.shape[-2]} positions, v has {v.shape[-2]}", None, "E0302")
+    if 0 in (q.shape[-1], k.shape[-2]):
+        raise Mismatch(f"`sdpa` over no features or no positions: q {q}, k {k}", "sizes of at least 1", "E0308")
+    if square and q.shape[-2] != k.shape[-2]:
+        raise Mismatch(
+            f"causal `sdpa` needs as many queries as keys, got {q.shape[-2]} and {k.shape[-2]}",
+            "slice both to one length, or pass `mask`",
+            "E0302",
+        )
+
+
+def check_mask(q: TensorType, k: TensorType, mask: TensorType) -> None:
+    if mask.dtype is not DType.B1:
+        raise Mismatch(f"`mask` of `sdpa` is {mask}", "a b1 mask, true where a query may look: `mask != 0`", "E0202")
+    check_scores(q, k, mask, "mask")
+
+
+def check_scores(q: TensorType, k: TensorType, x: TensorType, name: str) -> None:
+    scores = (*q.shape[:-1], k.shape[-2])
+    if x.rank > len(scores) or broadcast([x.shape, scores]) != scores:
+        shown = ", ".join(map(str, scores))
+        raise Mismatch(f"`{name}` is {x}, the scores are [{shown}]", None, "E0301")
+
+
+def window_of(attrs: Attrs) -> int:
+    """How many positions a query sees to each side, its own included; 0: all."""
+    return int_attr(attrs, "window") if "window" in attrs else 0
+
+
 @dataclass(frozen=True)
 class Heads:
     """Each ``share`` heads of q that read one head of k become one head with ``share`` times the queries, so that
     neither k nor v is repeated: q [..., H, Tq, d] -> [..., H / share, share * Tq, d]."""
 
-    call: Call
+    emit: Emit
     shape: tuple[Size, ...]  # of q
     share: int
 
@@ -56,16 +98,18 @@ class Heads:
         assert isinstance(heads, int)
         return heads // self.share
 
-    def joined(self, q: Value) -> Value:
+    def joined(self, x: Value) -> Value:
+        """x [..., H, Tq, any] or [..., H, Tq] with joined heads."""
         if self.share == 1:
-            return q
-        shape = (*self.shape[:-3], self._kept, self.shape[-2] * self.share, self.shape[-1])
-        return self.call.emit(reshape, q, shape=shape)
+            return x
+        rest = x.type.shape[len(self.shape) - 1 :]
+        return self.emit(reshape, x, shape=(*self.shape[:-3], self._kept, self.shape[-2] * self.share, *rest))
 
-    def apart(self, y: Value) -> Value:
+    def apart(self, x: Value) -> Value:
+        """The inverse of ``joined``."""
         if self.share == 1:
-            return y
-        return self.call.emit(reshape, y, shape=(*self.shape[:-1], y.type.shape[-1]))
+            return x
+        return self.emit(reshape, x, shape=(*self.shape[:-1], *x.type.shape[len(self.shape) - 1 :]))
 
     def term(self, x: Value) -> Value:
         """What broadcasts to the scores [..., H, Tq, Tk], so that it broadcasts to those of joined heads."""
@@ -75,30 +119,43 @@ class Heads:
         lead, tail = old[:-3], (self.shape[-2], old[-1])
         x = self._of(x, old)
         if old[-3] == 1:  # the same for all heads: once for each head of a group
-            x = self.call.emit(expand, x, shape=(*lead, self.share, *tail))
+            x = self.emit(expand, x, shape=(*lead, self.share, *tail))
             return self._of(x, (*lead, 1, tail[0] * self.share, tail[1]))
-        x = self.call.emit(expand, x, shape=(*lead, self.shape[-3], *tail))
+        x = self.emit(expand, x, shape=(*lead, self.shape[-3], *tail))
         return self._of(x, (*lead, self._kept, tail[0] * self.share, tail[1]))
 
     def _of(self, x: Value, shape: tuple[Size, ...]) -> Value:
-        return x if x.type.shape == shape else self.call.emit(reshape, x, shape=shape)
+        return x if x.type.shape == shape else self.emit(reshape, x, shape=shape)
 
 
-def both(call: Call, a: Value | None, b: Value | None) -> Value | None:
+def both(emit: Emit, a: Value | None, b: Value | None) -> Value | None:
     """Where both masks are true; None is true everywhere."""
     if a is None or b is None:
         return a if b is None else b
-    return call.emit(logical_and, a, b)
+    return emit(logical_and, a, b)
 
 
-def near(call: Call, positions: Size, window: int, causal: bool) -> Value:
-    """b1 [Tq, Tk]: the key is less than ``window`` positions before the query or, unless ``causal``, after it."""
-    if window < 1:
-        raise Mismatch(f"`window` of `sdpa` is {window}", "at least 1, the query's own position", "E0209")
-    shape = (positions, positions)
-    ahead = 0 if causal else window - 1
-    late = call.emit(logical_not, call.emit(tri, shape=shape, diagonal=-window))
-    return call.emit(logical_and, call.emit(tri, shape=shape, diagonal=ahead), late)
+def positions(emit: Emit, count: Size, causal: bool, window: int) -> Value | None:
+    """b1 [T, T]: the key is less than ``window`` positions before the query or, unless ``causal``, after it."""
+    shape = (count, count)
+    if not window:
+        return emit(tri, shape=shape, diagonal=0) if causal else None
+    late = emit(logical_not, emit(tri, shape=shape, diagonal=-window))
+    return emit(logical_and, emit(tri, shape=shape, diagonal=0 if causal else window - 1), late)
+
+
+def is_plain(node: Node) -> bool:
+    """Whether an ``sdpa`` or its gradient has neither grouped heads nor a window."""
+    return share_of_heads(*node.input_types[:2]) == 1 and not window_of(node.attrs)
+
+
+def plain(emit: Emit, q: Value, k: Value, mask: Value | None, attrs: Attrs) -> tuple[Heads, Value | None, bool]:
+    """An ``sdpa`` as one without grouped heads and windows: its heads, mask, and whether it is causal."""
+    share, window, causal = share_of_heads(q.type, k.type), window_of(attrs), bool_attr(attrs, "causal")
+    heads = Heads(emit, q.type.shape, share)
+    if share > 1 or window:
+        mask, causal = both(emit, mask, positions(emit, q.type.shape[-2], causal, window)), False
+    return heads, None if mask is None else heads.term(mask), causal
 
 
 def within(call: Call, q: Value, k: Value, lengths: Value) -> Value:
@@ -144,7 +201,7 @@ def composed(call: Call, q: Value, k: Value, v: Value, allowed: Value | None, te
         s = call.emit(mul, call.emit(tanh, call.emit(div, s, cap)), cap)
     lowest = call.emit(full, value=as_attr(-float("inf")), dtype=q.type.dtype, shape=())
     if terms.bias is not None:
-        allowed = both(call, allowed, call.emit(ne, terms.bias, lowest))
+        allowed = both(call.emit, allowed, call.emit(ne, terms.bias, lowest))
         s = call.emit(add, s, terms.bias)
     if allowed is not None:
         s = call.emit(where, allowed, s, lowest)

@@ -21,6 +21,7 @@ from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, reads_of, unstrided, writes_of
+from dslc.compiler.ops.products.attention_terms import is_plain
 
 
 class _Attention:
@@ -92,10 +93,12 @@ class _Attention:
 
 
 @lowers("sdpa", target="cuda")
-def sdpa(node: Node) -> list[Launch]:
+def sdpa(node: Node) -> list[Launch] | None:
     """Scores, a softmax of their rows, and the weighted sum of the values."""
     if fits_tiles(node):
         return tiled.sdpa(node)
+    if not is_plain(node):
+        return None  # a pass has replaced it
     a = _Attention(node)
     (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
     scores, weights = a.scratch(a.wide, a.queries, a.keys), a.scratch(a.dtype, a.queries, a.keys)
@@ -120,11 +123,13 @@ def sdpa(node: Node) -> list[Launch]:
 
 
 @lowers("sdpa_grad", target="cuda")
-def sdpa_grad(node: Node) -> list[Launch]:
+def sdpa_grad(node: Node) -> list[Launch] | None:
     """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
     products."""
     if fits_tiles(node):
         return tiled.sdpa_grad(node)
+    if not is_plain(node):
+        return None
     a = _Attention(node)
     (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
     scores, slopes = (a.scratch(a.wide, a.queries, a.keys) for _ in range(2))

@@ -22,6 +22,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
+from dslc.compiler.ops.products.attention_terms import window_of
 
 Mode = Literal["forward", "dq", "dkdv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
@@ -65,27 +66,30 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 }
 
 
-@described("Tiled", "mode dtype stack inner layouts mask own other features causal scale tile file")
+@described("Tiled", "mode dtype stack inner share layouts mask own other features causal window scale tile file")
 @dataclass(frozen=True)
 class TiledAttention(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
     ``stack``.
 
-    The stack has two axes, the last one of ``inner`` members. ``layouts``: of each of the tensors ``_ROWS``, its first
-    element, and its strides along these axes and from row to row, in elements. ``mask``: the same, for queries as rows,
-    and the stride from key to key; empty without a mask.
+    The stack has two axes, the last one of ``inner`` heads of q, ``share`` of which read one head of k. ``layouts``: of
+    each of the tensors ``_ROWS``, its first element, and its strides along these axes and from row to row, in elements.
+    ``mask``: the same, for queries as rows, and the stride from key to key; empty without a mask. ``window``: as of the
+    op, 0 without one.
     """
 
     mode: Mode
     dtype: DType
     stack: int
     inner: int
+    share: int
     layouts: tuple[tuple[int, ...], ...]
     mask: tuple[int, ...]
     own: int
     other: int
     features: int
     causal: bool
+    window: int
     scale: float
     tile: Tile
     file: str = "attention.cu"
@@ -108,7 +112,8 @@ class TiledAttention(CppKernel):
         if self.mask:
             text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
         return text + constants(
-            INNER=self.inner, D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal),
+            INNER=self.inner, SHARE=self.share, D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other,
+            CAUSAL=int(self.causal), WINDOW=self.window,
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
 
@@ -121,11 +126,12 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
     found = places(views, [masks(node, x) for x in masks_of(node)])
     assert found is not None
-    inner, rows, mask = found
-    stack = prod(q.ints[:-2])
+    stack = prod((k if mode == "dkdv" else q).ints[:-2])
     return TiledAttention(
-        mode, q.dtype, stack, inner, tuple(rows), mask, own, other, features, causal, scale, TILES[mode, features]
-    )
+        mode, q.dtype, stack, found.inner, found.share, found.rows, found.mask, own, other, features, causal,
+        window_of(node.attrs), scale, TILES[mode, features],
+    )  # fmt: skip
+
 
 
 def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:

@@ -8,14 +8,17 @@
 // A warp has TALL times 16 rows. Tiles come to shared memory by asynchronous copies, STAGES of them in flight, each row's
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
 // are zeros. The text in front says the sizes, and where rows lie: at `start` elements plus numbers of the two axes of the
-// stack and of the row times strides, which are multiples of 8. With MASKED, a byte says of each query and key whether they
-// meet; a query that meets no key gives 0, and its lse is minus infinity.
+// stack and of the row times strides, which are multiples of 8. SHARE heads of q in a row read one head of k and v; backward,
+// a block of keys sees the queries of all of them, one head after the other. A key WINDOW or more positions away, if WINDOW
+// is not 0, does not meet a query; tiles without a pair that meets are left out. With MASKED, a byte says of each query and
+// key whether they meet; a query that meets no key gives 0, and its lse is minus infinity.
 
 #include "tensor_cores.cuh"
 
 constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32, CHUNKS = D / 8;
 constexpr int OWN = MODE == 0 ? 1 : 2; // tensors whose rows stay
 constexpr int OWN_TILE = ROWS * D * 2, TILE = OTHERS * D * 2, STAGE = 2 * TILE + (MODE == 2 ? 8 * OTHERS : 0); // bytes
+constexpr bool GUARDED = MASKED || WINDOW; // a query may meet no key of a tile
 constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
 
 __device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
@@ -44,9 +47,9 @@ struct Layout {
   int row;
 };
 
-// Where row 0 of a member of the stack begins.
-__device__ __forceinline__ long long begins(const Layout &of, int stack) {
-  return of.start + stack / INNER * of.outer + stack % INNER * of.inner;
+// Where row 0 of a head begins; `stack` counts heads of q, HEADS of which in a row have one head of the tensor.
+template <int HEADS> __device__ __forceinline__ long long begins(const Layout &of, int stack) {
+  return of.start + stack / INNER * of.outer + stack % INNER / HEADS * of.inner;
 }
 
 #if MASKED
@@ -78,7 +81,7 @@ __device__ __forceinline__ Meet meets(const unsigned char *mask, int stack, int 
 #define INFINITE __int_as_float(0x7F800000)
 
 // What is taken off scores: nothing where all are minus infinity.
-__device__ __forceinline__ float shift_of(float top) { return MASKED && top == -INFINITE ? 0 : top; }
+__device__ __forceinline__ float shift_of(float top) { return GUARDED && top == -INFINITE ? 0 : top; }
 
 // `COUNT` rows from number `first` on, of `limit`; `step` elements apart.
 template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int step, int first, int limit) {
@@ -221,18 +224,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const unsigned own_tiles = shared_address(memory), stages = own_tiles + OWN * OWN_TILE;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   constexpr int BLOCKS = (OWN_COUNT + ROWS - 1) / ROWS, ALL = (OTHER_COUNT + OTHERS - 1) / OTHERS;
-  const int stack = blockIdx.x / BLOCKS;
-  const long long own_row = (long long)stack * OWN_COUNT; // of lse and delta
+  constexpr int OWN_HEADS = MODE == 2 ? SHARE : 1, OTHER_HEADS = MODE == 2 ? 1 : SHARE; // of q, for one of the tensors
+  const int first_head = blockIdx.x / BLOCKS * OWN_HEADS;
   // the blocks with most to do first
   const int block = CAUSAL && MODE != 2 ? BLOCKS - 1 - blockIdx.x % BLOCKS : blockIdx.x % BLOCKS;
   const int first = block * ROWS;
-  const int begin = CAUSAL && MODE == 2 ? first / OTHERS : 0;
-  const int end = CAUSAL && MODE != 2 ? min(ALL, (first + ROWS - 1) / OTHERS + 1) : ALL;
+  const int begin = CAUSAL && MODE == 2 ? first / OTHERS : WINDOW ? max(0, first - WINDOW + 1) / OTHERS : 0;
+  const int last = first + ROWS - 1 + (CAUSAL && MODE != 2 ? 0 : WINDOW - 1); // the last place that may meet one of the rows
+  const int end = WINDOW || (CAUSAL && MODE != 2) ? min(ALL, last / OTHERS + 1) : ALL;
+  const int span = end - begin, steps = span * OWN_HEADS; // tiles of all heads, one head after the other
+  auto head_of = [&](int step) { return OWN_HEADS == 1 ? first_head : first_head + step / span; };
+  auto tile_of = [&](int step) { return OWN_HEADS == 1 ? begin + step : begin + step % span; };
 
-  auto bring_stage = [&](int number, int tile) {
-    const unsigned to = stages + number * STAGE;
-    bring<OTHERS>(to, other[0] + begins(other_at[0], stack), other_at[0].row, tile * OTHERS, OTHER_COUNT);
-    bring<OTHERS>(to + TILE, other[1] + begins(other_at[1], stack), other_at[1].row, tile * OTHERS, OTHER_COUNT);
+  auto bring_stage = [&](int step) {
+    const unsigned to = stages + step % STAGES * STAGE;
+    const int stack = head_of(step), tile = tile_of(step);
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      bring<OTHERS>(to + i * TILE, other[i] + begins<OTHER_HEADS>(other_at[i], stack), other_at[i].row, tile * OTHERS, OTHER_COUNT);
 #if MODE == 2
     for (int i = threadIdx.x; i < 2 * OTHERS; i += THREADS) {
       const int at = tile * OTHERS + i % OTHERS;
@@ -244,10 +253,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 #pragma unroll
   for (int i = 0; i < OWN; ++i)
-    bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + begins(own_at[i], stack), own_at[i].row, first, OWN_COUNT);
+    bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + begins<OWN_HEADS>(own_at[i], first_head), own_at[i].row, first, OWN_COUNT);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
-    if (begin + s < end) bring_stage(s, begin + s);
+    if (s < steps) bring_stage(s);
     asm volatile("cp.async.commit_group;");
   }
 
@@ -266,19 +275,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #elif MODE == 1
       const int at = row + i * 16 + h * 8;
       const bool there = at < OWN_COUNT;
-      top[i][h] = there ? shift_of(lse[own_row + at]) * LOG2_E : 0;
-      total[i][h] = there ? delta[own_row + at] : 0;
+      top[i][h] = there ? shift_of(lse[(long long)first_head * OWN_COUNT + at]) * LOG2_E : 0;
+      total[i][h] = there ? delta[(long long)first_head * OWN_COUNT + at] : 0;
 #endif
     }
 
-  for (int tile = begin; tile < end; ++tile) {
-    const int number = (tile - begin) % STAGES, later = tile + STAGES - 1;
+  for (int step = 0; step < steps; ++step) {
+    const int number = step % STAGES, later = step + STAGES - 1, tile = tile_of(step);
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
     __syncthreads(); // the tile is there for all, and nobody reads the one that comes next
-    if (tile == begin)
+    if (step == 0)
 #pragma unroll
       for (int i = 0; i < OWN; ++i) rows[i].hold();
-    if (later < end) bring_stage((later - begin) % STAGES, later);
+    if (later < steps) bring_stage(later);
     asm volatile("cp.async.commit_group;");
     const unsigned first_tile = stages + number * STAGE, second_tile = first_tile + TILE;
     const int column = tile * OTHERS + lane % 4 * 2;
@@ -287,7 +296,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     products(s, rows[0], first_tile);
     const bool over = (tile + 1) * OTHERS > OTHER_COUNT;
     const bool crosses = CAUSAL && (MODE == 2 ? tile * OTHERS < first + ROWS : (tile + 1) * OTHERS > first);
-    if (over || crosses) {
+    const bool beyond = WINDOW && (first + ROWS - 1 - tile * OTHERS >= WINDOW || (tile + 1) * OTHERS - 1 - first >= WINDOW);
+    if (over || crosses || beyond) {
 #pragma unroll
       for (int i = 0; i < TALL; ++i)
 #pragma unroll
@@ -295,7 +305,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
             const int m = row + i * 16 + r / 2 * 8, n = column + j * 8 + r % 2;
-            if (n >= OTHER_COUNT || (CAUSAL && (MODE == 2 ? m > n : n > m))) s[i][j][r] = -INFINITE;
+            const bool late = CAUSAL && (MODE == 2 ? m > n : n > m), far = WINDOW && (m - n >= WINDOW || n - m >= WINDOW);
+            if (n >= OTHER_COUNT || late || far) s[i][j][r] = -INFINITE;
           }
     }
 #if MASKED
@@ -306,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int m = min(row + i * 16 + h * 8, OWN_COUNT - 1), n = column + j * 8;
-          const Meet meet = meets(mask, stack, m, n);
+          const Meet meet = meets(mask, head_of(step), m, n);
           if (!meet.first) s[i][j][2 * h] = -INFINITE;
           if (!meet.second) s[i][j][2 * h + 1] = -INFINITE;
         }
@@ -365,25 +376,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float whole = total[i][h] + __shfl_xor_sync(0xFFFFFFFFu, total[i][h], 1);
       whole += __shfl_xor_sync(0xFFFFFFFFu, whole, 2);
       const int at = row + i * 16 + h * 8;
-      if (lane % 4 == 0 && at < OWN_COUNT) lse[own_row + at] = fused(top[i][h], SCALE, logf(whole));
-      factor[i][h] = MASKED && whole == 0 ? 0 : 1 / whole;
+      if (lane % 4 == 0 && at < OWN_COUNT) lse[(long long)first_head * OWN_COUNT + at] = fused(top[i][h], SCALE, logf(whole));
+      factor[i][h] = GUARDED && whole == 0 ? 0 : 1 / whole;
 #else
       factor[i][h] = SCALE;
 #endif
     }
 #if MODE == 0
   constexpr Layout to = Y;
-  write(y + begins(to, stack), to.row, sums[0], factor, memory, first, OWN_COUNT);
+  write(y + begins<1>(to, first_head), to.row, sums[0], factor, memory, first, OWN_COUNT);
 #elif MODE == 1
   constexpr Layout to = DQ;
-  write(dq + begins(to, stack), to.row, sums[0], factor, memory, first, OWN_COUNT);
+  write(dq + begins<1>(to, first_head), to.row, sums[0], factor, memory, first, OWN_COUNT);
 #else
   constexpr Layout to[2] = {DK, DV};
-  write(dk + begins(to[0], stack), to[0].row, sums[0], factor, memory, first, OWN_COUNT);
+  write(dk + begins<SHARE>(to[0], first_head), to[0].row, sums[0], factor, memory, first, OWN_COUNT);
 #pragma unroll
   for (int i = 0; i < TALL; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) factor[i][h] = 1;
-  write(dv + begins(to[1], stack), to[1].row, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
+  write(dv + begins<SHARE>(to[1], first_head), to[1].row, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
 #endif
 }

@@ -278,28 +278,30 @@ def test_rows_wider_than_a_warp_are_made_orthonormal() -> None:
     np.testing.assert_allclose(y, 2 * orthonormal(x.astype(np.float64)), atol=1e-6)
 
 
-#: What each query may see: all, the keys up to it, by a mask of keys, of queries and keys, or of both kinds.
-SEEN = ("all", "causal", "keys", "pairs", "causal pairs")
+#: What each query may see: all, the keys up to it, near keys, by a mask of keys, or by one of queries and keys.
+SEEN = ("all", "causal", "keys", "pairs", "causal pairs", "near", "near causal", "near pairs")
 ATTENTION = [(mode, features, seen) for mode, features in TILES for seen in SEEN]
 _BRIEF = [("forward", "causal"), ("forward", "all"), ("dq", "causal"), ("dkdv", "causal")]
-_BRIEF += [(mode, seen) for mode in ("forward", "dq", "dkdv") for seen in ("keys", "pairs")]
+_BRIEF += [(mode, seen) for mode in ("forward", "dq", "dkdv") for seen in ("keys", "pairs", "near causal")]
 
 
 @pytest.mark.parametrize(
     ("mode", "features", "seen"), ATTENTION if SOAK else [(mode, 32, seen) for mode, seen in _BRIEF]
 )
 def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
-    """Queries and keys that fill no tile, and more keys than are in flight; a mask hides all keys of some queries."""
+    """Queries and keys that fill no tile, and more keys than are in flight; a mask hides all keys of some queries. With
+    near keys, two heads of q read one of k."""
     rng = np.random.default_rng(features)
     causal = "causal" in seen
     tile = TILES[mode, features]
     own, other = tile.rows - 3, tile.others * tile.stages + 5
-    if causal:
+    if causal or "near" in seen:
         own = other = max(own, other)
     queries, keys = (own, other) if mode != "dkdv" else (other, own)
-    attrs = {"causal": causal, "scale": features**-0.5}
-    lengths = (queries, keys, keys, queries)
-    q, k, v, dy = (simulator.held(rng.normal(size=(1, 1, n, features)), DType.F16) for n in lengths)
+    share, window = (2, tile.others // 2 + 3) if "near" in seen else (1, 0)
+    attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
+    sizes = ((share, queries), (1, keys), (1, keys), (share, queries))
+    q, k, v, dy = (simulator.held(rng.normal(size=(1, *size, features)), DType.F16) for size in sizes)
     q[..., 0], k[..., 0] = 6, -6  # all scores lie far below 0, that of a key that is not there
     wide = [x.astype(np.float64) for x in (q, k, v)]
     mask: list[np.ndarray] = []
@@ -307,8 +309,8 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     if seen == "keys":
         mask, strides = [rng.random((1, 1, 1, keys)) < 0.5], (0, 0, 0, 0, 1)
     elif "pairs" in seen:
-        mask, strides = [rng.random((1, 1, queries, keys)) < 0.5], (0, 0, 0, keys, 1)
-        mask[0][0, 0, ::7] = False
+        mask, strides = [rng.random((1, share, queries, keys)) < 0.5], (0, 0, queries * keys, keys, 1)
+        mask[0][0, :, ::7] = False
     y, lse = (np.asarray(x, np.float32) for x in apply(OPS["sdpa"], [*wide, *mask], attrs))
     given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *mask]
     dq, dk, dv = apply(OPS["sdpa_grad"], given, attrs)
@@ -318,8 +320,16 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
         "dq": ([q, k, v, lse, delta, dy, *mask], [dq]),
         "dkdv": ([q, k, v, lse, delta, dy, *mask], [dk, dv]),
     }[mode]
-    rows = ((0, 0, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
-    spec = TiledAttention(mode, DType.F16, 1, 1, rows, strides, own, other, features, causal, attrs["scale"], tile)
+    by_query, by_key = ((0, 0, n * features, features) for n in (queries, keys))
+    rows = {
+        "forward": (by_query, by_key, by_key, by_query),
+        "dq": (by_query, by_key, by_key, by_query, by_query),
+        "dkdv": (by_query, by_key, by_key, by_query, by_key, by_key),
+    }[mode]
+    stack = 1 if mode == "dkdv" else share
+    spec = TiledAttention(
+        mode, DType.F16, stack, share, share, rows, strides, own, other, features, causal, window, attrs["scale"], tile
+    )
     kept = (lse, delta, *mask)
     half = [x if any(x is each for each in kept) else x.astype(np.float16) for x in (*reads, *after)]
     arguments = [np.ascontiguousarray(x).reshape(-1) for x in half]

@@ -96,11 +96,15 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 @pytest.mark.parametrize(("mode", "features"), thinned(TILES, 4))
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
     rows = ((0, 200 * features, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
-    spec = TiledAttention(mode, DType.BF16, 6, 1, rows, (), 200, 200, features, True, 0.125, TILES[mode, features])
+    spec = TiledAttention(
+        mode, DType.BF16, 6, 1, 1, rows, (), 200, 200, features, True, 0, 0.125, TILES[mode, features]
+    )
     geometry = cuda_compile.geometry(spec)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     masked = replace(spec, mask=(0, 200, 0, 0, 1))
-    for architecture, one in (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec), ("sm_90", masked)):
+    grouped = replace(spec, inner=3, share=3, window=70)
+    cases = (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec), ("sm_90", masked), ("sm_90", grouped))
+    for architecture, one in cases:
         ptx = cuda_compile.compiled(one, "k", architecture).ptx.decode("ascii")
         assert "ldmatrix" in ptx and f".f32.{one.dtype.value}.{one.dtype.value}.f32" in ptx
         assert ".local" not in ptx and not re.search(r"\b(red|atom)\.", ptx) and ".f64" not in ptx

@@ -1,0 +1,330 @@
+"""Attention on a GPU: kernels in tiles, attention in parts, and PyTorch, forward and backward.
+
+    python benchmarks/gpu_attention.py [--only TEXT] [--rounds 9]      on a GPU, with torch, where CUDA can be compiled
+
+Each case has 16-bit heads with masks, windows or grouped heads of keys. ``error`` is the root mean square of the
+difference from a result in f64, by the root mean square of that; PyTorch's is next to it. Times are medians of CUDA
+graphs of ten calls each, in turns. ``parts`` is the same attention with scores in memory. The gradients of two runs
+must have the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+from zlib import crc32
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests" / "support")]
+
+from real_gpu.kernel_store import Writer, arguments  # noqa: E402
+from real_gpu.launcher import Gpu  # noqa: E402
+
+from dslc.compiler.codegen.cuda import compile as cuda_compile  # noqa: E402
+from dslc.compiler.codegen.cuda.attention import lower as attention  # noqa: E402
+from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
+from dslc.compiler.ir.graph import Input, Kind, Node, Value  # noqa: E402
+from dslc.compiler.ir.op import OPS, Builder  # noqa: E402
+from dslc.compiler.ir.types import DType, TensorType  # noqa: E402
+from dslc.compiler.ops.products.attention_terms import is_plain, plain  # noqa: E402
+
+#: Results in the order of a forward and a backward pass.
+RESULTS: Final = ("y", "lse", "dq", "dk", "dv")
+
+
+@dataclass(frozen=True)
+class Case:
+    """``mask``: of keys (a row of another length for each text), of pairs, or none."""
+
+    name: str
+    batch: int
+    heads: int
+    kept: int
+    queries: int
+    keys: int
+    features: int
+    causal: bool = False
+    window: int = 0
+    mask: str = ""
+
+
+CASES: Final = (
+    Case("GPT-2, causal", 16, 12, 12, 1024, 1024, 64, causal=True),
+    Case("BERT, padding", 32, 12, 12, 128, 128, 64, mask="keys"),
+    Case("padding, causal", 8, 12, 12, 1024, 1024, 64, causal=True, mask="keys"),
+    Case("mask of pairs", 8, 12, 12, 1024, 1024, 64, mask="pairs"),
+    Case("Llama, grouped, causal", 8, 12, 4, 1024, 1024, 64, causal=True),
+    Case("one head of keys, causal", 4, 16, 1, 2048, 2048, 128, causal=True),
+    Case("grouped, window 256", 4, 16, 4, 4096, 4096, 64, causal=True, window=256),
+    Case("cross attention, padding", 64, 8, 8, 64, 64, 64, mask="keys"),
+    Case("cross attention, odd", 16, 8, 4, 77, 203, 32, mask="keys"),
+    Case("window to both sides, odd", 8, 8, 8, 1000, 1000, 32, window=100),
+)
+
+
+class Program:
+    """Launches over buffers: one of them for each value and block of scratch memory."""
+
+    def __init__(self, gpu: Gpu, nodes: Sequence[Node], given: dict[Value, int]) -> None:
+        self.gpu, self.places, self.launches = gpu, dict(given), []
+        self.own: list[int] = []
+        for node in nodes:
+            if node.op.view:
+                self.places[node.out] = self.places[node.inputs[0]]
+                continue
+            launches = lower(node)
+            assert launches is not None, node.op.name
+            blocks: dict[Any, int] = {}
+            for value in node.outputs:
+                self.places.setdefault(value, self._allocated(value.type.bytes))
+            for launch in launches:
+                for block in launch.scratch:
+                    if block not in blocks:
+                        blocks[block] = self._allocated(block.bytes)
+            names = [*self.places, *blocks]
+            addresses = [*self.places.values(), *blocks.values()]
+            numbers = {name: i for i, name in enumerate(names)}
+            for launch, told in zip(launches, Writer(gpu.architecture).launches(launches, numbers), strict=True):
+                code = cuda_compile.compiled(launch.code, launch.symbol, gpu.architecture)
+                self.launches.append((gpu.kernel(launch.symbol, code.cubin), told, arguments(told, addresses)))
+
+    def _allocated(self, size: int) -> int:
+        self.own.append(self.gpu.allocate(size))
+        return self.own[-1]
+
+    def run(self) -> None:
+        for kernel, told, given in self.launches:
+            self.gpu.launch(kernel, told["grid"], told["block"], told["shared"], given, early=True)
+
+    def free(self) -> None:
+        for address in self.own:
+            self.gpu.free(address)
+
+
+def nodes_of(case: Case) -> tuple[dict[str, Value], Node, Node]:
+    """Inputs by name, the forward node and its gradient."""
+    by_query = (case.batch, case.heads, case.queries, case.features)
+    by_key = (case.batch, case.kept, case.keys, case.features)
+    shapes = {"q": by_query, "k": by_key, "v": by_key, "dy": by_query}
+    values = {n: Input(n, Kind.DATA, TensorType(DType.BF16, s)).value for n, s in shapes.items()}
+    if case.mask:
+        shape = (case.batch, 1, 1 if case.mask == "keys" else case.queries, case.keys)
+        values["mask"] = Input("mask", Kind.DATA, TensorType(DType.B1, shape)).value
+    attrs: dict[str, Any] = {"causal": case.causal, "scale": case.features**-0.5}
+    attrs |= {"window": case.window} if case.window else {}
+    masks = [values["mask"]] if case.mask else []
+    q, k, v = (values[n] for n in "qkv")
+    forward = Builder(name="here").node(OPS["sdpa"], q, k, v, *masks, **attrs)
+    back = Builder(name="here").node(OPS["sdpa_grad"], q, k, v, *forward.outputs, values["dy"], *masks, **attrs)
+    return values, forward, back
+
+
+def in_parts(gpu: Gpu, case: Case, given: dict[str, int]) -> Program:
+    """The same with all scores in memory; grouped heads are heads with more queries, a window is a mask that was made
+    before."""
+    values, forward, back = nodes_of(case)
+    made: list[Node] = []
+
+    def emit(op: Any, *inputs: Value, **attrs: Any) -> Value:
+        made.append(Builder(name="here").node(op, *inputs, **attrs))
+        return made[-1].out
+
+    mask = values.get("mask")
+    if not is_plain(forward):
+        heads, mask, causal = plain(emit, values["q"], values["k"], mask, forward.attrs)
+        scale = forward.attrs["scale"]
+        q, dy = heads.joined(values["q"]), heads.joined(values["dy"])
+        more = [] if mask is None else [mask]
+        attrs = {"causal": causal, "scale": scale}
+        forward = Builder(name="here").node(OPS["sdpa"], q, values["k"], values["v"], *more, **attrs)
+        found = (q, values["k"], values["v"], *forward.outputs, dy, *more)
+        back = Builder(name="here").node(OPS["sdpa_grad"], *found, **attrs)
+    places = {value: given[name] for name, value in values.items()}
+    for_masks = Program(gpu, made, places)
+    for_masks.run()
+    gpu.wait()
+    with mock.patch.object(attention, "fits_tiles", lambda node: False):
+        return Program(gpu, [forward, back], for_masks.places)
+
+
+def tensors(case: Case) -> dict[str, Any]:
+    """Inputs of PyTorch on the GPU; a mask always has a key for each query but for the last query of pairs."""
+    import torch
+
+    values, _, _ = nodes_of(case)
+    generator = torch.Generator("cuda").manual_seed(crc32(case.name.encode()))
+    shapes = {n: v.type.ints for n, v in values.items() if n != "mask"}
+    found = {n: torch.randn(s, generator=generator, device="cuda").bfloat16() for n, s in shapes.items()}
+    if case.mask == "keys":
+        ends = torch.randint(1, case.keys + 1, (case.batch, 1, 1, 1), generator=generator, device="cuda")
+        found["mask"] = torch.arange(case.keys, device="cuda") < ends
+    elif case.mask:
+        shape = values["mask"].type.ints
+        found["mask"] = torch.rand(shape, generator=generator, device="cuda") < 0.5
+        found["mask"][..., 0] = True
+    return found
+
+
+def exact(case: Case, xs: dict[str, Any]) -> list[Any]:
+    """In f64, head by head."""
+    import torch
+
+    share, found = case.heads // case.kept, []
+    q, k, v, dy = (xs[n].double() for n in ("q", "k", "v", "dy"))
+    allowed = xs.get("mask", torch.ones((), dtype=torch.bool, device="cuda")).expand(
+        case.batch, 1, case.queries, case.keys
+    )
+    ahead = torch.arange(case.keys, device="cuda") - torch.arange(case.queries, device="cuda")[:, None]
+    allowed = allowed & (ahead <= 0) if case.causal else allowed
+    allowed = allowed & (ahead.abs() < case.window) if case.window else allowed
+    y, lse, dq = torch.empty_like(q), q.new_empty(q.shape[:-1]), torch.empty_like(q)
+    dk, dv = torch.zeros_like(k), torch.zeros_like(v)
+    for r in range(case.batch):
+        for h in range(case.heads):
+            s = q[r, h] @ k[r, h // share].T * case.features**-0.5
+            s = s.masked_fill(~allowed[r, 0], -torch.inf)
+            lse[r, h] = s.logsumexp(-1)
+            p = (s - lse[r, h].nan_to_num(neginf=0.0)[:, None]).exp()
+            y[r, h] = p @ v[r, h // share]
+            slope = p * (dy[r, h] @ v[r, h // share].T - (dy[r, h] * y[r, h]).sum(-1, keepdim=True))
+            slope *= case.features**-0.5
+            dq[r, h] = slope @ k[r, h // share]
+            dk[r, h // share] += slope.T @ q[r, h]
+            dv[r, h // share] += p.T @ dy[r, h]
+    found = [y, lse, dq, dk, dv]
+    return found
+
+
+def by_torch(case: Case, xs: dict[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Forward, and forward with gradients, which returns y, dq, dk and dv."""
+    import torch
+
+    mask = xs.get("mask")
+    if case.window or (case.causal and mask is not None):
+        ahead = torch.arange(case.keys, device="cuda") - torch.arange(case.queries, device="cuda")[:, None]
+        near = ahead.abs() < (case.window or case.keys)
+        near = near & (ahead <= 0) if case.causal else near
+        mask = near if mask is None else near & mask
+    q, k, v = (xs[n].detach().requires_grad_() for n in "qkv")
+    more: dict[str, Any] = {"is_causal": True} if case.causal and mask is None else {"attn_mask": mask}
+    more |= {"enable_gqa": True} if case.heads != case.kept else {}
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **more)
+
+    def both() -> Any:
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, **more)
+        return y.detach(), *torch.autograd.grad(y, (q, k, v), xs["dy"])
+
+    return forward, both
+
+
+def torch_seconds(work: Callable[[], Any], rounds: int) -> float:
+    """The median of CUDA graphs of ten calls."""
+    import torch
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            work()
+    times = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e4)
+    return statistics.median(times)
+
+
+def read(gpu: Gpu, address: int, like: Any) -> Any:
+    """A copy of ours as a tensor of PyTorch."""
+    import torch
+
+    found = torch.empty_like(like)
+    gpu.copy(found.data_ptr(), address, found.numel() * found.element_size())
+    gpu.wait()
+    return found
+
+
+def error(found: Any, wanted: Any) -> float:
+    """Root mean square of the difference by that of what is wanted; inf where one of both is not finite alone."""
+    import torch
+
+    known = torch.isfinite(wanted)
+    if not torch.equal(known, torch.isfinite(found)):
+        return float("inf")
+    found, wanted = found.double()[known], wanted[known]
+    return float((found - wanted).pow(2).mean().sqrt() / wanted.pow(2).mean().sqrt())
+
+
+def rows(only: str, rounds: int) -> Iterator[str]:
+    """A line of the table for each case."""
+    import torch
+
+    gpu = Gpu()
+    for case in CASES:
+        if only not in case.name:
+            continue
+        xs, (values, forward, back) = tensors(case), nodes_of(case)
+        torch.cuda.synchronize()
+        given = {n: x.data_ptr() for n, x in xs.items()}
+        places = {value: given[name] for name, value in values.items()}
+        ours, first = Program(gpu, [forward, back], places), Program(gpu, [forward], places)
+        parts, wanted = in_parts(gpu, case, given), exact(case, xs)
+        ours.run()
+        gpu.wait()
+        kinds = [wanted[0].bfloat16(), wanted[1].float(), *(x.bfloat16() for x in wanted[2:])]
+        torch.cuda.synchronize()
+        outputs = [ours.places[v] for v in (*forward.outputs, *back.outputs)]
+        found = [read(gpu, address, like) for address, like in zip(outputs, kinds, strict=True)]
+        ours.run()
+        gpu.wait()
+        again = [read(gpu, address, like) for address, like in zip(outputs, kinds, strict=True)]
+        same = all(torch.equal(a, b) for a, b in zip(found, again))
+        errors = [error(a, b) for a, b in zip(found, wanted)]
+        theirs = by_torch(case, xs)
+        y, *slopes = theirs[1]()
+        others = [error(a, b) for a, b in zip((y, *slopes), (wanted[0], *wanted[2:]))]
+        both = statistics.median(gpu.seconds(ours.run, 10, rounds))
+        one = statistics.median(gpu.seconds(first.run, 10, rounds))
+        peers = [torch_seconds(each, rounds) for each in theirs]
+        slow = statistics.median(gpu.seconds(parts.run, 3, rounds))
+        flops = 4 * prod((case.batch, case.heads, case.queries, case.keys, case.features)) / (2 if case.causal else 1)
+        shown = " ".join(f"{1e6 * t:9.1f}" for t in (one, both, peers[0], peers[1], slow))
+        worst, peer = max(errors), max(others)
+        verdict = "" if same and worst < 3 * peer + 1e-3 else "  WRONG"
+        yield (
+            f"{case.name:27} {shown} {peers[1] / both:8.2f} {flops * 3.5 / both / 1e12:7.0f}   "
+            f"{worst:.1e} {peer:.1e} {'same' if same else 'other'} bits{verdict}"
+        )
+        for program in (ours, first, parts):
+            program.free()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases with this text in their names")
+    parser.add_argument("--rounds", type=int, default=9)
+    asked = parser.parse_args()
+    columns = "".join(f"{name:>10}" for name in ("forward", "both", "torch f", "torch", "parts"))
+    print(f"{'us':27}{columns} torch/us TFLOP/s   worst error, torch's")
+    for line in rows(asked.only, asked.rounds):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Turns grouped heads and windows of attention into reshapes and masks, where no kernel in tiles computes them.
+
+Before, on the CPU::
+
+    %3, %4 = sdpa %q, %k, %v {causal=True, window=4, ...} : f32[8, 6, 64, 32], f32[8, 6, 64]  # with k f32[8, 2, 64, 32]
+
+After, in short::
+
+    %1 = reshape %q : f32[8, 2, 192, 32]  # three heads one after the other
+    %2 = the mask of the window, three times : b1[1, 192, 64]
+    %3, %4 = sdpa %1, %k, %v, %2 {causal=False, ...} : f32[8, 2, 192, 32], f32[8, 2, 192]
+    %5, %6 = reshapes of %3, %4
+
+``fits_tiles`` is the one rule for which attention is computed in tiles: those kernels read grouped heads where they lie,
+and leave out tiles outside of a window. Results are the same up to the order of sums. Linear in nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from dslc.compiler.codegen.targets import traits_of
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ops.compound.strided_attention import fits_tiles, masks_of
+from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
+from dslc.compiler.ops.products.attention_terms import is_plain, plain
+
+
+def attention_forms(program: Program, build: Build) -> Program:
+    """The pass; the same program if there is nothing to do."""
+    tiles = traits_of(build.target).has_tensor_cores
+
+    def rule(node: Node) -> Sequence[Value] | None:
+        if node.op not in (sdpa, sdpa_grad) or is_plain(node) or (tiles and fits_tiles(node)):
+            return None
+        return _plain(node, Builder().at(node, node.phase))
+
+    graph = program.graph.rewrite(rule)
+    return program if graph is program.graph else dataclasses.replace(program, graph=graph)
+
+
+def _plain(node: Node, b: Builder) -> Sequence[Value]:
+    """The outputs of the same attention without groups and windows."""
+    q, k, v, *given = node.inputs
+    masks = masks_of(node)
+    heads, mask, causal = plain(b, q, k, masks[0] if masks else None, node.attrs)
+    rows = [heads.joined(x) for x in (() if node.op is sdpa else given[:3])]  # y, lse and dy of a gradient
+    more = () if mask is None else (mask,)
+    scale = float_attr(node.attrs, "scale")
+    found = b.node(node.op, heads.joined(q), k, v, *rows, *more, causal=causal, scale=scale).outputs
+    if node.op is sdpa:
+        return [heads.apart(x) for x in found]
+    return [heads.apart(found[0]), *found[1:]]
