@@ -16,9 +16,9 @@ After::
     %6 = conv_last %4, %5 : bf16[8, 14, 14, 32]
     %7 = transpose %6 {perm=(0, 3, 1, 2)} : bf16[8, 32, 14, 14]
 
-Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat and reductions. A
-transpose remains only before an op that needs channels first. Each value is transposed once. GPU only: the CPU's
-kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
+Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat, slice, pad and
+reductions. A transpose remains only before an op that needs channels first. Each value is transposed once. GPU only:
+the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
@@ -35,6 +35,8 @@ from dslc.compiler.passes.lower.wide_convolutions import widened
 
 _CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
+#: Ops with an attribute for each axis, and which attributes these are.
+_BY_AXIS: Final = {"slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior")}
 
 
 def _fits_tensor_cores(node: Node) -> bool:
@@ -109,6 +111,10 @@ class _Turner:
             rank = node.types[0].rank
             axis = to_last(rank).index(int_attr(node.attrs, "axis"))
             self._emit(node, node.op, [self.last(v) for v in node.inputs], axis=axis)
+        elif node.op.name in _BY_AXIS and node.types[0].rank > 2:
+            perm = to_last(node.types[0].rank)
+            moved = {name: tuple(_each(node.attrs[name])[a] for a in perm) for name in _BY_AXIS[node.op.name]}
+            self._emit(node, node.op, [self.last(v) for v in node.inputs], **moved)
         else:
             return False
         return True
@@ -119,7 +125,7 @@ class _Turner:
             return self.wanted(node)
         return any(v in self.computed_last for v in node.inputs)
 
-    def _emit(self, node: Node, op: Op, inputs: Sequence[Value], **changed: int) -> None:
+    def _emit(self, node: Node, op: Op, inputs: Sequence[Value], **changed: Attr) -> None:
         fresh = Builder().at(node, node.phase).node(op, *inputs, **{**node.attrs, **changed})
         for old, new in zip(node.outputs, fresh.outputs):
             if old.type.rank > 2:
@@ -163,6 +169,11 @@ class _Turner:
         small = b(node.op, self.last(x), shape=tuple(shape[a] for a in to_last(rank)))
         self.first_of[node.out] = _reshaped(small, node.types[0].shape)
         return True
+
+
+def _each(attr: Attr) -> tuple[Attr, ...]:
+    assert isinstance(attr, tuple)
+    return attr
 
 
 def _builder(value: Value) -> Builder:

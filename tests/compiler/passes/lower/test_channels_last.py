@@ -33,6 +33,10 @@ _BODIES = {
   s = relu(x + z)
   t = s |> maxpool(3, stride=2, pad=1) |> conv(16, 1, stride=2) as c3
   return t |> batchnorm as b3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "fires": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
+  z = concat([relu(x |> conv(4, 1) as c2), relu(x |> conv(4, 3, pad=1) as c3)], axis=1)
+  z = z |> pad([0, 1, 0, 1], value=-inf) |> maxpool(3, stride=2)
+  return z[:, 2:, ::2] |> conv(8, 1) as c4 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "flattened": """  x = image |> conv(4, 3) as c1 |> tanh |> avgpool(2)
   return x |> flatten |> linear(5) as head""",
     "joined": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
@@ -84,9 +88,10 @@ def _is_weight(node: Node) -> bool:
     return made.name.endswith("weight") or (isinstance(made, Node) and made.op.name == "conv_wgrad_last")
 
 
-def test_images_are_turned_once(tmp_path: Path) -> None:
-    """The net's image comes in with channels first and no tensor of a residual block is transposed back."""
-    graph = _graph(tmp_path, _BODIES["residual"], "f64")
+@pytest.mark.parametrize("name", ["residual", "fires"])
+def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
+    """The net's image comes in with channels first and no tensor of a block is transposed back."""
+    graph = _graph(tmp_path, _BODIES[name], "f64")
     turned = simplify_graph(channels_last(graph, lambda node: True))
     assert _moved(turned)["image"] == 1
     assert not any(n.op.name in ("conv", "batchnorm", "maxpool", "conv_dgrad") for n in turned.nodes)
