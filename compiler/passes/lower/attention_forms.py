@@ -11,8 +11,8 @@ After, in short::
     %3, %4 = sdpa %1, %k, %v, %2 {causal=False, ...} : f32[8, 2, 192, 32], f32[8, 2, 192]
     %5, %6 = reshapes of %3, %4
 
-``fits_tiles`` is the one rule for which attention is computed in tiles: those kernels read grouped heads where they lie,
-and leave out tiles outside of a window. Results are the same up to the order of sums. Linear in nodes.
+``fits_tiles`` is the one rule for which attention is computed in tiles: those kernels read grouped heads where they
+lie, and leave out tiles outside of a window. Results are the same up to the order of sums. Linear in nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have 32, 64 or 128 features each, and the scale
-is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
+and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have 32, 64 or 128 features each, and the
+scale is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
 (``StridedAttention``). A mask is read where it lies, with strides of 0 along the axes over which it is broadcast.
 """
 
@@ -131,7 +131,6 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
         mode, q.dtype, stack, found.inner, found.share, found.rows, found.mask, own, other, features, causal,
         window_of(node.attrs), scale, TILES[mode, features],
     )  # fmt: skip
-
 
 
 def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:

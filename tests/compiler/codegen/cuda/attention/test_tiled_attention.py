@@ -72,9 +72,7 @@ def test_tiles_take_any_mask_where_it_lies(mask: tuple[int, ...]) -> None:
 
 def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
     q = value(DType.BF16, 2, 3, 4, 16, 64)
-    of = Builder(name="here").node(
-        OPS["sdpa"], q, q, q, value(DType.B1, 1, 3, 1, 16, 16), causal=False, scale=0.125
-    )
+    of = Builder(name="here").node(OPS["sdpa"], q, q, q, value(DType.B1, 1, 3, 1, 16, 16), causal=False, scale=0.125)
     assert not is_tiled(of) and not is_tiled(gradient(of))
 
 
