@@ -49,28 +49,38 @@ LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("add", [(200, 777), (777,)], {}),
 ]
 
-#: Attention in tiles: queries, keys, features, causal.
-ATTENTION = (
-    (130, 130, 64, True), (77, 203, 64, False), (200, 200, 32, True), (1, 65, 32, False), (192, 192, 128, True),
-    (65, 100, 128, False),
+#: Attention in tiles: queries, keys, features, causal, heads of q for one of k, window (0: none), and the shape of a
+#: mask, whose first query sees no key.
+ATTENTION: tuple[tuple[int, int, int, bool, int, int, tuple[int, ...]], ...] = (
+    (130, 130, 64, True, 1, 0, ()), (77, 203, 64, False, 1, 0, ()), (200, 200, 32, True, 1, 0, ()),
+    (1, 65, 32, False, 1, 0, ()), (192, 192, 128, True, 1, 0, ()), (65, 100, 128, False, 1, 0, ()),
+    (77, 203, 64, False, 1, 0, (2, 1, 1, 203)), (70, 130, 32, False, 2, 0, (2, 1, 70, 130)),
+    (130, 130, 64, True, 2, 0, ()), (200, 200, 128, True, 1, 50, (200, 200)), (300, 300, 32, False, 2, 70, ()),
+    (65, 101, 64, False, 1, 0, (2, 2, 65, 101)), (300, 300, 64, True, 2, 33, (2, 1, 1, 300)),
 )  # fmt: skip
 
 
-def attention(dtype: DType, queries: int, keys: int, features: int, causal: bool) -> Iterator[tuple[Node, Any, Any]]:
+def attention(
+    dtype: DType, queries: int, keys: int, features: int, causal: bool, share: int, window: int, mask: tuple[int, ...]
+) -> Iterator[tuple[Node, Any, Any]]:
     """Nodes of ``sdpa`` and its gradient with inputs and results, for 16-bit floats."""
     rng = np.random.default_rng(queries)
-    attrs = {"causal": causal, "scale": features**-0.5}
-    lengths = (queries, keys, keys, queries)
-    q, k, v, dy = (simulator.held(rng.normal(size=(2, 2, n, features)), dtype) for n in lengths)
+    attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
+    sizes = ((2, queries), (2 // share, keys), (2 // share, keys), (2, queries))
+    q, k, v, dy = (simulator.held(rng.normal(size=(2, *size, features)), dtype) for size in sizes)
+    masks = [rng.random(mask) < 0.5] if mask else []
+    if mask and mask[-2] > 1:
+        masks[0][..., 0, :] = False
     values = [Input("x", Kind.DATA, TensorType(dtype, x.shape)).value for x in (q, k, v, dy)]
-    forward = Builder(name="large").node(OPS["sdpa"], *values[:3], **attrs)
+    read = [Input("mask", Kind.DATA, TensorType(DType.B1, x.shape)).value for x in masks]
+    forward = Builder(name="large").node(OPS["sdpa"], *values[:3], *read, **attrs)
     wide = [x.astype(np.float64) for x in (q, k, v)]
-    results = [np.asarray(y, np.float32) for y in apply(forward.op, wide, attrs)]
-    yield forward, [q, k, v], results
+    results = [np.asarray(y, np.float32) for y in apply(forward.op, [*wide, *masks], attrs)]
+    yield forward, [q, k, v, *masks], results
     y, lse = (simulator.held(x, o.type.dtype) for x, o in zip(results, forward.outputs))
-    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], **attrs)
-    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64)]
-    yield back, [q, k, v, y, lse, dy], [np.asarray(x, np.float32) for x in apply(back.op, given, attrs)]
+    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], *read, **attrs)
+    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *masks]
+    yield back, [q, k, v, y, lse, dy, *masks], [np.asarray(x, np.float32) for x in apply(back.op, given, attrs)]
 
 
 class _Maker:
@@ -138,7 +148,7 @@ def main(architecture: str = "sm_90", *only: str) -> None:
     for dtype in (DType.BF16, DType.F16):
         for sizes in ATTENTION:
             for node, xs, after in attention(dtype, *sizes):
-                size = max(float(np.max(np.abs(x))) for x in after)
+                size = max(float(np.max(np.abs(x[np.isfinite(x)]))) for x in after)
                 close = (2**-6, 2**-7 * size) if dtype is DType.BF16 else (2**-9, 2**-10 * size)
                 if not only or node.op.name in only:
                     assert maker.case(f"{node.op.name} {sizes} {dtype}", node, xs, after, close)

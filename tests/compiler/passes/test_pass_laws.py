@@ -19,7 +19,8 @@ from dslc.compiler.pipeline import PIPELINE
 
 NAMES = [pass_name(step) for step in PIPELINE]
 #: These add the numbers of a sum in another order. Sums of the examples have at most so many terms.
-REORDERING, TERMS = {"channels_last", "decompose", "transposes", "pad_classes", "after_loops"}, 32 * 32 * 32
+REORDERING = {"after_loops", "attention_forms", "channels_last", "decompose", "transposes", "pad_classes"}
+TERMS = 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
 ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.

@@ -52,6 +52,17 @@ model M(image: [B, 3, 32, 32]) -> [B, 5] {
 }
 train M(label: i32[B]) { loss = cross_entropy(output, label); optimizer = sgd(lr=0.1, momentum=0.9) }
 """,
+    "grouped": """nn 1
+dim B in 1..512 = 4
+dim T = 8
+model M(x: [B, T, 16]) -> [B, 4] {
+  q = x |> linear(16) as q |> rearrange("B T (h d) -> B h T d", h=4)
+  k, v = x |> linear(16) as kv |> rearrange("B T (two h d) -> two B h T d", two=2, h=2)
+  y = sdpa(q, k, v, causal=true, window=3) |> rearrange("B h T d -> B T (h d)")
+  return y |> mean(over=[1]) |> linear(4) as head
+}
+train M(label: i32[B]) { loss = cross_entropy(output, label); optimizer = sgd(lr=0.1) }
+""",
     "transformer": """nn 1
 dim B in 1..512 = 4
 dim T = 8
@@ -200,6 +211,7 @@ EXAMPLES = (
     Example("convolutions", 4, "sm_90", mirror=1),
     Example("convolutions", 32, "sm_90", "bf16"),
     Example("transformer", 4, "sm_90"),
+    Example("grouped", 4, "cpu"),
     Example("attention", 4, "sm_90", "bf16", provider="vendor"),
     Example("words", 64, "sm_90", "bf16", provider="vendor"),
     Example("recurrent", 4, "sm_90", "bf16"),

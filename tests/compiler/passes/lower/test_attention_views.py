@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from graphs.pass_examples import evaluate, feeds_of
@@ -62,13 +63,16 @@ def after(graph: Graph) -> Counter[str]:
 BOTH = Counter({"strided_sdpa": 1, "strided_sdpa_grad": 1})
 
 
-def attention(inputs: list[Input], q: Value, k: Value, v: Value, *mask: Value) -> tuple[Value, tuple[Value, ...]]:
+def attention(
+    inputs: list[Input], q: Value, k: Value, v: Value, *mask: Value, **more: Any
+) -> tuple[Value, tuple[Value, ...]]:
     """y as [B, T, H * D], and the three gradients; dy is another input."""
     dy = data("dy", B, T, H * D, dtype=q.type.dtype)
     inputs.append(dy)
-    y, lse = FORWARD.node(OPS["sdpa"], q, k, v, *mask, **ATTRS).outputs
+    attrs = {**ATTRS, **more}
+    y, lse = FORWARD.node(OPS["sdpa"], q, k, v, *mask, **attrs).outputs
     given = (q, k, v, y, lse, heads(BACK, dy.value), *mask)
-    return whole(FORWARD, y), BACK.node(OPS["sdpa_grad"], *given, **ATTRS).outputs
+    return whole(FORWARD, y), BACK.node(OPS["sdpa_grad"], *given, **attrs).outputs
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
@@ -99,6 +103,21 @@ def test_three_tensors() -> None:
     inputs = [*xs]
     y, grads = attention(inputs, *(heads(FORWARD, x.value) for x in xs))
     found = {"y": y, **{f"d{n}": whole(BACK, g) for n, g in enumerate(grads)}}
+    assert after(graph_of(inputs, found)) == BOTH
+
+
+@pytest.mark.parametrize("kept", [H, 1])
+@pytest.mark.parametrize("mask", [(), (B, 1, 1, T), (B, 1, T, T), (B, H, T, T), (T, T)], ids=str)
+def test_grouped_heads_and_masks(mask: tuple[int, ...], kept: int) -> None:
+    """Fewer heads of keys than of queries, in tensors of their own."""
+    q, k, v = (data(name, B, T, n * D) for name, n in (("q", H), ("k", kept), ("v", kept)))
+    masks = [data("mask", *mask, dtype=DType.B1)] if mask else []
+    inputs = [q, k, v, *masks]
+    few = [turned(FORWARD, shaped(FORWARD, x.value, B, T, kept, D), 0, 2, 1, 3) for x in (k, v)]
+    many, read = heads(FORWARD, q.value), [m.value for m in masks]
+    y, grads = attention(inputs, many, *few, *read, causal=True, window=4)
+    back = [shaped(BACK, turned(BACK, g, 0, 2, 1, 3), B, T, g.type.ints[1] * D) for g in grads]
+    found = {"y": y, **{f"d{n}": g for n, g in enumerate(back)}}
     assert after(graph_of(inputs, found)) == BOTH
 
 

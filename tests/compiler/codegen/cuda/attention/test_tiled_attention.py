@@ -70,6 +70,17 @@ def test_tiles_take_any_mask_where_it_lies(mask: tuple[int, ...]) -> None:
     assert not launch.scratch
 
 
+def test_grouped_heads_are_read_where_they_lie() -> None:
+    """The stack counts heads of q for y and dq, heads of k for dk and dv; both find k by the same strides."""
+    q, k = value(DType.BF16, 2, 6, 96, 64), value(DType.BF16, 2, 2, 96, 64)
+    of = Builder(name="here").node(OPS["sdpa"], q, k, k, causal=True, window=7, scale=0.125)
+    assert is_tiled(of) and is_tiled(gradient(of))
+    forward, back = tiled.sdpa(of)[0].spec, tiled.sdpa_grad(gradient(of))[2].spec
+    assert (forward.stack, forward.inner, forward.share, forward.window) == (12, 12, 3, 7)
+    assert (back.stack, back.inner, back.share, back.window) == (4, 12, 3, 7)
+    assert [layout[2] for layout in forward.layouts] == [96 * 64] * 4
+
+
 def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
     q = value(DType.BF16, 2, 3, 4, 16, 64)
     of = Builder(name="here").node(OPS["sdpa"], q, q, q, value(DType.B1, 1, 3, 1, 16, 16), causal=False, scale=0.125)
