@@ -68,10 +68,3 @@ def attributes(array: Array, dtype: DType) -> dict[str, Any]:
     flat = array.ravel()
     values = flat.astype(np.float64).tolist() if dtype.is_float else flat.tolist()
     return {"values": tuple(as_attr(v) for v in values), "shape": array.shape, "dtype": dtype}
-
-
-def vector(values: Sequence[float], axis: int, rank: int) -> dict[str, Any]:
-    """The attributes of a float literal that lies along ``axis`` (from 0) of tensors of this rank; a single value is a
-    scalar."""
-    shape: tuple[int, ...] = () if len(values) == 1 else (len(values), *(1,) * (rank - 1 - axis))
-    return {"values": tuple(float(v) for v in values), "shape": shape, "dtype": DType.FLOAT}

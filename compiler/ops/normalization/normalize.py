@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from dslc.compiler.ir.function import Axis, Call, Floats, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.constants.literal import literal, vector
 from dslc.compiler.ops.elementwise.arithmetic import div, sub
 from dslc.compiler.ops.elementwise.convert import cast
+from dslc.compiler.ops.lazy import np
 
 
 class Normalize(Function):
@@ -45,8 +46,14 @@ class Normalize(Function):
                 f"`normalize` takes u8 or float tensors, not {x.type.dtype}", 'convert it: `cast(x, "float")`', "E0204"
             )
         rank = x.type.rank
-        centred = call.emit(sub, x, call.emit(literal, **vector(mean, axis, rank)))
-        return call.emit(div, centred, call.emit(literal, **vector(std, axis, rank)))
+        centred = call.emit(sub, x, _along(call, mean, axis, rank))
+        return call.emit(div, centred, _along(call, std, axis, rank))
+
+
+def _along(call: Call, values: Sequence[float], axis: int, rank: int) -> Value:
+    """A constant that lies along ``axis`` (from 0) of tensors of this rank; a single value is a scalar."""
+    shape = () if len(values) == 1 else (len(values), *(1,) * (rank - 1 - axis))
+    return call.constant(np.array(values, np.float64).reshape(shape))
 
 
 function(Normalize())

@@ -96,14 +96,15 @@ def _fits(made: Node, sums: Node) -> bool:
 
 
 def summed_over(node: Node) -> tuple[int, ...] | None:
-    """The reduced axes of a plain sum that drops them; None for any other node."""
-    if node.op.name == "sum" and not node.attrs["keep"]:
-        return int_tuple(node.attrs, "over")
-    if node.op.name == "sum_to":
-        wide, small = node.input_types[0].ints, node.types[0].ints
-        lost = len(wide) - len(small)
-        return tuple(range(lost)) if lost and wide[lost:] == small else None
-    return None
+    """The reduced axes of a plain sum that drops them and keeps the dtype; None for any other node. Small integers and
+    b1 are summed in i64, which a ``fused_sums`` does not do."""
+    if node.op.name not in ("sum", "sum_to") or node.input_types[0].dtype is not node.types[0].dtype:
+        return None
+    if node.op.name == "sum":
+        return None if node.attrs["keep"] else int_tuple(node.attrs, "over")
+    wide, small = node.input_types[0].ints, node.types[0].ints
+    lost = len(wide) - len(small)
+    return tuple(range(lost)) if lost and wide[lost:] == small else None
 
 
 def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:

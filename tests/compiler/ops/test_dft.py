@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ from op_laws.evaluation import run
 from op_laws.function_gradients import weights_of, with_gradients
 from op_laws.recorder import Recorder, value_of
 
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.constants.literal import MOST_WRITTEN
 from dslc.compiler.ops.products.dft import unit_root
 
 RNG = np.random.default_rng(5)
+_NUMBERS = [*range(1, 301)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 12, 35, 128])
@@ -64,3 +68,15 @@ def test_single_precision_errs_by_rounding_alone() -> None:
     found = run(list(Recorder(DType.F32).build("dft", value, onesided=True)), {value: x})
     expected = np.fft.rfft(x.astype(np.float64))
     assert np.abs(found[0] + 1j * found[1] - expected).max() < 2e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("names", "call"), [("re, im", "dft(x)"), ("re", f"normalize(x, mean={_NUMBERS}, std={_NUMBERS})")]
+)
+def test_long_tables_are_stored(tmp_path: Path, names: str, call: str) -> None:
+    """A GPU's kernel writes few values into its code; an artifact stores more of them as data."""
+    source = tmp_path / "long.nn"
+    source.write_text(f"nn 1\nmodel Long(x: [4, 300]) -> (re: [_, _]) {{\n  {names} = {call}\n  return re\n}}\n")
+    graph = check_file(source, "Long", {}).graph
+    assert any(i.stored is not None and np.prod(i.value.type.ints) > MOST_WRITTEN for i in graph.inputs)
+    assert all(len(n.attrs["values"]) <= MOST_WRITTEN for n in graph.nodes if n.op.name == "literal")

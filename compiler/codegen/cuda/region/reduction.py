@@ -124,7 +124,9 @@ class Reduction(Addresses):
             place, there = self._row_place(fetch.input, whole=False)[1], reached
         else:
             place = self._new_place(fetch.input, numbers, None, whole=False)[1]
-            if not self._differs(fetch.input) and self.vector > 1:
+            if not self._access(fetch.input).moves(self.split):  # it is that of the thread's rows, whatever the element
+                place = text.set(text.call("tile", (self.held, self.vector), place))
+            elif not self._differs(fetch.input) and self.vector > 1:
                 place = text.set(text.call("each", (self.vector,), place))
             there = reached
             if self.mask is not None and reached is not None and self.vector > 1:

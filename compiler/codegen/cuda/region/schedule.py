@@ -213,7 +213,8 @@ def _columns_again(region: Region, vector: int) -> bool:
         return False
     plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
     block = _BLOCK_THREADS * vector
-    return plain and block % flat.outer[1] == 0 and flat.rows >= 2 * block * _MANY_BLOCKS
+    aligned = block % flat.outer[1] == 0 and flat.outer[1] % vector == 0  # a vector is in one row
+    return plain and aligned and flat.rows >= 2 * block * _MANY_BLOCKS
 
 
 def _drawn(region: Region) -> int:

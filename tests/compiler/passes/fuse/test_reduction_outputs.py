@@ -13,6 +13,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
@@ -67,3 +68,32 @@ def test_sums_that_hold_places_of_axes_stay() -> None:
     results = {"y": doubled, "total": b(OPS["sum_to"], doubled, shape=(1, 600))}
     graph = Graph((x,), order([*results.values()]), results)
     assert reduction_outputs(graph) is graph
+
+
+@pytest.mark.parametrize("dtype", [DType.B1, DType.I8, DType.I32, DType.U8, DType.I64, DType.U64])
+def test_a_sum_that_widens_its_operand_stays_a_sum(dtype: DType) -> None:
+    """Integers are summed in i64, u64 in u64; a ``fused_sums`` has the dtype of its operand."""
+    x = Input("x", Kind.DATA, TensorType(dtype, (300, 400)))
+    b = Builder(name="count")
+    computed = b(OPS["logical_not" if dtype is DType.B1 else "abs"], x.value)
+    results = {"total": b(OPS["sum"], computed, over=(1,), keep=False)}
+    graph = Graph((x,), order([*results.values()]), results)
+    for found in (reduction_outputs(graph), horizontal_reductions(graph)):
+        verify_graph(found)
+        feeds = feeds_of(graph, 3)
+        assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+    widens = graph.nodes[-1].types[0].dtype is not dtype
+    assert (reduction_outputs(graph) is graph) == widens
+
+
+@pytest.mark.parametrize("dtype", [DType.B1, DType.I32])
+def test_sums_that_widen_are_not_merged(dtype: DType) -> None:
+    x = Input("x", Kind.DATA, TensorType(dtype, (300, 400)))
+    b = Builder(name="counts")
+    op = OPS["logical_not" if dtype is DType.B1 else "abs"]
+    results = {f"total{i}": b(OPS["sum"], y, over=(1,), keep=False) for i, y in enumerate((x.value, b(op, x.value)))}
+    graph = Graph((x,), order([*results.values()]), results)
+    found = horizontal_reductions(graph)
+    verify_graph(found)
+    feeds = feeds_of(graph, 3)
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))

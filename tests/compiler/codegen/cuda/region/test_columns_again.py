@@ -50,6 +50,17 @@ def held(made: Node) -> int:
     return cut.held
 
 
+@pytest.mark.parametrize("line", [1, 2])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=str)
+def test_lines_shorter_than_a_vector_are_read_element_by_element(line: int, dtype: DType) -> None:
+    """A vector of such a tensor is in several rows, so it is not the same for the second vector."""
+    rng = np.random.default_rng(line)
+    xs = [simulator.held(rng.normal(size=s), dtype) for s in ((600, line), (line,), (line,))]
+    made = node(dtype, *(x.shape for x in xs))
+    assert held(made) == 1
+    compared(made, xs, threads=256)
+
+
 @pytest.mark.parametrize(("rows", "dtype"), thinned(product((64, 300, 301), (DType.F32, DType.BF16)), 5), ids=str)
 def test_a_thread_has_two_vectors(rows: int, dtype: DType) -> None:
     """Whole blocks, parts of the last one, half of a thread's vectors."""
