@@ -1,6 +1,7 @@
-"""Finds files that are no pictures by their size and first bytes, before a decoder meets them.
+"""Finds files that are no pictures by their size, their first and their last bytes, before a decoder meets them.
 
-Whatever is refused here is refused by the decoder, too, in the same words; a file that passes may still be damaged.
+Whatever is refused here is refused by the decoder, too, in the same words. A file that lacks its end is doubtful: some
+decode all the same. A file that passes may still be damaged inside.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from dslc.runtime.data.pictures import LARGEST_FILE, MOST_PIXELS, NO_PICTURE
 from dslc.runtime.data.store import Store
 
 HEAD: Final = 32  # bytes
+_TAIL: Final = 12  # bytes
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_JPEG: Final = b"\xff\xd8\xff"
 _FEW: Final = 2_000  # files that are checked in a moment: nothing is stored about them
 _AT_ONCE: Final = 256  # files that a thread takes
 _THREADS: Final = 16  # they wait for the disk or the network
@@ -31,24 +35,37 @@ def fault(head: bytes, size: int) -> str | None:
     """Why a file of ``size`` bytes that begins with ``head`` is refused; None if a decoder must look at it."""
     if size > LARGEST_FILE:
         return f"it has {size} bytes, more than {LARGEST_FILE}"
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+    if head.startswith(_PNG):
         width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
         known = head[12:16] == b"IHDR" and len(head) == HEAD
         return f"{width} x {height} pixels, more than {MOST_PIXELS}" if known and width * height > MOST_PIXELS else None
-    if head.startswith((b"\xff\xd8\xff", b"BM")) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP"):
+    if head.startswith((_JPEG, b"BM")) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP"):
         return None
     return NO_PICTURE
 
 
-def faults(files: Sequence[Path], notice: Callable[[str], None], what: str) -> dict[int, str]:
-    """Why the file at an index is no picture. ``notice`` gets a line every few seconds about ``what`` is checked. That
-    many files have no fault is stored in the cache, by their sizes and times."""
+def ends(head: bytes, tail: bytes, size: int) -> bool:
+    """Whether a picture that begins with ``head`` ends with ``tail`` as its format says: a file of which the rest is
+    missing does not."""
+    if head.startswith(_PNG):
+        return tail.endswith(b"IEND\xaeB`\x82")
+    if head.startswith(_JPEG):
+        return tail.rstrip(b"\0").endswith(b"\xff\xd9")
+    declared = (
+        int.from_bytes(head[2:6], "little") if head.startswith(b"BM") else int.from_bytes(head[4:8], "little") + 8
+    )
+    return declared <= size
+
+
+def faults(files: Sequence[Path], notice: Callable[[str], None], what: str) -> dict[int, str | None]:
+    """Why the file at an index is no picture, None for a doubtful one. ``notice`` gets a line every few seconds about
+    ``what`` is checked. That many files have no fault is stored in the cache, by their sizes and times."""
     if len(files) < _FEW:
-        return {at: why for at, path in enumerate(files) if (why := _fault_of(path)) is not None}
+        return _part(files)
     store, name = Store.open(), f"pictures-{_state(files)}.bin"
     if store.folder is not None and store.find(name) is not None:
         return {}
-    found: dict[int, str] = {}
+    found: dict[int, str | None] = {}
     begun = told = time.monotonic()
     with ThreadPoolExecutor(_THREADS, "dslc-pictures") as pool:
         for start, part in zip(range(0, len(files), _AT_ONCE), pool.map(_part, _parts(files))):
@@ -69,20 +86,23 @@ def _parts(files: Sequence[Path]) -> Iterator[Sequence[Path]]:
         yield files[start : start + _AT_ONCE]
 
 
-def _part(files: Sequence[Path]) -> dict[int, str]:
-    return {at: why for at, path in enumerate(files) if (why := _fault_of(path)) is not None}
+def _part(files: Sequence[Path]) -> dict[int, str | None]:
+    looked = ((at, *_look_at(path)) for at, path in enumerate(files))
+    return {at: why for at, why, whole in looked if why is not None or not whole}
 
 
-def _fault_of(path: Path) -> str | None:
+def _look_at(path: Path) -> tuple[str | None, bool]:
+    """Why the file is no picture, and whether it has its end."""
     try:
         with Opened() as scope, scope as opened:
             handle = opened.open(path, os.O_RDONLY | os.O_NONBLOCK)
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                return "this is not a regular file"
-            return fault(os.pread(handle, HEAD, 0), status.st_size)
+                return "this is not a regular file", True
+            head, size = os.pread(handle, HEAD, 0), status.st_size
+            return fault(head, size), ends(head, os.pread(handle, _TAIL, max(0, size - _TAIL)), size)
     except OSError as error:
-        return reason(error)
+        return reason(error), True
 
 
 def _state(files: Sequence[Path]) -> str:

@@ -59,13 +59,13 @@ class Windowed(Protocol):
 class Decoded(Protocol):
     """Rows that are decoded from pictures."""
 
-    def faults(self, notice: Callable[[str], None], what: str, /) -> Mapping[int, tuple[str, str]]:
-        """The rows that are no pictures by their first bytes, with place and reason. ``notice`` gets lines of progress
-        about ``what``."""
+    def faults(self, notice: Callable[[str], None], what: str, /) -> Mapping[int, tuple[str, str | None]]:
+        """The rows that are no pictures by their first bytes, with place and reason; None for a doubtful one, which a
+        decoder must look at. ``notice`` gets lines of progress about ``what``."""
         ...
 
 
-def faults_of(rows: Rows, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str]]:
+def faults_of(rows: Rows, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str | None]]:
     """``Decoded.faults`` of the rows of all files; empty for others."""
     if isinstance(rows, JoinedRows):
         parts = zip(rows.starts.tolist(), rows.parts)

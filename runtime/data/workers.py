@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dslc.base.child import Child, answering
 from dslc.base.errors import DataError, ResourceError
 from dslc.base.opened import Opened
+from dslc.base.turns import Always
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.wanted import Wanted
@@ -223,6 +224,24 @@ class Workers:
         for worker in self._workers:
             worker.close()
         self._workers.clear()
+
+
+def unreadable(wanted: Wanted, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Those of the rows that cannot be read, with place and reason, found by a process of their own."""
+    found: dict[int, tuple[str, str]] = {}
+    if not rows:
+        return found
+    pool = Workers([wanted], rows=1, count=1, seed=0, training=False)
+    with Always(pool.close), Always(pool.close):
+        pool.start()
+        for row in rows:
+            pool.ask(np.array([row]), 0)
+            try:
+                pool.oldest(1)
+            except BadSample as bad:
+                found[row] = bad.place, bad.why
+            pool.done()
+    return found
 
 
 def _aligned(count: int) -> int:

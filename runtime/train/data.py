@@ -38,13 +38,14 @@ from dslc.runtime.data.tables.table import Table
 from dslc.runtime.data.tools import Tools
 from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.data.windows import aligned
-from dslc.runtime.data.workers import Workers
+from dslc.runtime.data.workers import Workers, unreadable
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.fitted_data import Described, fit_inputs, need, require_classes
 
 if TYPE_CHECKING:
     from dslc.runtime.data.tokenize import Tokenizer
 
+_TRIED: Final = 256  # doubtful pictures of an input that are decoded before the first step
 _SPLIT_EPOCH: Final = 2**64 - 1
 
 
@@ -324,9 +325,7 @@ def open_dataset(
 
     kept_open: list[Table] = []
     if fitted is None:
-        fitted = fit_inputs(
-            wants, described or {}, training_rows, lambda bad: given.note(bad, section), notice, kept_open
-        )
+        fitted = fit_inputs(wants, described or {}, training_rows, lambda bad: given.note(bad, section), kept_open)
         if training:
             require_classes(wants, fitted, notice)
     for name, want in wants.items():
@@ -336,8 +335,11 @@ def open_dataset(
     count = _rows(columns, sources, section)
     index = _readable(columns, count, section, tolerance)
     for name, column in columns.items():
-        for at, (place, why) in sorted(faults_of(column.rows, notice, f"{section}.{name}").items()):
-            tolerance.note(BadSample(at, place, why), section)
+        looked = faults_of(column.rows, notice, f"{section}.{name}")
+        known = {at: (place, why) for at, (place, why) in looked.items() if why is not None}
+        doubtful = sorted(looked.keys() - known.keys())
+        for at, (place, why) in sorted({**known, **unreadable(column.wanted, doubtful[:_TRIED])}.items()):
+            tolerance.note(BadSample(at, place or looked[at][0], why), section)
     share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
     return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
 

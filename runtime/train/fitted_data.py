@@ -35,7 +35,6 @@ def fit_inputs(
     described: Described,
     training_rows: Callable[[Mapping[str, TableInput | Column]], NDArray[np.int64]],
     note: Callable[[BadSample], None],
-    notice: Callable[[str], None],
     kept_open: list[Table],
 ) -> Fitted:
     """Fit what the inputs need. ``training_rows`` gives the rows to fit to, once all inputs are open and their bad rows
@@ -59,22 +58,30 @@ def fit_inputs(
                 unfitted[name].scan()
                 opened[name] = unfitted[name]
             else:
-                opened[name] = open_column(replace(want, fitted=Fitted({}, inputs, classes)), notice)
+                opened[name] = open_column(replace(want, fitted=Fitted({}, inputs, classes)), _silent)
         rows = training_rows(opened)
         for table in unfitted.values():
             found |= {e.name: e for e in table.fit(rows, note) if e.name in described}
     return Fitted(found, inputs, classes)
 
 
+def _silent(text: str) -> None:
+    """Says nothing: the column is opened again, and tells then what there is to tell."""
+
+
 def require_classes(wanted: Mapping[str, Wanted], fitted: Fitted, notice: Callable[[str], None]) -> None:
-    """Raise DataError R102 for a label of several classes whose training data name one class; tell fewer than the
-    model's."""
+    """Raise DataError R102 for a label of several classes whose training data name one class, R103 for more than the
+    model has; tell fewer than the model's."""
     for name, want in wanted.items():
         names, most = fitted.class_names(name), 0 if want.tensor.range is None else want.tensor.range[1]
-        if names is None or not 0 < len(names) < most:
+        if names is None or len(names) in (0, most) or most == 0:
             continue
         source = want.files[0]
+        place = f"{want.field}: {source.path} ({source.name})"
         listed = ", ".join(f"`{each[:60]}`" for each in names[:8])
+        if len(names) > most:
+            cause = f"it names {len(names)} classes, more than the {most} of the model: {listed}"
+            raise DataError("R103", cause, place=place, help="build the model for the classes that there are")
         cause = f"it names {len(names)} of the {most} classes of the model: {listed}"
         if len(names) > 1:
             notice(f"{want.field}: {source.name}: {cause}")
@@ -85,7 +92,7 @@ def require_classes(wanted: Mapping[str, Wanted], fitted: Fitted, notice: Callab
             help = (
                 f"put the images of each class into `folder/CLASS/`; if the classes are in {folder}, name that folder"
             )
-        raise DataError("R102", cause, place=f"{want.field}: {source.path} ({source.name})", help=help)
+        raise DataError("R102", cause, place=place, help=help)
 
 
 def need(fitted: Fitted | None, wanted: Wanted) -> Wanted:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import ListOf, Record, Schema, Text
-from dslc.runtime.data.columns.raw import LONGEST_TEXT, NUMBER_FORM, Raw, Typed, without
+from dslc.runtime.data.columns.raw import LONGEST_TEXT, NUMBER_FORM, Raw, Typed, is_date, without
 
 #: The option of each kind that names what stands for a gap. It is absent if nothing does, as in older weights.
 MISSING_VALUES: Final = "missing_values"
@@ -141,15 +141,17 @@ def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
 def gap_error(name: str, typed: Typed) -> Typed:
     """The values with a hint for each text in a described column of numbers."""
     hint = f"; if it stands for a gap: `data.columns: {{{name[:60]}: {{missing_values: [...]}}}}`"
-    errors = {row: why + hint if why.endswith("is not a number") else why for row, why in typed.errors.items()}
+    errors = {
+        row: why + hint if why.endswith("is not a number") and not is_date(why) else why
+        for row, why in typed.errors.items()
+    }
     return Typed(typed.values, typed.missing, errors)
 
 
 def undescribed_why(name: str, why: str, categories: str) -> str:
     if why.endswith(NUMBER_FORM):
         return why
-    dates = why.startswith("a date ")
-    options, found = ("date: [year]", "dates") if dates else (f"categories: {categories}", "categories")
+    options, found = ("date: [year]", "dates") if is_date(why) else (f"categories: {categories}", "categories")
     return f"{why}; `data.columns: {{{name[:60]}: {{{options}}}}}` would read {found}"
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -26,9 +27,11 @@ TRUTH: Final = {"true": "1", "false": "0"}
 LONGEST_TEXT: Final = 256  # characters of a category
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})?\Z|(?i:[-+]?(?:nan|inf)\Z)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}\Z")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)")
 _WHOLE = re.compile(r"-?[0-9]+\.0+\Z")
 _NUMBER_LIKE = re.compile(r"(?:[^\w\s]{1,3} ?)?[0-9](?:[0-9.,'_ \u00a0\u202f]{0,40}[0-9])?(?: ?[^\w\s]{1,3})?\Z")
 _EXACT: Final = 2**53
+_MOST_DIGITS: Final = 20  # of an integer of 64 bits, with its sign
 _MICROSECONDS: Final = np.dtype("M8[us]")
 
 
@@ -138,7 +141,7 @@ def numbers(raw: Raw, *, gaps: bool) -> Typed:
 
 
 def integers(raw: Raw) -> Typed:
-    """i64[n]: only integers, and floats and texts that spell one."""
+    """i64[n]: only integers, and floats and texts that are one exactly, such as ``3.0`` and ``3e2``."""
     kind = raw.values.dtype.kind
     values, missing, errors = np.zeros(len(raw), np.int64), raw.missing, dict[int, str]()
     if kind in "iub":
@@ -151,21 +154,37 @@ def integers(raw: Raw) -> Typed:
     for at in np.flatnonzero(~missing).tolist():
         value = raw.values[at]
         if isinstance(value, str):
-            text = value.strip(" ")
-            text = TRUTH.get(text.lower(), text)
-            found = int(text) if _INTEGER.match(text) else None
+            found = integer_of(TRUTH.get(value.strip(" ").lower(), value))
+        elif isinstance(value, float | np.floating) and _EXACT <= abs(float(value)) < np.inf:
+            errors[at] = _not_exact(value)  # which integer it was is unknown
+            continue
         else:
             whole = isinstance(value, int | np.integer | np.bool_) or (
-                isinstance(value, float | np.floating) and abs(float(value)) <= _EXACT and value == int(value)
+                isinstance(value, float | np.floating) and abs(float(value)) < _EXACT and value == int(value)
             )
             found = int(value) if whole else None
         if found is None:
-            errors[at] = f"{str(value)[:40]!a} is not an integer"
+            errors[at] = not_an_integer(value)
         elif not -(2**63) <= found < 2**63:
             errors[at] = "a value does not fit 64 bits"
         else:
             values[at] = found
     return Typed(values, missing, errors)
+
+
+def integer_of(text: str) -> int | None:
+    """The integer that a text is exactly, spaces around it aside; None for another text."""
+    text = text.strip(" ")
+    if _INTEGER.match(text):
+        return int(text)
+    if not _FLOAT.match(text):
+        return None
+    value = Decimal(text)
+    if not value.is_finite():
+        return None
+    if value.adjusted() > _MOST_DIGITS:
+        return 2**64  # fits no dtype; the integer itself may have a billion digits
+    return int(value) if value == value.to_integral_value() else None
 
 
 def categories(raw: Raw) -> Typed:
@@ -245,8 +264,28 @@ def _moment(value: object, format: str | None) -> np.datetime64:
 
 def not_a_number(value: object) -> str:
     """Why a value is not a number, and the form of numbers if it seems to be meant as one."""
-    why = f"{str(value)[:40]!a} is not a number"
+    why = f"{_quoted(value)} is not a number"
     return why + NUMBER_FORM if isinstance(value, str) and _NUMBER_LIKE.match(value.strip()) else why
+
+
+def not_an_integer(value: object) -> str:
+    """Why a value is not an integer."""
+    return f"{_quoted(value)} is not an integer"
+
+
+def is_date(why: str) -> bool:
+    """Whether a value is no number, for this reason, because it is a date."""
+    return why.startswith(("a date ", "the date "))
+
+
+def _quoted(value: object) -> str:
+    """A value for a message; texts that seem to be dates are called so."""
+    shown = f"{str(value)[:40]!a}"
+    return f"the date {shown}" if isinstance(value, str) and _DATE.match(value.strip()) else shown
+
+
+def _not_exact(value: object) -> str:
+    return f"{str(value)[:40]} is not exact in 64 bits of float"
 
 
 def _number(value: object, gaps: bool) -> float | str | None:
@@ -262,7 +301,7 @@ def _number(value: object, gaps: bool) -> float | str | None:
             return float(TRUTH[lower])
     elif isinstance(value, bool | int | float | np.number | np.bool_):
         if isinstance(value, int | np.integer) and abs(int(value)) > _EXACT:
-            return f"{str(value)[:40]} is not exact in 64 bits of float"
+            return _not_exact(value)
         return float(value)
     return not_a_number(value)
 
@@ -271,7 +310,7 @@ def _inexact(raw: Raw) -> dict[int, str]:
     values: NDArray[Any] = raw.values
     wide = (values > _EXACT) if values.dtype.kind == "u" else (values > _EXACT) | (values < -_EXACT)
     bad = np.flatnonzero(wide & ~raw.missing).tolist()
-    return {at: f"{values[at]} is not exact in 64 bits of float" for at in bad}
+    return {at: _not_exact(values[at]) for at in bad}
 
 
 def _all_wrong(raw: Raw, why: str) -> dict[int, str]:

@@ -141,7 +141,7 @@ class ImageRows:
         self.dtype = np.dtype(np.uint8)
         self.in_memory = False
 
-    def faults(self, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str]]:
+    def faults(self, notice: Callable[[str], None], what: str) -> Mapping[int, tuple[str, str | None]]:
         return {row: (str(self._files[row]), why) for row, why in faults(self._files, notice, what).items()}
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:

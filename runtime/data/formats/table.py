@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
-from dslc.runtime.data.columns.raw import GAPS, TRUTH, not_a_number
+from dslc.runtime.data.columns.raw import GAPS, TRUTH, integer_of, not_a_number, not_an_integer
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
@@ -35,7 +35,6 @@ from dslc.runtime.data.texts import text_key
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted
 
-_INTEGER = re.compile(r" *[-+]?[0-9]{1,20} *\Z")
 _PLAIN_FLOATS = re.compile(rb"[-+0-9.eE,]+")
 _PLAIN_INTEGERS = re.compile(rb"[-0-9,]+")
 _AT_A_TIME: Final = 128  # lines
@@ -105,22 +104,25 @@ class TableRows:
     def _record(self, row: int) -> list[float] | list[int]:
         """The values of a row in the order of the columns; BadSample for a line that lacks them."""
         try:
-            found = fields(self._lines.line(row).decode("utf-8"), self._delimiter)
+            record = fields(self._lines.line(row).decode("utf-8"), self._delimiter)
         except (UnicodeDecodeError, csv.Error) as error:
             self._bad(row, said(error))
-        if len(found) != self._width:
-            self._bad(row, wrong_width(len(found), self._width))
-        texts = [TRUTH.get(found[column].strip(" ").lower(), found[column]) for column in self._columns]
+        if len(record) != self._width:
+            self._bad(row, wrong_width(len(record), self._width))
+        texts = [TRUTH.get(record[column].strip(" ").lower(), record[column]) for column in self._columns]
         floats_wanted = self.dtype.kind == "f"
-        pattern = FLOAT if floats_wanted else _INTEGER
+        integers: list[int] = []
         for name, field in zip(self._names, texts):
-            if not pattern.match(field):
-                if field.strip().lower() in GAPS:
-                    self._bad(row, missing_why(name, "median"))
-                why = not_a_number(field) if floats_wanted else f"{field[:40]!a} is not an integer"
-                self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
-        if self.dtype.kind != "f":
-            integers = [int(field) for field in texts]
+            if floats_wanted and FLOAT.match(field):
+                continue
+            if not floats_wanted and (whole := integer_of(field)) is not None:
+                integers.append(whole)
+                continue
+            if field.strip().lower() in GAPS:
+                self._bad(row, missing_why(name, "median"))
+            why = not_a_number(field) if floats_wanted else not_an_integer(field)
+            self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
+        if not floats_wanted:
             if not all(-(2**63) <= value < 2**63 for value in integers):
                 self._bad(row, "a value does not fit 64 bits")
             return integers

@@ -84,7 +84,9 @@ class ArrowTable:
             if self._forms[column].startswith("?"):
                 name, form = self.names[column], self._forms[column][1:]
                 cause = f"the column `{name[:60]}` is {form}: not numbers, texts, truth values or dates"
-                raise DataError("R102", cause, place=place_of(self._source), help="convert it, or name other columns")
+                lists = "list" in form
+                help = "write a column for each element of a list" if lists else "convert it, or name other columns"
+                raise DataError("R102", cause, place=place_of(self._source), help=help)
         if lacking:
             assert self._process is not None, "the table is closed"
             fresh = self._process.read(group, [self.names[column] for column in lacking])

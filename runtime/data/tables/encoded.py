@@ -78,6 +78,7 @@ class EncodedRows:
         widths = [encoder.width for encoder in encoders]
         self._width = sum(widths)
         if self._width != prod(shape):
+            _require_values(table, self._columns.columns)
             raise _misfit(source, shape, self._columns.names, widths)
         plain = all(isinstance(encoder, Number) and encoder.is_plain for encoder in encoders)
         doubles = plain and dtype.kind == "f" and not table.doubles.isdisjoint(self._columns.names)
@@ -155,6 +156,13 @@ def refuse_bad(source: Source, bad: Mapping[int, tuple[str, str]]) -> None:
     if len(bad) > MOST_BAD:
         place, why = bad[max(bad)]
         refuse_table(source, f"more than {MOST_BAD} rows cannot be read, such as {place}: {why}")
+
+
+def _require_values(table: Table, columns: Sequence[int]) -> None:
+    """Raise DataError R102 if the first row has a list where it should have a value: then not their number is wrong."""
+    _, errors = table.read(np.arange(min(1, table.count)), columns)
+    if 0 in errors:
+        raise DataError("R102", errors[0], place=table.place(0), help="write a column for each element of a list")
 
 
 def _misfit(source: Source, shape: tuple[int, ...], names: Sequence[str], widths: Sequence[int]) -> DataError:

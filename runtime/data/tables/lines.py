@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from dslc.base.errors import DataError
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.kinds import refuse_other_kind
 from dslc.runtime.data.tables import records
@@ -39,6 +40,7 @@ class Lines:
         if quoted:
             self.delimiter = delimiter_of(path, records.unquoted(self.data, end).decode("utf-8", "replace"))
             end = records.first_end(self.data, self.delimiter)
+        _refuse_zeros(bytes(self.data[:2]), path)
         self._starts = np.array([0, end])
         self._first = 0
         self._counted = 0, 0  # an offset, and the number of line ends before it
@@ -72,6 +74,14 @@ class Lines:
             count += bytes(self.data[start : min(start + _PART, stop)]).count(b"\n")
         self._counted = stop, count
         return count
+
+
+def _refuse_zeros(start: bytes, path: Path) -> None:
+    """Raise DataError R101 for the first two bytes of a text in UTF-16 without its mark."""
+    if 0 in start:
+        encoding, name = "UTF-16BE" if start[0] == 0 else "UTF-16LE", path.name[:60]
+        help = f"convert it, for example by: iconv -f {encoding} -t UTF-8 {name} > new-{name}"
+        raise DataError("R101", f"it seems to be {encoding}, not UTF-8", place=str(path), help=help)
 
 
 def delimiter_of(path: Path, first: str) -> str:

@@ -223,8 +223,18 @@ REFUSED: list[tuple[str, str, str, dict[str, Any]]] = [
     ("spam-table:x", "R102", "its shape is [4], expected [5]", {"shape": ("B", 5)}),
     ("spam-table:x", "R102", "its values are float32, expected int32", {"dtype": "i32"}),
     ("spam-table(spool=true):x", "R102", "its values are float32, expected int32", {"dtype": "i32"}),
-    ("spam-table:label", "R103", "has 2 classes, 0 to 1", {"dtype": "i32", "shape": ("B",), "range": (0, 2)}),
-    ("spam-table(spool=true):label", "R103", "has 2 classes", {"dtype": "i32", "shape": ("B",), "range": (0, 2)}),
+    (
+        "spam-table:label",
+        "R103",
+        "names 3 classes, more than the 2",
+        {"dtype": "i32", "shape": ("B",), "range": (0, 2)},
+    ),
+    (
+        "spam-table(spool=true):label",
+        "R103",
+        "more than the 2 of the model",
+        {"dtype": "i32", "shape": ("B",), "range": (0, 2)},
+    ),
     ("spam-table:tokens(text)", "R104", "text needs a tokenizer", {"dtype": "i32"}),
 ]
 

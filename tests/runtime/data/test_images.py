@@ -96,7 +96,7 @@ def test_what_is_no_folder_of_images(tmp_path: Path, folder: Path, opened: Any, 
     error = refused(lambda: opened(label=(f"{tmp_path}/flat/:label", "i32", ("B",))))
     assert error.code == "R102" and "no class folders" in error.message
     error = refused(lambda: opened(**both(folder, classes=1)))
-    assert error.code == "R103" and "1 classes" in error.message
+    assert error.code == "R103" and "more than the 1 of the model" in error.message
 
 
 def png(width: int, height: int) -> bytes:
@@ -275,6 +275,33 @@ def test_a_broken_picture_is_met_before_the_first_step(folder: Path, case: str, 
         assert "10000 x 10000 pixels" in error.message
 
 
+@pytest.mark.parametrize("end", ["png", "jpg", "bmp", "webp"])
+def test_a_picture_that_is_cut_off_is_met_before_the_first_step(
+    tmp_path: Path, end: str, opened: Any, refused: Any
+) -> None:
+    for number, kind in enumerate(("cat", "dog")):
+        picture(tmp_path / "pets" / kind / f"{number}.{end}", (40, 40), seed=number)
+    cut = tmp_path / "pets" / "dog" / f"1.{end}"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    error = refused(lambda: opened(**both(tmp_path / "pets")))
+    assert error.code == "R101" and error.place == str(cut)
+    assert opened(**both(tmp_path / "pets"), skip=1).tolerance.rows == {1}
+
+
+@pytest.mark.parametrize(("end", "more"), [("jpg", b"of a camera"), ("png", b"more"), ("png", None)])
+def test_a_doubtful_picture_that_decodes_is_a_picture(
+    tmp_path: Path, end: str, more: bytes | None, opened: Any
+) -> None:
+    """Bytes after the end, or no mark of the end (None), as the decoder takes them."""
+    for number, kind in enumerate(("cat", "dog")):
+        picture(tmp_path / "pets" / kind / f"{number}.{end}", seed=number)
+    odd = tmp_path / "pets" / "dog" / f"1.{end}"
+    whole = odd.read_bytes()
+    odd.write_bytes(whole + more if more else whole[:-12])
+    assert faults([odd], print, "x") == {0: None}
+    assert opened(**both(tmp_path / "pets")).tolerance.rows == set()
+
+
 def test_first_bytes_refuse_nothing_that_decodes(tmp_path: Path) -> None:
     for name in ("a.png", "a.jpg", "a.bmp", "a.webp"):
         picture(tmp_path / name)
@@ -288,8 +315,8 @@ def test_many_pictures_are_looked_at_once(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(picture_headers, "_AT_ONCE", 2)
     monkeypatch.setattr(picture_headers, "_EVERY", 0.0)
     looked: list[Path] = []
-    fault_of = picture_headers._fault_of
-    monkeypatch.setattr(picture_headers, "_fault_of", lambda path: looked.append(path) or fault_of(path))
+    look_at = picture_headers._look_at
+    monkeypatch.setattr(picture_headers, "_look_at", lambda path: looked.append(path) or look_at(path))
     files = sorted(folder.glob("*/*.png"))
     lines: list[str] = []
     assert faults(files, lines.append, "data.train.image") == {} and sorted(looked) == files

@@ -312,3 +312,59 @@ def test_no_gap_is_named_where_the_option_is_absent(tmp_path: Path, opened: Any,
     )
     data = opened(columns='area: {missing: mean, missing_values: ["-"]}', x=(f"{tmp_path}/t.csv:area", "f32", ("B",)))
     assert data.take(np.arange(2))["x"].tolist() == [1, 1]
+
+
+def test_whole_floats_are_the_same_integers_in_every_format(tmp_path: Path, opened: Any) -> None:
+    table = {"k": [3.0, 0.0, 400.0, 2.0**53 - 1]}
+    for path in write_all(tmp_path, table):
+        data = opened(k=(f"{path}:k", "i64", ("B",)))
+        assert data.take(np.arange(4))["k"].tolist() == [3, 0, 400, 2**53 - 1], path.name
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0**53, 1e300])
+def test_floats_that_may_stand_for_several_integers_are_refused(
+    tmp_path: Path, opened: Any, refused: Any, value: float
+) -> None:
+    for path in write_all(tmp_path, {"k": [1.0, value]}):
+        if path.suffix in (".csv", ".tsv") and value == 2.0**53:
+            continue  # a text is exact
+        error = refused(lambda path=path: opened(k=(f"{path}:k", "i64", ("B",))))
+        assert error.code == "R101" and "record 1" in error.message, path.name
+
+
+def test_a_list_where_a_value_belongs_is_told(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.jsonl").write_text('{"x": [1, 2]}\n')
+    paths = [tmp_path / "t.jsonl"]
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        pass
+    else:
+        parquet.write_table(pa.table({"x": pa.array([[1.0, 2.0]])}), tmp_path / "t.parquet")
+        paths.append(tmp_path / "t.parquet")
+    for path in paths:
+        error = refused(lambda path=path: opened(x=(f"{path}:x", "f32", ("B", 2))))
+        assert "list" in error.message and "for each element of a list" in error.help, error.render()
+
+
+def test_a_date_in_a_described_column_of_numbers_is_no_gap(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("x\n1\n2024-02-29\n")
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",)), columns="x: {missing: 0}"))
+    assert "the date '2024-02-29' is not a number" in error.message and "missing_values" not in error.message
+
+
+def test_more_classes_than_the_model_has_are_counted(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("k\n" + "".join(f"{name}\n" for name in "wxyz"))
+    label = {"k": (f"{tmp_path}/t.csv:k", "i32", ("B",), (0, 3))}
+    error = refused(lambda: opened(**label, columns="k: {categories: index}"))
+    assert error.code == "R103" and "it names 4 classes, more than the 3 of the model: `w`, `x`" in error.message
+
+
+def test_rounding_is_told_once_if_columns_are_fitted(tmp_path: Path, opened: Any) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pa.parquet.write_table(pa.table({"x": [1.5, 2.5], "k": ["a", "b"]}), tmp_path / "t.parquet")
+    notes: list[str] = []
+    inputs = {"x": (f"{tmp_path}/t.parquet:x", "f32", ("B",)), "k": (f"{tmp_path}/t.parquet:k", "i32", ("B",), (0, 2))}
+    opened(**inputs, columns="k: {categories: index}", notes=notes)
+    assert len([line for line in notes if "is rounded" in line]) == 1, notes

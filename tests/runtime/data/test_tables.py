@@ -64,7 +64,9 @@ FAULTS = {
     "thousands": ('x,y\n"1,234.5",2\n', "R101", "'1,234.5' is not a number; write numbers as 1234.5"),
     "a currency": ("x\n$ 12\n", "R101", "'$ 12' is not a number; write numbers as 1234.5"),
     "a percentage": ("x\n12 %\n", "R101", "'12 %' is not a number; write numbers as 1234.5"),
-    "a date": ("x\n2024-02-29\n", "R101", "would read categories"),
+    "a date": ("x\n2024-02-29\n", "R101", "`data.columns: {x: {date: [year]}}` would read dates"),
+    "UTF-16 without its mark": ("x\n1\n".encode("utf-16-le"), "R101", "it seems to be UTF-16LE, not UTF-8"),
+    "UTF-16BE without its mark": ("x\n1\n".encode("utf-16-be"), "R101", "it seems to be UTF-16BE"),
     "text after a quote": ('x\n"1"2\n', "R101", "text follows a closing quote"),
     "names alone": ("x\n", "R106", "no rows"),
     "a line too long": ("x\n" + "1" * (1 << 20) + "\n", "R101", "line 2 is longer"),
@@ -116,7 +118,13 @@ def test_hostile_tables_are_refused_fast_and_small(
 @pytest.mark.parametrize(
     ("value", "code", "says"),
     [
-        ("1.0", "R101", "'1.0' is not an integer"),
+        ("1.5", "R101", "'1.5' is not an integer"),
+        ("1e-3", "R101", "'1e-3' is not an integer"),
+        ("inf", "R101", "'inf' is not an integer"),
+        ("1e999999999", "R101", "does not fit 64 bits"),
+        ("9223372036854775808.0", "R101", "does not fit 64 bits"),
+        ("123456789012345678901234", "R101", "does not fit 64 bits"),
+        ("2024-02-29", "R101", "the date '2024-02-29' is not an integer; `data.columns: {x: {date: [year]}}`"),
         ("9223372036854775808", "R101", "does not fit 64 bits"),
         ("3000000000", "R103", "int32 holds"),
         ("4", "R103", "4 classes, 0 to 3"),
@@ -130,6 +138,14 @@ def test_labels_are_integers_in_range(
     limits = ((0, 4),) if code == "R103" and "3000" not in value else ()
     error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "i32", ("B",), *limits)))
     assert error.code == code and says in error.message
+
+
+def test_whole_floats_are_integers_where_they_are_exact(tmp_path: Path, opened: Any) -> None:
+    """As pandas writes a column of integers that once had a gap; a large file is read by row in the same way."""
+    texts = ["3.0", "-2.000", "4e2", " 7. ", "1.5e1", "9007199254740993.0", "5"]
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{text},0.5\n" for text in texts))
+    data = opened(x=(f"{tmp_path}/t.csv:x", "i64", ("B",)))
+    assert data.take(np.arange(7))["x"].tolist() == [3, -2, 400, 7, 15, 9007199254740993, 5]
 
 
 def test_bad_lines_can_be_skipped_up_to_a_number(tmp_path: Path, opened: Any, refused: Any) -> None:

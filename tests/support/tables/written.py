@@ -71,7 +71,7 @@ def arrow_table(table: Columns) -> Any:
 def _parquet(path: Path, table: Columns) -> None:
     from pyarrow import parquet
 
-    parquet.write_table(arrow_table(table), path, row_group_size=max(1, len(table["area"]) // 3 - 1))
+    parquet.write_table(arrow_table(table), path, row_group_size=max(1, len(next(iter(table.values()))) // 3 - 1))
 
 
 def _arrow(path: Path, table: Columns) -> None:
