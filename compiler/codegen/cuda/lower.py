@@ -13,6 +13,7 @@ from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_choice import split_choice
+from dslc.compiler.codegen.cuda.region.whole_vectors import whole_vectors
 from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
@@ -42,23 +43,26 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None:
         return None
-    return [_size_generic(launch) for launch in launches] if chain else finished(node, launches, choose)
+    return _size_generic(launches) if chain else finished(node, launches, choose)
 
 
 def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:
     """The launches of a node that is not pointwise as the GPU runs them, from those of its lowering."""
-    return [_size_generic(launch) for launch in _prepared(node, launches, choose)]
+    return _size_generic(_prepared(node, launches, choose))
 
 
-def _size_generic(launch: Launch) -> Launch:
-    """The launch of a kernel that gets its sizes as arguments, if one exists."""
-    match launch.spec:
-        case Region():
-            return sized(launch)
-        case Draw() as draw:
-            return replace(launch, spec=DrawKernel(draw))
-        case _:
-            return launch
+def _size_generic(launches: list[Launch]) -> list[Launch]:
+    """The launches, of kernels that get their sizes as arguments where these exist."""
+    found: list[Launch] = []
+    for launch in launches:
+        match launch.spec:
+            case Region():
+                found += map(sized, whole_vectors(launch))
+            case Draw() as draw:
+                found.append(replace(launch, spec=DrawKernel(draw)))
+            case _:
+                found.append(launch)
+    return found
 
 
 def _prepared(node: Node, launches: list[Launch], choose: Chooser) -> list[Launch]:
