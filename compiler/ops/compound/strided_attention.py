@@ -17,7 +17,7 @@ from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-FEATURES: Final = (32, 64, 128)  # of attention in tiles
+MOST_FEATURES: Final = 128  # of attention in tiles
 _CHUNK: Final = 8  # elements that its kernels load at once
 
 
@@ -166,7 +166,8 @@ def fits_tiles(node: Node) -> bool:
     return (
         q.dtype in (DType.BF16, DType.F16)
         and q.ints[-1] == v.ints[-1]
-        and q.ints[-1] in FEATURES
+        and q.ints[-1] <= MOST_FEATURES
+        and q.ints[-1] % _CHUNK == 0
         and float_attr(node.attrs, "scale") > 0
         and min(q.bytes, k.bytes) > 0
         and places([whole(q.ints), whole(k.ints)], [masks(node, x) for x in masks_of(node)]) is not None

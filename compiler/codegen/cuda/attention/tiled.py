@@ -1,8 +1,9 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have 32, 64 or 128 features each, and the
-scale is positive; ``attention/lower.py`` handles the rest. Operands and results may be views of tensors
+and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have the same number of features, a
+multiple of 8 up to 128, and the scale is positive; ``attention/lower.py`` handles the rest. In a tile, rows have 32, 64
+or 128 features, of which those that do not exist are zeros. Operands and results may be views of tensors
 (``StridedAttention``). A mask is read where it lies, with strides of 0 along the axes over which it is broadcast.
 """
 
@@ -52,7 +53,8 @@ class Tile:
         return self.warps * self.tall * 16
 
 
-#: By mode and features: the fastest tile that fits registers and shared memory, measured on an H200.
+_WIDTHS: Final = (32, 64, 128)  # features of the rows of a tile
+#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200.
 TILES: Final[dict[tuple[Mode, int], Tile]] = {
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),
@@ -95,8 +97,13 @@ class TiledAttention(CppKernel):
     file: str = "attention.cu"
 
     @property
+    def width(self) -> int:
+        """Features of the rows of a tile."""
+        return width_of(self.features)
+
+    @property
     def geometry(self) -> Geometry:
-        t, row = self.tile, 2 * self.features
+        t, row = self.tile, 2 * self.width
         own = (1 if self.mode == "forward" else 2) * t.rows * row
         stage = 2 * t.others * row + (8 * t.others if self.mode == "dkdv" else 0)
         blocks = -(-self.own // t.rows) * self.stack
@@ -112,8 +119,8 @@ class TiledAttention(CppKernel):
         if self.mask:
             text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
         return text + constants(
-            INNER=self.inner, SHARE=self.share, D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other,
-            CAUSAL=int(self.causal), WINDOW=self.window,
+            INNER=self.inner, SHARE=self.share, D=self.width, FEATURES=self.features, OWN_COUNT=self.own,
+            OTHER_COUNT=self.other, CAUSAL=int(self.causal), WINDOW=self.window,
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
 
@@ -129,8 +136,13 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
     stack = prod((k if mode == "dkdv" else q).ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, found.inner, found.share, found.rows, found.mask, own, other, features, causal,
-        window_of(node.attrs), scale, TILES[mode, features],
+        window_of(node.attrs), scale, TILES[mode, width_of(features)],
     )  # fmt: skip
+
+
+def width_of(features: int) -> int:
+    """The width of the tiles for heads with so many features."""
+    return next(width for width in _WIDTHS if features <= width)
 
 
 def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:

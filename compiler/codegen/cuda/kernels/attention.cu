@@ -7,9 +7,10 @@
 //
 // A warp has TALL times 16 rows. Tiles come to shared memory by asynchronous copies, STAGES of them in flight, each row's
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
-// are zeros. The text in front says the sizes, and where rows lie: at `start` elements plus numbers of the two axes of the
-// stack and of the row times strides, which are multiples of 8. SHARE heads of q in a row read one head of k and v; backward,
-// a block of keys sees the queries of all of them, one head after the other. A key WINDOW or more positions away, if WINDOW
+// are zeros, and so are features from FEATURES, a multiple of 8, up to the D of a tile. The text in front says the sizes,
+// and where rows lie: at `start` elements plus numbers of the two axes of the stack and of the row times strides, which are
+// multiples of 8. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of all of
+// them, one head after the other. A key WINDOW or more positions away, if WINDOW
 // is not 0, does not meet a query; tiles without a pair that meets are left out. With MASKED, a byte says of each query and
 // key whether they meet; a query that meets no key gives 0, and its lse is minus infinity.
 
@@ -89,8 +90,8 @@ template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T 
 #pragma unroll
   for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
     const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
-    const bool valid = first + row < limit;
-    copy_async(to + place(row, chunk), from + (long long)(valid ? first + row : 0) * step + chunk * 8, valid);
+    const bool valid = first + row < limit && (D == FEATURES || chunk * 8 < FEATURES);
+    copy_async(to + place(row, chunk), valid ? from + (long long)(first + row) * step + chunk * 8 : from, valid);
   }
 }
 
@@ -194,7 +195,7 @@ __device__ __forceinline__ void write(T *to, int step, const Sums &sums, const f
 #pragma unroll
   for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
     const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
-    if (first + own < limit)
+    if (first + own < limit && (D == FEATURES || chunk * 8 < FEATURES))
       *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
   }
 }

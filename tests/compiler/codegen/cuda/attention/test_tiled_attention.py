@@ -51,7 +51,7 @@ def is_tiled(of: Node) -> bool:
     return any(found)
 
 
-@pytest.mark.parametrize("features", [32, 64, 128])
+@pytest.mark.parametrize("features", [8, 16, 32, 40, 64, 80, 128])
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
 def test_tiles_are_taken(dtype: DType, features: int) -> None:
     for keys in (96, 7):
@@ -91,7 +91,8 @@ def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
     ("dtype", "changed"),
     [
         (DType.F32, {}),
-        (DType.BF16, {"features": 48}),
+        (DType.BF16, {"features": 44}),
+        (DType.BF16, {"features": 136}),
         (DType.BF16, {"values": 32}),
         (DType.BF16, {"scale": 0.0}),
         (DType.F16, {"scale": -1.0}),
@@ -112,7 +113,8 @@ def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     masked = replace(spec, mask=(0, 200, 0, 0, 1))
     grouped = replace(spec, inner=3, share=3, window=70)
-    cases = (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec), ("sm_90", masked), ("sm_90", grouped))
+    narrow = replace(spec, features=features - 8, layouts=((0, 200 * features, 0, features - 8),) * len(rows))
+    cases = (("sm_80", replace(spec, dtype=DType.F16)), *(("sm_90", one) for one in (spec, masked, grouped, narrow)))
     for architecture, one in cases:
         ptx = cuda_compile.compiled(one, "k", architecture).ptx.decode("ascii")
         assert "ldmatrix" in ptx and f".f32.{one.dtype.value}.{one.dtype.value}.f32" in ptx
