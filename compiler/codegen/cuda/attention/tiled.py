@@ -15,15 +15,16 @@ from math import prod
 from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
-from dslc.compiler.ops.products.attention_terms import window_of
+from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
 
 Mode = Literal["forward", "dq", "dkdv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
@@ -68,13 +69,14 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 }
 
 
-@described("Tiled", "mode dtype stack inner share layouts mask own other features causal window scale tile file")
+@described("Tiled", "mode dtype stack inner share parts layouts mask own other features causal window scale tile file")
 @dataclass(frozen=True)
 class TiledAttention(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
     ``stack``.
 
-    The stack has two axes, the last one of ``inner`` heads of q, ``share`` of which read one head of k. ``layouts``: of
+    The stack has two axes, the last one of ``inner`` heads of q, ``share`` of which read one head of k. ``parts``: so
+    many blocks share the gradient of a head of k, each a result for some of these heads of q. ``layouts``: of
     each of the tensors ``_ROWS``, its first element, and its strides along these axes and from row to row, in elements.
     ``mask``: the same, for queries as rows, and the stride from key to key; empty without a mask. ``window``: as of the
     op, 0 without one.
@@ -85,6 +87,7 @@ class TiledAttention(CppKernel):
     stack: int
     inner: int
     share: int
+    parts: int
     layouts: tuple[tuple[int, ...], ...]
     mask: tuple[int, ...]
     own: int
@@ -119,23 +122,30 @@ class TiledAttention(CppKernel):
         if self.mask:
             text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
         return text + constants(
-            INNER=self.inner, SHARE=self.share, D=self.width, FEATURES=self.features, OWN_COUNT=self.own,
-            OTHER_COUNT=self.other, CAUSAL=int(self.causal), WINDOW=self.window,
+            INNER=self.inner, SHARE=self.share, PARTS=self.parts, D=self.width, FEATURES=self.features,
+            OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal), WINDOW=self.window,
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
 
 
-def _tiled(node: Node, mode: Mode, views: Sequence[View]) -> TiledAttention:
-    """The kernel of a node on plain tensors. ``views``: of the tensors ``_ROWS``."""
+def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> TiledAttention:
+    """The kernel of a node on plain tensors. ``views``: of the tensors ``_ROWS``. With several ``parts``, dk and dv are
+    ``[..., heads, parts, keys, features]``."""
     q, k = node.input_types[:2]
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
     own, other = (keys, queries) if mode == "dkdv" else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
+    if parts > 1:
+        steps = whole((*k.ints[:-2], parts, keys, features)).strides
+        views = [*views[:-2], *[View(k.ints, (*steps[:-3], *steps[-2:]))] * 2]
     found = places(views, [masks(node, x) for x in masks_of(node)])
     assert found is not None
-    stack = prod((k if mode == "dkdv" else q).ints[:-2])
+    rows = found.rows
+    if parts > 1:
+        rows = (*rows[:-2], *((start, outer, inner // parts, row) for start, outer, inner, row in rows[-2:]))
+    stack = prod(k.ints[:-2]) * parts if mode == "dkdv" else prod(q.ints[:-2])
     return TiledAttention(
-        mode, q.dtype, stack, found.inner, found.share, found.rows, found.mask, own, other, features, causal,
+        mode, q.dtype, stack, found.inner, found.share, parts, rows, found.mask, own, other, features, causal,
         window_of(node.attrs), scale, TILES[mode, width_of(features)],
     )  # fmt: skip
 
@@ -165,11 +175,43 @@ def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = 
     sums.row()
     sums.store(0, total)
     given: tuple[Value | Scratch, ...] = (q, k, v, lse, delta, dy, *mask)
-    return [
+    parts = _parts(node)
+    kernel = _tiled(node, "dkdv", [*operands, in_dy, *views[6:]], parts)
+    found = [
         Launch(sums.region(), (dy, y), (delta,)),
         Launch(_tiled(node, "dq", [*operands, in_dy, views[5]]), given, (dq,)),
-        Launch(_tiled(node, "dkdv", [*operands, in_dy, *views[6:]]), given, (dk, dv)),
     ]
+    if parts == 1:
+        return [*found, Launch(kernel, given, (dk, dv))]
+    blocks = [Scratch(number, parts * k.type.bytes) for number in (1, 2)]
+    added = [
+        Launch(_summed(k.type, parts, view), (block,), (to,)) for view, block, to in zip(views[6:], blocks, (dk, dv))
+    ]
+    return [*found, Launch(kernel, given, tuple(blocks)), *added]
+
+
+def _parts(node: Node) -> int:
+    """In how many parts the gradient of a head of k is computed: more than one if there are fewer blocks of keys than
+    keep the device busy. A divisor of the heads of q that read it."""
+    q, k = node.input_types[:2]
+    share = share_of_heads(q, k)
+    rows = TILES["dkdv", width_of(q.ints[-1])].rows
+    blocks = prod(k.ints[:-2]) * -(-k.ints[-2] // rows)
+    enough = (n for n in range(1, share + 1) if share % n == 0 and blocks * n >= GPU_ROW_SPLITS.busy)
+    return next(enough, share)
+
+
+def _summed(of: TensorType, parts: int, view: View) -> Region:
+    """The region that adds up parts ``[..., heads, parts, rows, features]`` in f32, and writes a view."""
+    *lead, rows, features = of.ints
+    each = whole((*lead, parts, rows, features)).strides
+    reads = Access(of.dtype, (*each[: len(lead)], *each[-2:], each[len(lead)]))
+    b = RegionBuilder([*lead, rows, features], [parts], [reads], [Access(of.dtype, (*_strides(view), 0), view.start)])
+    b.element()
+    total = b.reduce("sum", b.let(b.input(0), DType.F32))
+    b.row()
+    b.store(0, b.let(total, of.dtype))
+    return b.region()
 
 
 def _strides(view: View) -> tuple[int, ...]:

@@ -9,8 +9,8 @@
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
 // are zeros, and so are features from FEATURES, a multiple of 8, up to the D of a tile. The text in front says the sizes,
 // and where rows lie: at `start` elements plus numbers of the two axes of the stack and of the row times strides, which are
-// multiples of 8. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of all of
-// them, one head after the other. A key WINDOW or more positions away, if WINDOW
+// multiples of 8. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of SHARE /
+// PARTS of them, one head after the other, and writes a part of the sum. A key WINDOW or more positions away, if WINDOW
 // is not 0, does not meet a query; tiles without a pair that meets are left out. With MASKED, a byte says of each query and
 // key whether they meet; a query that meets no key gives 0, and its lse is minus infinity.
 
@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const unsigned own_tiles = shared_address(memory), stages = own_tiles + OWN * OWN_TILE;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   constexpr int BLOCKS = (OWN_COUNT + ROWS - 1) / ROWS, ALL = (OTHER_COUNT + OTHERS - 1) / OTHERS;
-  constexpr int OWN_HEADS = MODE == 2 ? SHARE : 1, OTHER_HEADS = MODE == 2 ? 1 : SHARE; // of q, for one of the tensors
+  constexpr int OWN_HEADS = MODE == 2 ? SHARE / PARTS : 1, OTHER_HEADS = MODE == 2 ? 1 : SHARE; // of q, for one of the tensors
   const int first_head = blockIdx.x / BLOCKS * OWN_HEADS;
   // the blocks with most to do first
   const int block = CAUSAL && MODE != 2 ? BLOCKS - 1 - blockIdx.x % BLOCKS : blockIdx.x % BLOCKS;
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 #pragma unroll
   for (int i = 0; i < OWN; ++i)
-    bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + begins<OWN_HEADS>(own_at[i], first_head), own_at[i].row, first, OWN_COUNT);
+    bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + begins<MODE == 2 ? SHARE : 1>(own_at[i], first_head), own_at[i].row, first, OWN_COUNT);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (s < steps) bring_stage(s);
@@ -391,11 +391,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   write(dq + begins<1>(to, first_head), to.row, sums[0], factor, memory, first, OWN_COUNT);
 #else
   constexpr Layout to[2] = {DK, DV};
-  write(dk + begins<SHARE>(to[0], first_head), to[0].row, sums[0], factor, memory, first, OWN_COUNT);
+  write(dk + begins<OWN_HEADS>(to[0], first_head), to[0].row, sums[0], factor, memory, first, OWN_COUNT);
 #pragma unroll
   for (int i = 0; i < TALL; ++i)
 #pragma unroll
     for (int h = 0; h < 2; ++h) factor[i][h] = 1;
-  write(dv + begins<SHARE>(to[1], first_head), to[1].row, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
+  write(dv + begins<OWN_HEADS>(to[1], first_head), to[1].row, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
 #endif
 }

@@ -283,6 +283,7 @@ SEEN = ("all", "causal", "keys", "pairs", "causal pairs", "near", "near causal",
 ATTENTION = [(mode, features - less, seen) for mode, features in TILES for seen in SEEN for less in (0, 8)]
 _BRIEF = [("forward", "causal"), ("forward", "all"), ("dq", "causal"), ("dkdv", "causal")]
 _BRIEF += [(mode, seen) for mode in ("forward", "dq", "dkdv") for seen in ("keys", "pairs", "near causal")]
+_BRIEF += [("dkdv", "near pairs")]
 
 
 @pytest.mark.parametrize(
@@ -327,9 +328,26 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
         "dq": (by_query, by_key, by_key, by_query, by_query),
         "dkdv": (by_query, by_key, by_key, by_query, by_key, by_key),
     }[mode]
-    stack = 1 if mode == "dkdv" else share
+    stack, parts = 1 if mode == "dkdv" else share, 1
+    if mode == "dkdv" and seen == "near pairs":  # a result for each head of q
+        stack, parts, heads = share, share, [np.repeat(x, share, 1) for x in (k, v)]
+        after = list(apply(OPS["sdpa_grad"], [given[0], *heads, *given[3:]], attrs)[1:])
     spec = TiledAttention(
-        mode, DType.F16, stack, share, share, rows, strides, own, other, features, causal, window, attrs["scale"], tile
+        mode,
+        DType.F16,
+        stack,
+        share,
+        share,
+        parts,
+        rows,
+        strides,
+        own,
+        other,
+        features,
+        causal,
+        window,
+        attrs["scale"],
+        tile,
     )
     kept = (lse, delta, *mask)
     half = [x if any(x is each for each in kept) else x.astype(np.float16) for x in (*reads, *after)]
