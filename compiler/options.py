@@ -160,7 +160,7 @@ def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
     defaults = {d.name: d.default for d in checked.dims}
     found: list[tuple[str, Sizes]] = [("init", defaults)]
     if checked.train is not None:
-        if checked.train.accumulate > 1:
+        if checked.train.accumulate > 1 and checked.train.shards == 1:
             found += [("accumulate_step", s) for s in _family(checked, options, "train")]
         trained = [divided(checked, sizes) for sizes in _family(checked, options, "train")]
         found += [("train_step", s) for s in trained]

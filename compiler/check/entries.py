@@ -22,6 +22,7 @@ from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.gradients import with_gradients
+from dslc.runtime.artifact.reserved import LOSS_SUM
 
 ENTRIES = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")
 
@@ -33,9 +34,6 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         return None
     if scale is not None and len(train.updates) > 1:
         raise BuildError("E0602", "a train section with several steps cannot scale its loss, which f16 needs",
-                         place="precision", help="compute in bf16 or f32")  # fmt: skip
-    if scale is not None and train.shards > 1:
-        raise BuildError("E0602", "a step that is divided into shards cannot scale its loss, which f16 needs",
                          place="precision", help="compute in bf16 or f32")  # fmt: skip
     base = float(train.updates[0].optimizer_args["lr"])
     updates: list[UpdateSpec] = []
@@ -95,7 +93,7 @@ def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | No
 def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """Like ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
     spec = train_spec(checked, scale)
-    assert spec is not None and spec.accumulate > 1
+    assert spec is not None and spec.accumulate > 1 and spec.shards == 1
     wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
     slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
     return _training(checked, "accumulate_step", sizes, spec, slots, ())
@@ -110,9 +108,12 @@ def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | N
         slot: Input(slot, Kind.OPTIMIZER, stored[param].value.type, stored[param].span)
         for slot, param in optimizer_slots(spec).items()
     }
+    slots |= _scaling(spec)
     summed = [stored[p.name] for p in spec.params if p.trained]
     summed += [source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER]
     sums = [Input(f"{SHARD}{i.name}", Kind.DATA, i.value.type, i.span) for i in summed]
+    if spec.loss_scale is not None:
+        sums.append(Input(f"{SHARD}{LOSS_SUM}", Kind.DATA, TensorType(DType.FLOAT, ())))
     scalars = [Input(n, Kind.SCALAR, TensorType(dtype, ())) for n, dtype in (("step", DType.I64), ("lr", DType.FLOAT))]
     graph = Graph((*stored.values(), *slots.values(), *sums, *scalars), (), {})
     return Program("update_step", dict(sizes), graph.bind(sizes))
@@ -131,8 +132,7 @@ def _training(
     inputs = {i.name: i for i in graph.inputs}
     for slot, param in slots.items():
         inputs[slot] = Input(slot, Kind.OPTIMIZER, inputs[param].value.type, inputs[param].span)
-    for name, (dtype, _) in (spec.loss_scale.states if spec.loss_scale else {}).items():
-        inputs[name] = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
+    inputs |= _scaling(spec)
     for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
         if name in scalars and name not in inputs:
             inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
@@ -141,6 +141,12 @@ def _training(
     cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
     keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
     return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep))
+
+
+def _scaling(spec: TrainSpec) -> dict[str, Input]:
+    """The states of the loss scale, by name; none without one."""
+    states = spec.loss_scale.states if spec.loss_scale else {}
+    return {name: Input(name, Kind.OPTIMIZER, TensorType(dtype, ())) for name, (dtype, _) in states.items()}
 
 
 def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:

@@ -98,7 +98,8 @@ class TrainSpec:
     """The train section. ``updates``: what a step does, in order; each has parameters of its own. ``params`` are in
     forward order. ``ema``: the decay of the average that each trained parameter holds; None: the parameters themselves
     are trained. ``accumulate``: micro-batches per step, whose gradients are averaged. ``loss_scale``: None if gradients
-    need none. ``shards``: the parts of a step's batch, whose gradients and buffers are averaged."""
+    need none. ``shards``: the parts of a step's batch, whose gradients and buffers are averaged; with several, the
+    runtime adds those of the micro-batches, too."""
 
     updates: tuple[UpdateSpec, ...]
     params: tuple[ParamSpec, ...]
@@ -115,7 +116,7 @@ class TrainSpec:
     def slots(self, update: UpdateSpec) -> tuple[str, ...]:
         """The names of the state tensors of kind optimizer that each parameter of an update has."""
         raw = (RAW,) if self.ema is not None else ()
-        grad_sum = (GRAD_SUM,) if self.accumulate > 1 else ()
+        grad_sum = (GRAD_SUM,) if self.accumulate > 1 and self.shards == 1 else ()
         return (*update.optimizer.slots(dict(update.args)), *raw, *grad_sum)
 
 

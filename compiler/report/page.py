@@ -18,7 +18,6 @@ from dslc.compiler.report.graph_svg import css, svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
 from dslc.compiler.report.slow import Slow, slow_table
-from dslc.runtime.artifact.interface import shards_of
 from dslc.runtime.cuda.driver_bytes import Code
 from dslc.runtime.cuda.shard_sums import sums_of
 from dslc.runtime.cuda.sizes import Regions
@@ -83,7 +82,7 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     )
     on_gpus = _on_gpus(facts)
     driver = driver_needs_of(on_gpus, lambda _, held: Code.foreseen(held), steps)
-    sums = {target: sums_of(programs, shards_of(header["interface"])) for target, programs in on_gpus.items()}
+    sums = {target: sums_of(programs, header["interface"]) for target, programs in on_gpus.items()}
     sessions = [
         (f"{what} to {use}" if use != "load" else f"{what} for all calls", f"{size_text(uses[use])} ({target})")
         for target, taken in needs_of(state, regions, steps, sums=sums).items()

@@ -106,8 +106,7 @@ def forecasts(
         said = mirror if isinstance(mirror, str) else size_text(mirror)
         held = [program, *other]
         held += foresee_prepare(checked, held, options, layout)
-        shards = 1 if checked.train is None else checked.train.shards
-        total, driver, sums = _session(state, held, options.steps_per_launch, shards)
+        total, driver, sums = _session(state, held, options.steps_per_launch, _divided_into(checked))
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
         found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver, *sums))
     return found
@@ -133,7 +132,7 @@ def _others(
 
 
 def _session(
-    state: int, programs: Sequence[Program], steps: int, shards: int
+    state: int, programs: Sequence[Program], steps: int, interface: Mapping[str, Any]
 ) -> tuple[int, int, tuple[int, int] | tuple[()]]:
     """Bytes of a session with these programs, all of one target, about the bytes of a GPU's driver next to it, and on a
     GPU what a shard gives."""
@@ -152,22 +151,30 @@ def _session(
     if not on_gpu:
         return foreseen_bytes(state, regions, steps, on_gpu=False), 0, ()
     loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes) for p, m in plans]
-    sums = sums_of(loaded, shards)
+    sums = sums_of(loaded, interface)
     total = foreseen_bytes(state, regions, steps, on_gpu=True, sums=sums)
     driver = driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
     return total, driver, (sums[0].vector, sums[0].row) if sums else ()
 
 
+def _divided_into(checked: Checked) -> dict[str, Any]:
+    """What the interface of a header says of shards and micro-batches."""
+    train = checked.train
+    return {"train": None if train is None else {"shards": train.shards, "accumulate": train.accumulate}}
+
+
 def shard_bytes(checked: Checked, options: Options) -> int:
-    """The bytes of what a shard gives: gradients of the trained parameters, and buffers that training changes."""
+    """The bytes of what a shard gives: gradients of the trained parameters, buffers that training changes,
+    and the loss if it is scaled."""
     from dslc.compiler.check.entries import train_spec
     from dslc.compiler.options import precision_of
 
     precision, spec = precision_of(checked, options), train_spec(checked)
     assert spec is not None
+    loss = 1 if precision.loss_scale else 0
     given = {p.name for p in spec.params if p.trained} | {source.name for source, _ in checked.graph.updates}
     elements = sum(math.prod(checked.params[name].input.value.type.ints) for name in given)
-    return elements * precision.shared.itemsize
+    return (elements + loss) * precision.shared.itemsize
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

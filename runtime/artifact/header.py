@@ -394,8 +394,8 @@ def _check_programs(header: dict[str, Any]) -> None:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
     train = header["interface"]["train"] or {}
     several, divided = train.get("accumulate", 1) > 1, train.get("shards", 1) > 1
-    if divided and (several or train["shards"] & (train["shards"] - 1)):
-        _refuse("interface.train.shards", "a power of two, not together with micro-batches")
+    if divided and train["shards"] & (train["shards"] - 1):
+        _refuse("interface.train.shards", "a power of two")
     if divided and not any(d.get("batch") for d in dims.values()):
         _refuse("interface.train.shards", "shards need a batch dim")
     if several and not any(d.get("batch") for d in dims.values()):
@@ -405,8 +405,8 @@ def _check_programs(header: dict[str, Any]) -> None:
     )
     if updates != (steps if divided else set()):
         _refuse("programs", "each `train_step` of a shard needs an `update_step`")
-    if parts != (steps if several else set()):
-        _refuse("programs", "each `train_step` with micro-batches needs an `accumulate_step`")
+    if parts != (steps if several and not divided else set()):
+        _refuse("programs", "each `train_step` with micro-batches and no shards needs an `accumulate_step`")
 
 
 def _check_kernels(header: dict[str, Any]) -> None:

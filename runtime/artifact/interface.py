@@ -91,6 +91,11 @@ def shards_of(interface: Mapping[str, Any]) -> int:
     return int((interface["train"] or {}).get("shards", 1))
 
 
+def micro_batches_of(interface: Mapping[str, Any]) -> int:
+    """The micro-batches of a step that the ``interface`` of a header says; 1 if nothing is trained."""
+    return int((interface["train"] or {}).get("accumulate", 1))
+
+
 @dataclass(frozen=True)
 class Interface:
     """The whole interface; ``of_header`` creates one from an artifact's header."""
@@ -123,7 +128,7 @@ class Interface:
                 scalars={s["name"]: float(s["default"]) for s in train["scalars"]},
                 lr=float(train["lr"]),
                 metrics=tuple(train["metrics"]),
-                accumulate=train.get("accumulate", 1),
+                accumulate=micro_batches_of(data),
                 epoch_metrics=tuple(train.get("epoch_metrics", ())),
                 shards=shards_of(data),
             ),

@@ -11,6 +11,7 @@ from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.header import SHARD
 from dslc.runtime.artifact.interface import shards_of, size_value
 from dslc.runtime.artifact.plan import Plan, Port
+from dslc.runtime.artifact.reserved import LOSS_SCALE, LOSS_SUM
 
 _STEP_SCALARS: Final = ("step", "seed", "row", "lr")
 _PARTIALS: Final = ("partial.sum", "partial.max", "partial.min")
@@ -19,7 +20,7 @@ _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (),
     "accumulate_step": ("loss", "metric"),
     "train_step": ("loss", "metric", "flags", "scale", "skipped"),
-    "update_step": ("flags",),
+    "update_step": ("flags", "scale", "skipped"),
     "eval_step": (*_PARTIALS, "count"),
     "eval_finish": ("loss", "metric"),
     "prepare": (),
@@ -41,9 +42,11 @@ class _Ports:
 
     @cached_property
     def _sums(self) -> dict[str, Mapping[str, Any]]:
-        """The trained parameters and the buffers, by the names of their ports."""
+        """The trained parameters and the buffers, and with a loss scale the loss, by the names of their ports."""
         tensors = self.header["state"]["tensors"]
-        return {f"{SHARD}{t['name']}": t for t in tensors if t["trained"] or t["kind"] == "buffer"}
+        scaled = any(t["name"] == LOSS_SCALE for t in tensors)
+        found = {f"{SHARD}{t['name']}": t for t in tensors if t["trained"] or t["kind"] == "buffer"}
+        return {**found, f"{SHARD}{LOSS_SUM}": {"shape": ()}} if scaled else found
 
     def run(self) -> None:
         self._scalars()
@@ -141,7 +144,7 @@ class _Ports:
         state = self._sums
         buffer = self.plan.buffers[port.buffer]
         if port.name not in state:
-            self._refuse(table, index, f"{port.name!r} names no trained parameter and no buffer")
+            self._refuse(table, index, f"{port.name!r} names no trained parameter, no buffer and no scaled loss")
         shape = tuple(state[port.name]["shape"])
         if buffer.shape != shape or buffer.dtype not in ("f64", "f32"):
             expected = f"f32 or f64[{', '.join(map(str, shape))}]"

@@ -7,6 +7,8 @@ from typing import Final
 #: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
 #: number of steps that were skipped because of it.
 LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
+#: With a loss scale, shards add their losses, too, under this name: a step is skipped for all of them or for none.
+LOSS_SUM: Final = "train.loss"
 #: The beginning of the names of the states that metrics over an epoch are computed from, and the scalar of a training
 #: step that is the number of steps of an epoch.
 OF_EPOCH: Final = "train.epoch."

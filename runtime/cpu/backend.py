@@ -97,8 +97,8 @@ class HostBackend:
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
         raise AssertionError("the CPU backend has no device arrays")
 
-    def sums(self, shard: Loaded, update: Loaded, count: int) -> Sums:
-        return HostSums(shard.plan, update.plan, count)
+    def sums(self, shard: Loaded, update: Loaded, count: int, each: int) -> Sums:
+        return HostSums(shard.plan, update.plan, count, each)
 
     def facts(self) -> Mapping[str, str]:
         return {}

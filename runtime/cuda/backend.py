@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
-from dslc.runtime.artifact.interface import shards_of
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.addition import Addition
@@ -121,7 +120,7 @@ class CudaBackend:
         table = artifact.header["state"]
         sizes = lane_sizes(programs, steps)
         prepared = max(p.prepared_bytes for p in programs)
-        sums = sum(each.pooled for each in sums_of(programs, shards_of(artifact.header["interface"])))
+        sums = sum(each.pooled for each in sums_of(programs, artifact.header["interface"]))
         self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared) + sums
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
@@ -204,12 +203,13 @@ class CudaBackend:
         with self._device:
             return new_array(self._device, dtype, shape)
 
-    def sums(self, shard: Loaded, update: Loaded, count: int) -> DeviceSums:
+    def sums(self, shard: Loaded, update: Loaded, count: int, each: int) -> DeviceSums:
         layout = Layout.of(shard.plan, update.plan)
         with self._device as device:
             if layout.dtype not in self._additions:
                 self._additions[layout.dtype] = Addition(device, layout.dtype, self._owned)
-            return DeviceSums(layout, count, device, self._additions[layout.dtype], self._part, self._connected)
+            sizes = SumSizes(layout.bytes, layout.row, count, each=each)
+            return DeviceSums(layout, sizes, device, self._additions[layout.dtype], self._part, self._connected)
 
     def _part(self) -> Owned:
         """An owner of resources that may be let go of earlier than the others."""

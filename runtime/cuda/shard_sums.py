@@ -15,7 +15,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dslc.base.errors import ArtifactError, DslcError
+from dslc.runtime.artifact.interface import micro_batches_of, shards_of
 from dslc.runtime.cuda.addition import Addition
 from dslc.runtime.cuda.buckets import Bucket, Ranges, buckets_of, in_buckets, merged, parts_of
 from dslc.runtime.cuda.lane import idle_stream
@@ -88,13 +89,14 @@ class Layout:
         return Layout(dtype, first, size, read, start, aligned_sum(end - start), buckets, ports)
 
 
-def sums_of(programs: Sequence[Loaded], shards: int) -> list[SumSizes]:
+def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[SumSizes]:
     """The memory that one process takes for the sums of each training step among a session's programs; none without
-    shards. ArtifactError R301 as ``Layout.of``."""
+    shards. ``interface``: that of a header. ArtifactError R301 as ``Layout.of``."""
+    shards, each = shards_of(interface), micro_batches_of(interface)
     updates = {tuple(p.sizes.items()): p for p in programs if p.entry == "update_step"}
     steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
     layouts = (Layout.of(p.plan, updates[tuple(p.sizes.items())].plan) for p in steps)
-    return [SumSizes(layout.bytes, layout.row, shards) for layout in layouts]
+    return [SumSizes(layout.bytes, layout.row, shards, each=each) for layout in layouts]
 
 
 class DeviceSums:
@@ -103,14 +105,14 @@ class DeviceSums:
     def __init__(
         self,
         layout: Layout,
-        count: int,
+        sizes: SumSizes,
         device: Device,
         addition: Addition,
         owned: Callable[[], Owned],
         connect: Connect,
     ) -> None:
-        """``owned`` makes an owner that the session closes when its streams are idle."""
-        self._layout, self._count, self._device = layout, count, device
+        """``sizes``: for one process; ``owned`` makes an owner that the session closes when its streams are idle."""
+        self._layout, self._sizes, self._device = layout, sizes, device
         self._addition, self._new_owner, self._connect = addition, owned, connect
         self._nccl: Nccl | None = None
         self._lane: Lane | None = None
@@ -121,19 +123,17 @@ class DeviceSums:
         with self._device as device:
             if self._lane is not None:
                 device.driver.synchronise(self._lane.stream)
-            self._nccl = self._connect(group, self._sizes(1), self._sizes(group.size))
+            wanted = replace(self._sizes, processes=group.size)
+            self._nccl = self._connect(group, replace(wanted, processes=1), wanted)
             self._owned.close()
             self._take(group.rank, group.size)
         self.begin()
 
-    def _sizes(self, size: int) -> SumSizes:
-        return SumSizes(self._layout.bytes, self._layout.row, self._count, size)
-
     def _take(self, rank: int, size: int) -> None:
         """Take the memory for this process's part of the sums."""
         self._rank, self._size = rank, size
-        self._owns = self._count // size
-        sizes = self._sizes(size)
+        sizes = self._sizes = replace(self._sizes, processes=size)
+        self._owns, self._runs = sizes.owned, sizes.owned * sizes.each
         device, self._owned = self._device, self._new_owner()
         noted = self._owned.noted
         with self._owned:
@@ -148,25 +148,42 @@ class DeviceSums:
                 self._ready, self._added = (device.driver.event(noted) for _ in range(2))
 
     def begin(self) -> None:
-        self._done = 0
+        self._ran = 0
+        self._done = 0  # shards
         self._sent = 0  # buckets whose exchange has begun
+        self._running = 0  # the sum of a shard's micro-batches so far
         self._waiting: dict[int, int] = {}  # level of the tree -> the sum that waits for its right neighbour
 
     def run(self, shard: Bound) -> None:
         plan = cast("DevicePlan", shard)
-        if self._nccl is not None and self._owns == 1:
+        if self._nccl is not None and self._runs == 1:
             plan.submitted = partial(self._send, self._nccl, plan)
         try:
             plan.run()
         finally:
             plan.submitted = None
         lane = self._lane = plan.lane
-        number = self._rank * self._owns + self._done
+        number = self._rank * self._runs + self._ran
+        self._ran += 1
         with self._device as device:
             if self._rows:
                 row = self._rows + number * self._layout.row
                 device.driver.copy(row, plan.io + self._layout.numbers, self._layout.row, lane.stream)
-            self._add(plan.io + self._layout.given, lane)
+            self._add_run(plan.io + self._layout.given, lane)
+
+    def _add_run(self, vector: int, lane: Lane) -> None:
+        """Add the next micro-batch's vector to the sum of those before it, in its own place: the frames of two runs in
+        a row are different ones. The last sum is the shard's; a left neighbour's goes to a store, as frames do not
+        last so long."""
+        each, place = self._sizes.each, self._ran % self._sizes.each
+        if each > 1:
+            left = self._owns > 1 and self._done % 2 == 0
+            target = self._stores[0] if place == 0 and left else vector
+            if place != 1:
+                self._addition.add(target, self._running, vector, self._layout.bytes, lane.stream)
+            self._running = vector = target
+        if place == 0:
+            self._add(vector, lane)
 
     def _add(self, vector: int, lane: Lane) -> None:
         """Add the next shard's vector, in whose place sums may be written. A level's sum waits in a store, unless the
@@ -180,7 +197,7 @@ class DeviceSums:
             if last and self._size == 1:
                 target = lane.io + self._layout.read
             elif not (last or goes_on):
-                target = self._stores[level]
+                target = self._stores[level + (self._sizes.each > 1)]
             self._addition.add(target, self._waiting.pop(level), right, self._layout.bytes, lane.stream)
             level, right = level + 1, target
         self._waiting[level] = right
@@ -195,9 +212,9 @@ class DeviceSums:
             if self._nccl is not None:
                 self._finish(self._nccl, lane)
             if self._rows:
-                device.driver.copy_out(turn.address, self._rows, self._count * self._layout.row, lane.stream)
+                device.driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
-        self._numbers = turn.numbers(self._layout, self._count)
+        self._numbers = turn.numbers(self._layout, self._sizes.shards * self._sizes.each)
         return {}
 
     def _send(self, nccl: Nccl, plan: DevicePlan, index: int) -> None:
@@ -214,7 +231,7 @@ class DeviceSums:
         """Exchange what is left, and loss and metrics; the lane waits for all sums."""
         [own] = self._waiting.values()
         rest = merged([each for bucket in self._layout.buckets[self._sent :] for each in bucket.ranges])
-        row = self._owns * self._layout.row
+        row = self._runs * self._layout.row
         rows = {r: (self._rows + r * row, row) for r in range(self._size)}
         driver, stream = self._device.driver, self._exchanges if self._sent else lane.stream
         if self._sent:

@@ -62,17 +62,26 @@ class Regions:
 @dataclass(frozen=True, slots=True)
 class SumSizes:
     """The device memory that a process takes to add what its shards give, in bytes. ``vector``: what one shard gives;
-    ``row``: its loss and metrics; ``shards``: of a step; ``processes``: that share them."""
+    ``row``: loss and metrics of a run; ``shards``: of a step; ``processes``: that share them; ``each``: the runs of a
+    shard, one for each of its micro-batches."""
 
     vector: int
     row: int
     shards: int
     processes: int = 1
+    each: int = 1
+
+    @property
+    def owned(self) -> int:
+        """The shards of one process."""
+        return self.shards // self.processes
 
     @property
     def stores(self) -> int:
-        """The number of vectors that wait for their right neighbour: none for two shards, whose frames hold them."""
-        return max(0, (self.shards // self.processes).bit_length() - 2)
+        """The number of vectors that wait for their right neighbour. The frame of a run holds that of one shard until
+        the next one has run, but not over several micro-batches."""
+        levels = self.owned.bit_length() - 1
+        return max(0, levels - 1) if self.each == 1 else levels
 
     @property
     def part(self) -> int:
@@ -86,8 +95,8 @@ class SumSizes:
 
     @property
     def rows(self) -> int:
-        """Loss and metrics of all shards."""
-        return self.shards * self.row
+        """Loss and metrics of all runs."""
+        return self.shards * self.each * self.row
 
     def span(self, rank: int) -> tuple[int, int]:
         """Where a process's part of a vector begins, and its size."""

@@ -147,7 +147,7 @@ class DeviceBound(Bound, Protocol):
 
 
 class Sums(Protocol):
-    """The sums over the shards of a step, which are run one after the other."""
+    """The sums over the shards of a step, and over the micro-batches of a shard, which are run one after the other."""
 
     def join(self, group: Exchange) -> None:
         """Add this process's part of the shards from now on, and exchange the sums with the other processes."""
@@ -158,7 +158,7 @@ class Sums(Protocol):
         ...
 
     def run(self, shard: Bound) -> None:
-        """Run the plan of this process's next shard, whose inputs were set, and add what it gives."""
+        """Run the plan of this process's next shard or micro-batch, whose inputs were set, and add what it gives."""
         ...
 
     def total(self) -> Mapping[str, NDArray[Any]]:
@@ -166,7 +166,7 @@ class Sums(Protocol):
         ...
 
     def numbers(self) -> Sequence[Outputs]:
-        """Loss and metrics of all shards, in their order; after ``total``."""
+        """Loss and metrics of all runs, in the order of the shards; after ``total``."""
         ...
 
 
@@ -204,9 +204,9 @@ class Backend(Protocol):
         """Device memory for a result; only if inputs may be on the device."""
         ...
 
-    def sums(self, shard: Loaded, update: Loaded, count: int) -> Sums:
-        """Takes the memory to add what ``count`` runs of ``shard`` give, which ``update`` reads. OutOfMemory R401,
-        ArtifactError R301."""
+    def sums(self, shard: Loaded, update: Loaded, count: int, each: int) -> Sums:
+        """Takes the memory to add what ``count`` shards of ``each`` runs give, which ``update`` reads. OutOfMemory
+        R401, ArtifactError R301."""
         ...
 
     def facts(self) -> Mapping[str, str]:

@@ -194,12 +194,12 @@ def sum_needs(artifact: Artifact) -> dict[str, list[SumSizes]]:
     step. ArtifactError R301 for an unsound plan."""
     from dslc.runtime.cuda.shard_sums import sums_of
 
-    shards = shards_of(artifact.header["interface"])
-    if shards == 1:
+    described = artifact.header["interface"]
+    if shards_of(described) == 1:
         return {}
     targets = {p.target for p in artifact.all_programs() if capability_of(p.target) is not None}
     every = {t: [p for listed in loaded_programs(artifact, t).values() for p in listed] for t in sorted(targets)}
-    return {target: sums_of(programs, shards) for target, programs in every.items()}
+    return {target: sums_of(programs, described) for target, programs in every.items()}
 
 
 def needs_of(

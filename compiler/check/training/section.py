@@ -252,7 +252,6 @@ def divide_into_shards(found: TrainSection, count: int, entry: syntax.Entry, exp
         return
     _check_cuttable(entry, expander, "mesh", "shards")
     for there, what, help in (
-        (found.accumulate > 1, "a step of several micro-batches", "remove `accumulate`, and use more shards"),
         (len(found.updates) > 1, "a step with several updates", "remove `mesh`"),
         (bool(found.epoch_metrics), "a step with metrics over the epoch", "write `metrics { ... }`, or remove `mesh`"),
     ):

@@ -37,6 +37,7 @@ from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_v
 from dslc.compiler.passes.lower.averages import averages
 from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
+from dslc.runtime.artifact.reserved import LOSS_SUM
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -48,9 +49,10 @@ def autodiff(program: Program, build: Build) -> Program:
     count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's ExponentialMovingAverage, so the
     average soon forgets its initial value.
 
-    If the batch is divided into shards, ``train_step`` returns the gradients and the new buffers of one of them, as
-    outputs ``shard.NAME``, and changes nothing. ``update_step`` reads their sums and applies the means: of the
-    gradients as an update does, of the buffers as their new values.
+    If the batch is divided into shards, ``train_step`` returns the gradients and the new buffers of one of them, or of
+    one of its micro-batches, as outputs ``shard.NAME``, and changes nothing. ``update_step`` reads their sums and
+    applies the means: of the gradients as an update does, of the buffers as their new values. With a loss scale the
+    gradients are scaled ones, and the sum of the losses is added, too, so that one verdict holds for all shards.
 
     ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 if its gradient
     has a non-finite element. With a loss scale, the outputs also include ``loss_scale``, the scale of this step, and
@@ -108,10 +110,13 @@ def _shard_graph(graph: Graph, train: TrainSpec) -> Graph:
     [update] = train.updates
     inputs = {i.name: i for i in graph.inputs}
     trained = _trained(train, update)
-    gradients = _gradients(graph, graph.outputs["loss"], [inputs[train.iterate(spec)] for spec in trained], None)
+    seed = None if train.loss_scale is None else Scaling(train.loss_scale, inputs).seed
+    gradients = _gradients(graph, graph.outputs["loss"], [inputs[train.iterate(spec)] for spec in trained], seed)
     outputs = dict(graph.outputs)
     outputs |= {f"{SHARD}{spec.name}": gradient for spec, gradient in zip(trained, gradients)}
     outputs |= {f"{SHARD}{buffer.name}": value for buffer, value in graph.updates}
+    if seed is not None:
+        outputs[f"{SHARD}{LOSS_SUM}"] = graph.outputs["loss"]
     return continued_sums(merged_loops(Graph(graph.inputs, order(outputs.values()), outputs)))
 
 
@@ -121,14 +126,25 @@ def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
     inputs = {i.name: i for i in graph.inputs}
     added: list[Input] = []
     sums = {name.removeprefix(SHARD): i for name, i in inputs.items() if name.startswith(SHARD)}
+    trained = _trained(train, update)
+    totals = {name: i.value for name, i in sums.items() if name != LOSS_SUM}
+    verdict = None
+    if train.loss_scale is not None:
+        verdict = Scaling(train.loss_scale, inputs).judge([totals[spec.name] for spec in trained], sums[LOSS_SUM].value)
+        of = [inputs[train.iterate(spec)] for spec in trained]
+        unscaled = _times(verdict.inverse(), [totals[spec.name] for spec in trained], of)
+        totals |= {spec.name: gradient for spec, gradient in zip(trained, unscaled)}
     b = Builder(name="shards", phase=Phase.UPDATE)
-    count = b(OPS["full"], value=float(train.shards), dtype=DType.FLOAT, shape=())
-    means = {name: b(OPS["div"], i.value, count) for name, i in sums.items()}
-    gradients = [means[spec.name] for spec in _trained(train, update)]
-    found, flags = _step(train, update, inputs, added, gradients, None)
+    count = b(OPS["full"], value=float(train.shards * train.accumulate), dtype=DType.FLOAT, shape=())
+    means = {name: b(OPS["div"], total, count) for name, total in totals.items()}
+    found, flags = _step(train, update, inputs, added, [means[spec.name] for spec in trained], verdict)
     updates = [(inputs[name], mean) for name, mean in means.items() if inputs[name].kind is Kind.BUFFER]
-    updates += [*found, *averages(train, inputs, found, None)]
-    outputs = {"nonfinite": _flags(flags)}
+    updates = updates if verdict is None else verdict.kept(updates)
+    updates += [*found, *averages(train, inputs, found, verdict)]
+    outputs = {"nonfinite": _flags(flags) if verdict is None else verdict.flags}
+    if verdict is not None:
+        updates += verdict.updates()
+        outputs |= verdict.outputs()
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
 
@@ -209,7 +225,7 @@ def _step(
     ``verdict``: with a loss scale, the result of checking the gradients; its updates keep the old value if one is not
     finite.
     """
-    if train.accumulate > 1:
+    if train.accumulate > 1 and train.shards == 1:
         b = Builder(name="accumulate", phase=Phase.UPDATE)
         count = b(OPS["full"], value=float(train.accumulate), dtype=DType.FLOAT, shape=())
         if verdict is not None:

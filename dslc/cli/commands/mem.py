@@ -97,7 +97,8 @@ def _foreseen(
         found += forecast.both(checked, options, each, limit)
     lines = [forecast.forecast_table(found)]
     shards = 1 if checked.train is None else checked.train.shards
-    one = SumSizes(found[0].vector, found[0].row, shards) if found[0].vector else None
+    each = 1 if checked.train is None else checked.train.accumulate
+    one = SumSizes(found[0].vector, found[0].row, shards, each=each) if found[0].vector else None
     _require_gpus(gpus, shards, there=one is not None)
     more = 0
     if gpus is not None and one is not None:
@@ -123,7 +124,7 @@ def _foreseen(
         data["gpus"] = per_gpu([one], found[0].total, found[0].driver, gpus)
         lines += ["", f"each GPU that trains ({at}):", gpu_table(data["gpus"])]
     elif shards > 1:
-        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, found[0].total)
+        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, each, found[0].total)
         lines += ["", f"each process that trains ({at}):", process_table(data["processes"])]
     emit(data, "\n".join(lines))
 
@@ -177,25 +178,27 @@ def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
 
 def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dict[str, int]]:
     """``per_process`` of an artifact that trains on a CPU in several shards; else empty."""
-    from dslc.runtime.artifact.interface import shards_of
+    from dslc.runtime.artifact.interface import micro_batches_of, shards_of
     from dslc.runtime.session.calls.shard_sum import shard_bytes
 
-    shards = shards_of(found.header["interface"])
+    interface = found.header["interface"]
+    shards, each = shards_of(interface), micro_batches_of(interface)
     if shards == 1 or "train" not in needs.get("cpu", {}):
         return []
     [program] = (p for p in found.programs("train_step") if p.target == "cpu")
-    return per_process(shard_bytes(found.plan(program)), shards, needs["cpu"]["train"])
+    return per_process(shard_bytes(found.plan(program)), shards, each, needs["cpu"]["train"])
 
 
-def per_process(vector: int, shards: int, session: int) -> list[dict[str, int]]:
+def per_process(vector: int, shards: int, each: int, session: int) -> list[dict[str, int]]:
     """For each number of processes that can share the shards: the shards and the bytes of each process. ``vector``: the
-    bytes of what one shard gives; ``session``: those of a session that trains, the same for any number."""
+    bytes of what one shard gives; ``each``: its micro-batches; ``session``: the bytes of a session that trains, the
+    same for any number."""
     from dslc.runtime.session.calls.shard_sum import sum_bytes
 
     counts = [1 << power for power in range(shards.bit_length())]
     return [
-        {"processes": n, "shards": shards // n, "session": session, "sums": (sums := sum_bytes(vector, shards, n)),
-         "total": session + sums}
+        {"processes": n, "shards": shards // n, "session": session,
+         "sums": (sums := sum_bytes(vector, shards, n, each)), "total": session + sums}
         for n in counts
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dslc.runtime.session.calls.shard_sum import Parts, Tree, shard_bytes, sum_bytes
+from dslc.runtime.session.calls.shard_sum import Parts, Running, Tree, shard_bytes, sum_bytes
 from dslc.runtime.session.host_memory import ensure_free
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class HostSums:
-    """Implements ``Sums``: each shard's outputs are added as soon as it has run. OutOfMemory R401, ArtifactError
-    R301."""
+    """Implements ``Sums``: outputs are added as soon as they are there. OutOfMemory R401, ArtifactError R301."""
 
-    def __init__(self, shard: Plan, update: Plan, count: int) -> None:
-        need = sum_bytes(shard_bytes(shard), count, 1)
+    def __init__(self, shard: Plan, update: Plan, count: int, each: int) -> None:
+        need = sum_bytes(shard_bytes(shard), count, 1, each)
         ensure_free(need, [("the sums over shards", need)])
         self._parts, self._count = Parts(shard, update), count
         self._tree = Tree(self._parts, count)
+        self._micro = Running(self._parts, each) if each > 1 else None
         self._group: Exchange | None = None
         self._numbers: list[Outputs] = []
 
@@ -36,11 +36,16 @@ class HostSums:
 
     def begin(self) -> None:
         self._tree.begin()
+        if self._micro is not None:
+            self._micro.begin()
         self._numbers = []
 
     def run(self, shard: Bound) -> None:
         outputs = list(shard.run())
-        self._tree.add(outputs)
+        if self._micro is None:
+            self._tree.add(outputs)
+        elif (whole := self._micro.add(outputs)) is not None:
+            self._tree.add(whole)
         numbers = [(n, kind, np.asarray(view, np.float64).copy()) for n, kind, view in outputs if kind != "shard"]
         self._numbers.append(numbers)
 

@@ -2,7 +2,8 @@
 
 The sum over S shards, a power of two, is a binary tree: shards 2i and 2i + 1 are added first, then these sums in the
 same way, in f32 (f64 for a model in f64), always left + right. A process that owns 2^k neighbouring shards computes one
-subtree, whatever the number of processes. So the bits of the sum depend on S alone.
+subtree, whatever the number of processes. So the bits of the sum depend on S alone. If a step has micro-batches, what
+those of a shard give is added one after the other, before the tree.
 """
 
 from __future__ import annotations
@@ -67,6 +68,35 @@ class Parts:
         return {name: vector[span].reshape(shape) for name, (span, shape) in self.spans.items()}
 
 
+class Running:
+    """The sum of what the ``count`` micro-batches of a shard give, one after the other."""
+
+    def __init__(self, parts: Parts, count: int) -> None:
+        self._count = count
+        self._sum = np.zeros(parts.count, parts.dtype)
+        self._views = parts.arrays(self._sum)
+        self._added = 0
+
+    @property
+    def bytes(self) -> int:
+        return self._sum.nbytes
+
+    def begin(self) -> None:
+        """Forget a sum that an error left incomplete."""
+        self._added = 0
+
+    def add(self, outputs: Iterable[tuple[str, str, NDArray[Any]]]) -> list[tuple[str, str, NDArray[Any]]] | None:
+        """Add the next micro-batch's outputs of kind shard; the shard's outputs after its last one."""
+        with _quiet():
+            for name, kind, view in outputs:
+                if kind == "shard" and self._added:
+                    np.add(self._views[name], view, out=self._views[name])
+                elif kind == "shard":
+                    np.copyto(self._views[name], view, casting="no")
+        self._added = (self._added + 1) % self._count
+        return None if self._added else [(name, "shard", view) for name, view in self._views.items()]
+
+
 class Tree:
     """The sum of ``count`` neighbouring shards, a power of two, which are added one after the other."""
 
@@ -124,10 +154,10 @@ def added(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return level[0]
 
 
-def sum_bytes(vector: int, shards: int, processes: int) -> int:
+def sum_bytes(vector: int, shards: int, processes: int, each: int = 1) -> int:
     """The host's bytes that a process takes at most to add what its shards give, and to exchange it with the others.
-    ``vector``: the bytes of all that one shard gives."""
-    levels = (shards // processes).bit_length() * vector
+    ``vector``: the bytes of all that one shard gives; ``each``: the micro-batches of a shard."""
+    levels = ((shards // processes).bit_length() + (each > 1)) * vector
     if processes == 1:
         return levels
     piece = -(-vector // processes)

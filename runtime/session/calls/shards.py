@@ -1,7 +1,8 @@
 """A step whose batch is divided into shards: a run of ``train_step`` for each, then one of ``update_step``.
 
-All shards read the same state. Their gradients and new buffers are added by the tree of ``shard_sum.py``; the update
-applies the means and alone changes the state.
+If the step has micro-batches, too, the rows of a shard are divided into these, with a run for each of them. All shards
+read the same state. Their gradients and new buffers are added by the tree of ``shard_sum.py``; the update applies the
+means and alone changes the state.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     Scalars = Mapping[str, int | float]
 
-#: Takes the memory for the sums over so many runs of the first program, which the second one reads.
-MakeSums: TypeAlias = "Callable[[Loaded, Loaded, int], Sums]"
+#: Takes the memory for the sums over so many shards of so many runs of the first program, which the second one reads.
+MakeSums: TypeAlias = "Callable[[Loaded, Loaded, int, int], Sums]"
 
 
 class Shards:
@@ -32,7 +33,7 @@ class Shards:
 
     def __init__(self, interface: Interface, updating: Sequence[Loaded], make_sums: MakeSums) -> None:
         assert interface.train is not None and interface.batch is not None
-        self.count, self._batch = interface.train.shards, interface.batch
+        self.count, self._each, self._batch = interface.train.shards, interface.train.accumulate, interface.batch
         self._updating, self._make_sums = updating, make_sums
         self.group: Exchange | None = None
         self._sums: dict[Loaded, Sums] = {}
@@ -40,12 +41,17 @@ class Shards:
     def prepare(self, programs: Sequence[Loaded]) -> None:
         """Take the memory for the sums of these programs. OutOfMemory R401, ArtifactError R301."""
         for program in programs:
-            self._sums[program] = self._make_sums(program, self._update_of(program), self.count)
+            self._sums[program] = self._make_sums(program, self._update_of(program), self.count, self._each)
 
     @property
     def owned(self) -> int:
         """The number of shards of this process."""
         return self.count if self.group is None else self.count // self.group.size
+
+    @property
+    def runs(self) -> int:
+        """The number of runs of a step in this process: one for each micro-batch of its shards."""
+        return self.owned * self._each
 
     def join(self, group: Exchange) -> None:
         """Compute this process's part of the shards from now on; the number of processes divides theirs."""
@@ -63,11 +69,11 @@ class Shards:
         scalars: Scalars,
         state: State,
     ) -> list[Outputs]:
-        """Run the step on this process's rows; returns loss and metrics of all shards, then the update's outputs. An
+        """Run the step on this process's rows; returns loss and metrics of all runs, then the update's outputs. An
         exception in the update leaves ``state`` torn."""
         sums = self._sums[program]
         sums.begin()
-        for index in range(self.owned):
+        for index in range(self.runs):
             sums.run(self._shard(context, program, by_row, arrays, scalars, index))
         outputs = self._update(context, program, scalars).run(state.change(state.step))
         late = isinstance(outputs, LateOutputs)
@@ -86,7 +92,7 @@ class Shards:
         """``run``, with a search for a value that is not finite in each part of the step."""
         sums = self._sums[program]
         sums.begin()
-        for index in range(self.owned):
+        for index in range(self.runs):
             found = search(self._shard(context, program, by_row, arrays, scalars, index))
             if found is not None:
                 return found
@@ -97,9 +103,9 @@ class Shards:
     def _shard(
         self, context: Context, program: Loaded, by_row: frozenset[str], arrays: Arrays, scalars: Scalars, index: int
     ) -> Bound:
-        """The bound plan of a shard of this process, with its rows; draws count the rows of the whole batch."""
+        """The bound plan of a run of this process, with its rows; draws count the rows of the whole batch."""
         size = program.sizes[self._batch]
-        first = 0 if self.group is None else self.group.rank * self.owned
+        first = 0 if self.group is None else self.group.rank * self.runs
         rows = {**scalars, "row": scalars["row"] + (first + index) * size}
         return context.feed(program, arrays, rows, Cut(index * size, size, size), by_row)
 

@@ -60,14 +60,15 @@ class TrainStep(Call):
         return tuple(unbounded(d) if d.batch and several else d for d in self.interface.dims)
 
     def sizes(self, program: Loaded) -> Mapping[str, int]:
-        batch, parts = self.interface.batch, self.train.accumulate if self.shards is None else self.shards.owned
+        batch, parts = self.interface.batch, self.train.accumulate if self.shards is None else self.shards.runs
         return {n: v * parts if n == batch else v for n, v in program.sizes.items()}
 
     def shown(self, program: Loaded) -> str:
         batch = program.sizes.get(self.interface.batch or "")
         parts, called = self.train.accumulate, "micro-batches"
         if self.shards is not None:
-            parts, called = self.shards.owned, "shards"
+            called = "shards" if parts == 1 else f"micro-batches in {self.shards.owned} shards"
+            parts = self.shards.runs
         return super().shown(program) + (f" ({parts} {called} of {batch})" if parts > 1 else "")
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
@@ -117,7 +118,7 @@ class TrainStep(Call):
             parts = self.shards.run(context, program, self.by_row, arrays, scalars, state)
             if isinstance(parts[-1], LateOutputs):
                 return self.late(parts, int(scalars["step"]), state)
-            return _step_result(parts, int(scalars["step"]), state.forward_order)
+            return _step_result(parts, int(scalars["step"]), state.forward_order, self.train.parts)
         runs: list[Outputs] = []
         number, count = state.step, self.train.accumulate
         for bound in self.feed(context, program, arrays, scalars):
@@ -125,7 +126,7 @@ class TrainStep(Call):
             late = isinstance(outputs, LateOutputs)
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
         step = int(scalars["step"])
-        return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
+        return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order, judged=1)
 
     def first_nonfinite(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
@@ -148,7 +149,8 @@ class TrainStep(Call):
 
     def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
         """The result of a step whose runs may still be executing."""
-        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order))
+        judged = 1 if self.shards is None else self.train.parts
+        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order, judged))
 
     def stacked(self, given: Mapping[str, object]) -> Stack:
         """Arrays with the inputs of all steps along axis 0, and numbers, which apply to all steps or are one per step.
@@ -180,7 +182,9 @@ class TrainStep(Call):
         return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
 
 
-def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:
+def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str], judged: int) -> StepResult:
+    """The result of a step from the outputs of its runs. ``judged``: how many of the last losses decide, with a loss
+    scale, whether the step is skipped."""
     losses: list[float] = []
     metrics: dict[str, list[float]] = {}
     first, scale, skips = None, None, 0
@@ -201,7 +205,7 @@ def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str
     loss, means = _mean(losses), {n: _mean(v) for n, v in metrics.items()}
     if scale is None:
         return StepResult(loss, means, step, first)
-    skipped = scale > LEAST_SCALE and (first is not None or not math.isfinite(losses[-1]))
+    skipped = scale > LEAST_SCALE and (first is not None or not all(map(math.isfinite, losses[-judged:])))
     return StepResult(loss, means, step, None if skipped else first, scale, skipped, skips)
 
 

@@ -12,7 +12,7 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_nccl import FakeNccl
 from fake_gpu.gpu_model import Kernels, moved_to_gpu
-from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
+from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, batch, built, rows_of
 from ranks.together import places, together
 
 import dslc
@@ -49,7 +49,7 @@ def opened(path: Path, device: str, **given: Any) -> Any:
 
 def trained(session: Any, source: str, group: Group | None = None) -> tuple[list[Any], dict[str, Any]]:
     rank, size = (0, 1) if group is None else (group.rank, group.size)
-    rows = 16 // size
+    rows = rows_of(source) // size
     own = slice(rank * rows, (rank + 1) * rows)
     results = [session.train_step(**{n: a[own] for n, a in batch(source, s).items()}) for s in range(STEPS)]
     state = session.state_tensors()
@@ -58,6 +58,7 @@ def trained(session: Any, source: str, group: Group | None = None) -> tuple[list
 
 @pytest.mark.parametrize(("source", "shards", "sizes"), [
     (BATCHNORM, 2, (1, 2)), (BATCHNORM, 8, (1, 2, 4, 8)), (TRANSFORMER, 4, (1, 4)),
+    (ACCUMULATED, 8, (1, 2, 4, 8)),
 ])  # fmt: skip
 def test_any_number_of_gpus(
     tmp_path: Path,

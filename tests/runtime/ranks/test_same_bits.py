@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.nets import BATCHNORM, TRANSFORMER, batch, built
+from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, batch, built, rows_of
 from ranks.together import places, together
 
 import dslc
@@ -22,7 +22,8 @@ def alone(path: Path, source: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", [BATCHNORM, TRANSFORMER], ids=["batchnorm", "transformer"])
+@pytest.mark.parametrize("source", [BATCHNORM, TRANSFORMER, ACCUMULATED],
+                         ids=["batchnorm", "transformer", "micro-batches"])  # fmt: skip
 def test_any_number_of_ranks(tmp_path: Path, source: str) -> None:
     path = built(tmp_path, source)
     expected, state = alone(path, source)
@@ -30,7 +31,7 @@ def test_any_number_of_ranks(tmp_path: Path, source: str) -> None:
     def work(group: Group) -> tuple[list[Any], dict[str, Any]]:
         session = dslc.load(path, weights="init", seed=3, device="cpu")
         session.join(group)
-        rows = 16 // group.size
+        rows = rows_of(source) // group.size
         own = slice(group.rank * rows, (group.rank + 1) * rows)
         parts = ({n: a[own] for n, a in batch(source, step).items()} for step in range(STEPS))
         return [session.train_step(**part) for part in parts], session.state_tensors()

@@ -119,12 +119,22 @@ def test_a_batch_that_cannot_be_divided(tmp_path: Path, batch: int, low: int, co
     assert caught.value.code == code and caught.value.help
 
 
-def test_f16_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "small.nn"
-    source.write_text(SOURCE.format(batch=4, more="", middle="", optimizer="sgd(lr=0.1)") + "mesh { shards = 2 }\n")
-    with pytest.raises(BuildError) as caught:
-        pipeline.build(check_file(source), Options(precision="f16", target="sm_90"))
-    assert caught.value.code == "E0602" and "shards" in caught.value.message
+@pytest.mark.parametrize("optimizer", ["sgd(lr=0.1, clip_norm=0.3)", "adamw(lr=0.01)"])
+def test_micro_batches_of_shards_are_the_batch(tmp_path: Path, optimizer: str) -> None:
+    """In f64 to 1e-12: 3 micro-batches of 4 shards of 2 rows; the rows of a shard stay together."""
+    middle = "|> dropout(0.3)"
+    whole = start(build(tmp_path / "whole", 24, middle=middle, optimizer=optimizer))
+    path = build(tmp_path / "parts", 8, "accumulate = 3", shards=4, middle=middle, optimizer=optimizer)
+    assert not {"accumulate_step"} & {p.entry for p in read_artifact(path).all_programs()}
+    parts = start(path)
+    for batch in batches(4, 24):
+        one, twelve = whole.train_step(**batch), parts.train_step(**batch)
+        assert twelve.loss == pytest.approx(one.loss, rel=1e-12)
+    assert near(whole, parts, 1e-12)
+    assert whole.state_tensors().keys() == parts.state_tensors().keys()  # sums of gradients last for a step only
+    with pytest.raises(InputError) as caught:
+        parts.train_step(**batches(1, 8)[0])
+    assert "give B = 24 (12 micro-batches in 4 shards of 2)" in str(caught.value.help)
 
 
 def _parts(tmp_path: Path) -> Parts:

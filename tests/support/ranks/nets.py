@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cpu.levels import LEVELS
+from dslc.compiler.codegen.targets import traits_of
+from dslc.compiler.ir.build import LossScale, Precision
+from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options
+from dslc.compiler.passes.lower import precision as precision_pass
 from dslc.runtime.cpu.levels import machine_level
 
 MESH = "mesh {{ shards = {shards} }}\n"
@@ -48,14 +54,33 @@ train Net(label: i32[B, T]) {
 
 def built(folder: Path, source: str, shards: int = 8, provider: str = "own") -> Path:
     """The artifact of a net for this machine's CPU."""
-    (folder / "net.nn").write_text(source + MESH.format(shards=shards))
+    folder.mkdir(exist_ok=True)
+    (folder / "net.nn").write_text(source + (MESH.format(shards=shards) if shards > 1 else ""))
     options = Options(provider=provider, level=machine_level(LEVELS))
     (folder / "net.dslc").write_bytes(pipeline.build(check_file(folder / "net.nn"), options).artifact)
     return folder / "net.dslc"
 
 
-def batch(source: str, step: int, rows: int = 16) -> dict[str, Any]:
-    rng = np.random.default_rng(step)
-    if source is BATCHNORM:
+#: each shard has three micro-batches
+ACCUMULATED = BATCHNORM.replace("norm=1.0)", "norm=1.0)\n  accumulate = 3").replace("|> max", "|> dropout(0.2) |> max")
+
+
+def scaled(folder: Path, source: str, shards: int = 8, compute: DType = DType.F16) -> Path:
+    """The artifact of a net with a loss scale, computed by numpy: in f16, or in f32, which needs no scale."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "precision_of", lambda *_: Precision(compute, DType.F32, LossScale(start=16.0)))
+        traits = replace(traits_of("cpu"), compute_dtypes=("f32", "f64", "f16"))
+        patch.setattr(precision_pass, "traits_of", lambda _: traits)
+        return built(folder, source, shards, provider="reference")
+
+
+def rows_of(source: str) -> int:
+    """The rows of a step."""
+    return 48 if source is ACCUMULATED else 16
+
+
+def batch(source: str, step: int, rows: int | None = None) -> dict[str, Any]:
+    rng, rows = np.random.default_rng(step), rows_of(source) if rows is None else rows
+    if source is not TRANSFORMER:
         return {"x": rng.normal(size=(rows, 1, 8, 8)).astype("f4"), "label": rng.integers(0, 3, rows).astype("i4")}
     return {n: rng.integers(0, 11, (rows, 6)).astype("i4") for n in ("x", "label")}
