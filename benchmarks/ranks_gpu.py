@@ -7,7 +7,8 @@
 
 ``bits``: losses of ``--steps`` steps, and digests of all tensors after them. ``times``: milliseconds of a step, the
 least of three turns; each GPU has the same rows, and ``plain`` is one GPU with a model without shards. ``scaling`` is
-the rate of G GPUs by G times that of ``plain``. ``--peer FILE``: a script for torchrun that prints JSON lines with
+the rate of G GPUs by G times that of ``plain``; ``bits`` whether the last loss is that of the first number of GPUs.
+``--buckets 0,1`` compares DSLC_RANKS_BUCKETS. ``--peer FILE``: a script for torchrun that prints JSON lines with
 ``ms``, given the model's name. Each run is a process of its own with a limit of time; a failed one does not stop the
 others.
 """
@@ -53,6 +54,7 @@ class Model:
     sizes: Mapping[str, int] = field(default_factory=dict)
     loss: str = "cross_entropy(output, label)"
     precision: str = "f32"
+    more: str = ""
 
 
 _SMALL_GPT: Final = {"layers": "2", "heads": "4", "d": "128", "vocab": "512", "p": "0.1"}
@@ -62,6 +64,10 @@ MODELS: Final = {
     "resnet18": Model("bits", "benchmarks/resnet18_cifar.nn:ResNet18", "label: i32[B]", _SGD, 64),
     "transformer": Model(
         "bits", "examples/models/gpt2.nn:GPT2", "label: i32[B, T]", _ADAMW, 16, _SMALL_GPT, {"T": 128}
+    ),
+    "micro": Model("bits", "examples/digits/lenet.nn:LeNet", "label: i32[B]", _SGD, 64, more="accumulate = 3"),
+    "half": Model(
+        "bits", "examples/models/gpt2.nn:GPT2", "label: i32[B, T]", _ADAMW, 16, _SMALL_GPT, {"T": 128}, precision="f16"
     ),
     "resnet50": Model(
         "times", "examples/resnet/resnet.nn:ResNet50", "label: i32[B]", _SGD, 256, precision="bf16",
@@ -79,7 +85,8 @@ def source(model: Model, shards: int) -> str:
     text = (ROOT / file).read_text(encoding="utf-8")
     text = re.sub(r"^(train|mesh) .*?^}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^(precision|budget) .*\n", "", text, flags=re.MULTILINE)
-    train = f"train {name}({model.labels}) {{\n  loss = {model.loss}\n  optimizer = {model.optimizer}\n}}\n"
+    entries = f"  loss = {model.loss}\n  optimizer = {model.optimizer}\n  {model.more}\n"
+    train = f"train {name}({model.labels}) {{\n{entries}}}\n"
     return f"{text}\n{train}" + (f"mesh {{ shards = {shards} }}\n" if shards > 1 else "")
 
 
@@ -161,6 +168,7 @@ def launched(file: Path) -> int:
 def as_rank(file: Path) -> int:
     job = json.loads(file.read_text(encoding="utf-8"))
     rank = int(os.environ.get("RANK", "0"))
+    os.environ["DSLC_RANKS_BUCKETS"] = str(job.get("buckets", 0))
     with open(Path(job["folder"]) / f"rank{rank}.log", "w", encoding="utf-8") as log:
         faulthandler.enable(log)
         faulthandler.dump_traceback_later(max(5.0, job["limit"] - 8), exit=False, file=log)
@@ -210,9 +218,10 @@ def worked(job: Mapping[str, Any]) -> dict[str, Any]:
             tensors = session.state_tensors()
             return {"losses": losses, "state": {n: hashlib.sha256(t.tobytes()).hexdigest() for n, t in tensors.items()}}
         ready = {n: on_device(session, array) for n, array in inputs(0).items()}
-        ms, host = timed(session, ready, group, job["steps"])
+        ms, host, last = timed(session, ready, group, job["steps"])
         memory = used(session.device)
-        return {"ms": ms, "host_ms": host, "opened_s": opened, "mib": memory, "counters": dict(session.counters)}
+        found = {"ms": ms, "host_ms": host, "last": last, "opened_s": opened, "mib": memory}
+        return {**found, "counters": dict(session.counters)}
 
 
 def on_device(session: Any, array: Any) -> Any:
@@ -230,8 +239,8 @@ def on_device(session: Any, array: Any) -> Any:
     return found
 
 
-def timed(session: Any, inputs: Mapping[str, Any], group: Any, steps: int) -> tuple[float, float]:
-    """Milliseconds of a step, and of the calls that start one; the least of three turns."""
+def timed(session: Any, inputs: Mapping[str, Any], group: Any, steps: int) -> tuple[float, float, str]:
+    """Milliseconds of a step, and of the calls that start one, the least of three turns; and the last loss."""
     least = [float("inf"), float("inf")]
     for turn in range(4):  # the first one warms up
         if group is not None:
@@ -244,7 +253,7 @@ def timed(session: Any, inputs: Mapping[str, Any], group: Any, steps: int) -> tu
         ended = time.perf_counter()
         if turn:
             least = [min(a, 1e3 * (b - begun) / steps) for a, b in zip(least, (ended, called))]
-    return least[0], least[1]
+    return least[0], least[1], float(result.loss).hex()
 
 
 def used(device: str) -> int:
@@ -271,17 +280,19 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
             plain = started({**job, "artifact": str(builds.path(name, 1)), "gpus": 1}, folder, asked.limit)
             rows.append({"model": name, "gpus": "plain", "rows": model.rows, **(plain or {"failed": True})})
             show(rows[-1])
-        first = None
-        for gpus in asked.gpus:
-            found = started({**job, "artifact": str(builds.path(name, shards)), "gpus": gpus}, folder, asked.limit)
-            row: dict[str, Any] = {"model": name, "gpus": gpus, "rows": model.rows}
+        first: dict[str, Any] | None = None
+        for gpus, buckets in ((g, b) for g in asked.gpus for b in (asked.buckets if g > 1 else [0])):
+            job |= {"artifact": str(builds.path(name, shards)), "gpus": gpus, "buckets": buckets}
+            found = started(job, folder, asked.limit)
+            row: dict[str, Any] = {"model": name, "gpus": gpus, "buckets": buckets, "rows": model.rows}
             if found is None:
                 row["failed"] = True
             elif model.what == "bits":
                 first = first or found
                 row |= differences(first, found)
             else:
-                row |= found | {"rows": model.rows * shards}
+                first = first or found
+                row |= found | {"rows": model.rows * shards, "bits": found["last"] == first["last"]}
                 if plain is not None:
                     row["scaling"] = round(row["rows"] / found["ms"] / (gpus * model.rows / plain["ms"]), 4)
             rows.append(row)
@@ -320,6 +331,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
     parser.add_argument("--gpus", type=numbers, default=[1, 2], help="1,2,4: numbers of GPUs")
+    parser.add_argument("--buckets", type=numbers, default=[0], help="0,1: without and with buckets")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--what", default="bits,times")
     parser.add_argument("--shards", type=int, default=2)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.build import SHARD, Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import TRAINING, MemoryPlan, Move, Place, Program, aligned
 from dslc.compiler.ir.types import TensorType
@@ -165,10 +165,11 @@ class _Planner:
     def _results(self) -> None:
         for name, value in self.graph.outputs.items():
             content = self.content[value]
+            apart = name.startswith(SHARD) and content in self.places  # sums lie side by side, each at its own place
             if content not in self.places:
                 self.places[content] = self._io(value.type.bytes)
             place = self.places[content]
-            if place.region != "io":  # a state or a constant
+            if apart or place.region != "io":  # a state or a constant
                 target = self._io(value.type.bytes)
                 self.moves.append(Move(value.type, place, target, name))
                 place = target

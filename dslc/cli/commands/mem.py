@@ -97,8 +97,8 @@ def _foreseen(
         found += forecast.both(checked, options, each, limit)
     lines = [forecast.forecast_table(found)]
     shards = 1 if checked.train is None else checked.train.shards
-    each = 1 if checked.train is None else checked.train.accumulate
-    one = SumSizes(found[0].vector, found[0].row, shards, each=each) if found[0].vector else None
+    runs = 1 if checked.train is None else checked.train.accumulate
+    one = SumSizes(found[0].vector, found[0].row, shards, each=runs) if found[0].vector else None
     _require_gpus(gpus, shards, there=one is not None)
     more = 0
     if gpus is not None and one is not None:
@@ -124,7 +124,7 @@ def _foreseen(
         data["gpus"] = per_gpu([one], found[0].total, found[0].driver, gpus)
         lines += ["", f"each GPU that trains ({at}):", gpu_table(data["gpus"])]
     elif shards > 1:
-        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, each, found[0].total)
+        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, runs, found[0].total)
         lines += ["", f"each process that trains ({at}):", process_table(data["processes"])]
     emit(data, "\n".join(lines))
 

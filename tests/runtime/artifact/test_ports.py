@@ -19,7 +19,7 @@ KINDS = {
     "init": set[str](),
     "accumulate_step": {"loss", "metric"},
     "train_step": {"loss", "metric", "flags", "scale", "skipped"},
-    "update_step": {"flags"},
+    "update_step": {"flags", "scale", "skipped"},
     "eval_step": {"partial.sum", "partial.max", "partial.min", "count"},
     "eval_finish": {"loss", "metric"},
     "predict": {"result"},

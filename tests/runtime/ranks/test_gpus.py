@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_nccl import FakeNccl
 from fake_gpu.gpu_model import Kernels, moved_to_gpu
-from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, batch, built, rows_of
+from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, TWINS, batch, built, rows_of, scaled
 from ranks.together import places, together
 
 import dslc
@@ -58,7 +59,7 @@ def trained(session: Any, source: str, group: Group | None = None) -> tuple[list
 
 @pytest.mark.parametrize(("source", "shards", "sizes"), [
     (BATCHNORM, 2, (1, 2)), (BATCHNORM, 8, (1, 2, 4, 8)), (TRANSFORMER, 4, (1, 4)),
-    (ACCUMULATED, 8, (1, 2, 4, 8)),
+    (ACCUMULATED, 8, (1, 2, 4, 8)), (TWINS, 4, (1, 2)),
 ])  # fmt: skip
 def test_any_number_of_gpus(
     tmp_path: Path,
@@ -119,6 +120,38 @@ def test_buckets_are_exchanged_while_gradients_are_computed(
     for each in together(places(size), work):
         assert each.result() == expected
     assert fake.groups > 2 * 2 * size * STEPS  # two for each bucket
+
+
+@pytest.mark.parametrize("source", [BATCHNORM, ACCUMULATED])
+def test_a_scaled_loss_and_one_verdict(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """In f16; the third step overflows in one row."""
+    path = scaled(tmp_path, source, 4)
+    on_gpus(path, machine, 4, monkeypatch)
+
+    def work(group: Group | None, device: str) -> Any:
+        session, found = opened(path, device), []
+        rank, size = (0, 1) if group is None else (group.rank, group.size)
+        if group is not None:
+            session.join(group)
+        own = slice(rank * rows_of(source) // size, (rank + 1) * rows_of(source) // size)
+        for step in range(STEPS):
+            given = batch(source, step)
+            if step == 2:
+                given["x"][5] = np.inf
+            found.append(session.train_step(**{n: a[own] for n, a in given.items()}))
+        results = [(repr(each.loss), each.skipped, each.loss_scale, each.skipped_steps) for each in found]
+        state = {name: array.tobytes() for name, array in session.state_tensors().items()}
+        session.close()
+        return results, state
+
+    expected = work(None, "cpu")
+    assert [each[1] for each in expected[0]] == [False, False, True, False]
+    assert work(None, "gpu:0") == expected
+    for size in (2, 4):
+        for each in together(places(size), lambda group: work(group, f"gpu:{group.rank}")):
+            assert each.result() == expected
 
 
 def test_all_ranks_exchange_buckets_or_none(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

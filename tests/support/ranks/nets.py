@@ -61,6 +61,10 @@ def built(folder: Path, source: str, shards: int = 8, provider: str = "own") -> 
     return folder / "net.dslc"
 
 
+#: two parameters have one gradient
+TWINS = BATCHNORM.replace("return x", "f = x").replace(
+    " |> linear(3) as head", "\n  a = f |> linear(3) as one\n  b = f |> linear(3) as other\n  return a + b"
+)
 #: each shard has three micro-batches
 ACCUMULATED = BATCHNORM.replace("norm=1.0)", "norm=1.0)\n  accumulate = 3").replace("|> max", "|> dropout(0.2) |> max")
 

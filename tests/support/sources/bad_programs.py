@@ -251,10 +251,6 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0509"],
     ),
-    "shards_of_micro_batches": (
-        net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 4\n}\nmesh { shards = 2 }")),
-        ["E0509"],
-    ),
     "three_shards": (net("  return x |> linear(4)", after=TRAIN + "mesh { shards = 3 }\n"), ["E0209"]),
     "mesh_of_parts": (net("  return x |> linear(4)", after=TRAIN + "mesh { parts = 2 }\n"), ["E0113"]),
     "shards_twice": (net("  return x |> linear(4)", after=TRAIN + "mesh { shards = 2; shards = 2 }\n"), ["E0103"]),
@@ -438,6 +434,11 @@ BAD["epoch_metrics_with_their_number_of_steps"] = (
     net("  return x |> linear(4) as fc",
         after=_EPOCH.format(more=", epoch_steps: float = 1", metric="a = mean(output)", end="")),
     ["E0103"],
+)  # fmt: skip
+BAD["epoch_metrics_of_shards"] = (
+    net("  return x |> linear(4) as fc", after=_EPOCH.format(more="", metric="a = mean(output)", end="")
+        + "mesh { shards = 2 }\n"),
+    ["E0509"],
 )  # fmt: skip
 BAD["epoch_metrics_of_open_sizes"] = (
     "nn 1\ndim B in 1..64 = 8\ndim T in 1..9 = 4\n"
