@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.project import CONFIG, ended, project, ranks, started
+from ranks.project import CONFIG, SOURCE, ended, project, ranks, started
 from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.slow
@@ -87,6 +87,22 @@ def test_killed_and_resumed_on_other_numbers(tmp_path: Path, expected: Any) -> N
     process = started(folder, "--resume", "--processes", "8")
     assert ended(process, 120)[0] == 0
     assert outcome(folder) == expected
+
+
+def test_micro_batches_killed_and_resumed_on_other_numbers(tmp_path: Path) -> None:
+    """Four steps an epoch, of two micro-batches of eight shards; killed at the 5th step and at the 3rd after it."""
+    source = SOURCE.replace("adam(lr=0.01)", "adam(lr=0.01)\n  accumulate = 2")
+    folders = [project(tmp_path / name) for name in ("alone", "killed")]
+    for folder in folders:
+        (folder / "net.nn").write_text(source)
+        (folder / "dslc.yaml").write_text(CONFIG.replace("every: 4 steps", "every: 2 steps"))
+    assert ended(started(folders[0]))[0] == 0
+    killed = ranks([folders[1]] * 4, of_rank={0: {"DSLC_FAILPOINT": "train.step:5:kill"}})
+    assert [ended(process)[0] for process in killed] == [-signal.SIGKILL, 75, 75, 75]
+    killed = ranks([folders[1]] * 2, "--resume", of_rank={1: {"DSLC_FAILPOINT": "ranks.step:3:kill"}})
+    assert [ended(process)[0] for process in killed] == [75, -signal.SIGKILL]
+    assert ended(started(folders[1], "--resume", "--processes", "8"), 120)[0] == 0
+    assert outcome(folders[1]) == outcome(folders[0])
 
 
 def test_a_stopped_rank_ends_all(tmp_path: Path) -> None:

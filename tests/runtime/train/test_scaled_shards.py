@@ -76,6 +76,30 @@ def test_one_verdict_for_all_ranks(tmp_path: Path, source: str, where: str) -> N
             assert (repr(each.result()[0]), each.result()[1]) == (repr(results), states)  # a nan is not equal to itself
 
 
+def test_a_state_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    """The scale and the count of skipped steps are whole tensors of a checkpoint."""
+    path = scaled(tmp_path, ACCUMULATED)
+    steps = [poisoned(ACCUMULATED, step, 7 if step == 1 else None) for step in range(4)]
+
+    def trained(group: Group, first: int, last: int, state: dict[str, Any]) -> dict[str, Any]:
+        session, rows = opened(path), 48 // group.size
+        session.join(group)
+        if state:
+            session.restore(state, first)
+        own = slice(group.rank * rows, (group.rank + 1) * rows)
+        for given in steps[first:last]:
+            session.train_step(**{name: array[own] for name, array in given.items()})
+        found: dict[str, Any] = session.state_tensors()
+        session.close()
+        return found
+
+    whole, *_ = (each.result() for each in together(places(2), lambda g: trained(g, 0, 4, {})))
+    half, *_ = (each.result() for each in together(places(4), lambda g: trained(g, 0, 2, {})))
+    assert half[LOSS_SCALE] == START / 2
+    for each in together(places(8), lambda g: trained(g, 2, 4, half)):
+        assert all(each.result()[name].tobytes() == array.tobytes() for name, array in whole.items())
+
+
 def test_a_loss_that_is_not_finite_is_seen_by_all(tmp_path: Path) -> None:
     """Its gradients may be 0, so the sum of the losses decides; the result says what the step did."""
     source = BATCHNORM.replace("= cross_entropy(output, label)\n", "= 0 * cross_entropy(output, label) + mean(x)\n")
