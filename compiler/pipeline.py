@@ -69,7 +69,7 @@ from dslc.compiler.passes.lower.after_loops import after_loops
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 from dslc.compiler.passes.lower.attention_views import attention_views
 from dslc.compiler.passes.lower.autodiff import autodiff
-from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.channels_last import channels_last, on_tensor_cores
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.half_loops import half_loops
@@ -129,7 +129,7 @@ _LOWERING: Final[tuple[Pass, ...]] = (
     *_everywhere(
         compose,
         attention_forms,
-        when(tensor_cores, channels_last),
+        when_by(tensor_cores, channels_last, on_tensor_cores),
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
         when(reads_halves, half_reads),

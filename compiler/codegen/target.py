@@ -96,6 +96,9 @@ class Target(Protocol):
         """The attributes of the op ``panels`` by which the kernels of a product first copy an operand; None if they
         read it in place."""
 
+    def library(self, node: Node) -> str | None:
+        """The name of the library that can compute a node, whether or not ``lower`` calls it without a choice."""
+
     def why_no_library(self, node: Node) -> str | None:
         """Why a node that a library is for runs as own kernels, ``OTHERWISE`` if the library computes it and they were
         chosen; None for others."""

@@ -38,12 +38,14 @@ class _Stopped(Exception):
 @dataclass(frozen=True)
 class Supplied:
     """The containers of a problem. ``reference``: its own default kernel; ``own``: its own variants, the default first;
-    ``library``: the call whose algorithm the library chooses, None if no library computes it."""
+    ``library``: the call whose algorithm the library chooses, None if no library computes it; ``called``: builds
+    without a lock call it."""
 
     problem: Problem
     reference: Path
     own: tuple[Trial, ...]
     library: Trial | None
+    called: bool
 
 
 def compile_comparer(target: str, cache: Cache, folder: Path) -> Path:
@@ -137,11 +139,9 @@ class Supply:
         choices: list[Choice | None] = [Choice(OWN, name) for name in names]
         made = [(c, recipe(problem.node, self._target, False, c)) for c in choices]
         found = [(choice, each) for choice, each in made if each is not None]
-        if problem.vendor:
-            call = recipe(problem.node, self._target, True, None)
-            if call is not None and not call.kernels:
-                found.append((None, call))
-        return found
+        name = target_of(self._target).library(problem.node) if problem.vendor else None
+        call = None if name is None else recipe(problem.node, self._target, True, Choice(name))
+        return found if call is None else [*found, (None, call)]
 
     def _written(
         self, problem: Problem, recipes: Sequence[tuple[Choice | None, Recipe]], blobs: Mapping[str, Blob]
@@ -156,7 +156,9 @@ class Supply:
         if not own and library is None:
             return None
         reference = own[0].path if own else library.path  # type: ignore[union-attr]
-        return Supplied(problem, reference, tuple(own), library)
+        plain = recipe(problem.node, self._target, problem.vendor, None)
+        called = library is not None and plain is not None and not plain.kernels
+        return Supplied(problem, reference, tuple(own), library, called)
 
     def write(self, made: Recipe, code: Sequence[Blob]) -> Path:
         """Write a container into the folder."""

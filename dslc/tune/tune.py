@@ -226,10 +226,10 @@ class _Tune:
 
     def _trials(self, supply: Supply, supplied: Supplied) -> tuple[list[Trial], Choice, str, str]:
         """All candidates, the choice of a build without a lock, the versions of the libraries, and why the library
-        lists no ways; it then makes the choice of a build without a lock, which is not known, and the own default
-        stands for it."""
+        that such a build calls lists no ways; it then makes the choice of a build without a lock, which is not known,
+        and the own default stands for it."""
         own = list(supplied.own)
-        if supplied.library is None:
+        if supplied.library is None or (self._settings.mode == "off" and not supplied.called):
             return own, own[0].choice, "", ""
         limit = self._settings.limit
         provider = supplied.library.choice.provider
@@ -243,13 +243,15 @@ class _Tune:
         if answer.get("refused"):
             if not own:
                 raise Refused(f"{provider} {_UNLISTED}: {answer['refused']}")
-            return own, own[0].choice, "", f"{provider} {_UNLISTED}: {answer['refused']}"
+            unlisted = f"{provider} {_UNLISTED}: {answer['refused']}"
+            return own, own[0].choice, "", unlisted if supplied.called else ""
         found = [Choice(provider, text, workspace) for text, workspace in answer["ways"]]
-        default = Choice(provider, *answer["default"])
+        chosen = Choice(provider, *answer["default"])
+        default = chosen if supplied.called else own[0].choice
         if self._settings.mode == "off":
             found, own = [], []
         trials = []
-        for choice in dict.fromkeys((default, *found)):
+        for choice in dict.fromkeys((chosen, *found)):
             if choice == default or allowed(choice, limit):
                 made = recipe(supplied.problem.node, self._target, True, choice)
                 assert made is not None, "a library computes it"

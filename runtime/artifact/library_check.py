@@ -10,6 +10,7 @@ from dslc.runtime.artifact.plan import Buffer
 
 _ALIGNMENT: Final = 16  # bytes; cuDNN assumes this alignment
 _SUMS: Final = {"f64": "f64"}  # dtype -> dtype of the accumulator; f32 for all others
+_NUMBERS: Final = {2: "two", 3: "three"}
 _CONV_ATTRS: Final = ("compute", "dilation", "layout", "pad", "stride")
 
 
@@ -73,22 +74,24 @@ def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
         return f"the attributes of a convolution are {', '.join(_CONV_ATTRS)}"
     if attrs["compute"] not in computes:
         return f"a convolution of {operands[0].dtype} adds up in {' or '.join(computes)}, not {attrs['compute']}"
+    rank = len(operands[0].shape)
+    if rank not in (4, 5) or any(len(b.shape) != rank or not b.bytes for b in operands):
+        return "a convolution is of tensors with four or five axes, none of them 0"
     stride, pad, dilation = attrs["stride"], attrs["pad"], attrs["dilation"]
-    if not (_ints(stride, 1) and _ints(pad, 0) and _ints(dilation, 1)):
-        return "stride, pad and dilation are two ints each"
-    if any(len(b.shape) != 4 or not b.bytes for b in operands):
-        return "a convolution is of tensors with four axes, none of them 0"
+    if not (_ints(stride, 1, rank - 2) and _ints(pad, 0, rank - 2) and _ints(dilation, 1, rank - 2)):
+        return f"stride, pad and dilation are {_NUMBERS[rank - 2]} ints each"
     x, w, y = conv_operands(graph, [b.shape for b in operands])
     spans = [d * (k - 1) + 1 for k, d in zip(w[2:], dilation)]
     count = tuple((s + 2 * p - span) // step + 1 for s, p, span, step in zip(x[2:], pad, spans, stride))
-    if (x[0], w[0], *count) != y or x[1] != w[1]:
+    groups = x[1] // w[1]
+    if (x[0], w[0], *count) != y or groups * w[1] != x[1] or not groups or w[0] % groups:
         return f"{operands[0]} and {operands[1]} do not give {operands[2]}"
     return None
 
 
-def _ints(value: Any, least: int) -> bool:
-    """True for two ints of at least ``least`` that fit into 32 bits."""
-    return isinstance(value, list | tuple) and len(value) == 2 and all(
+def _ints(value: Any, least: int, count: int) -> bool:
+    """True for ``count`` ints of at least ``least`` that fit into 32 bits."""
+    return isinstance(value, list | tuple) and len(value) == count and all(
         type(v) is int and least <= v < 1 << 31 for v in value
     )  # fmt: skip
 

@@ -92,25 +92,28 @@ def random_product(rng: np.random.Generator) -> tuple[str, Node]:
 
 
 def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
-    """Any of the three, with strides, pads and dilations of all kinds."""
+    """Any of the three, in one to three dimensions, with strides, pads, dilations and groups of all kinds."""
     while True:
         dtype = DTYPES[int(rng.integers(4))]
         held, more = _typed(dtype)
-        run = 8 if held != "f32" else 1
-        x = (int(rng.integers(1, 9)), run * int(rng.integers(1, 9)), *(int(v) for v in rng.integers(9, 40, 2)))
-        w = (run * int(rng.integers(1, 9)), x[1], *(int(v) for v in rng.integers(1, 6, 2)))
+        run = 8 if held != "f32" and rng.integers(4) else 1
+        axes, groups = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2, 3]))
+        size = {1: (200, 900), 2: (9, 40), 3: (6, 14)}[axes]
+        into, out = (run * int(v) for v in rng.integers(1, 9, 2))
+        x = (int(rng.integers(1, 9)), groups * into, *(int(v) for v in rng.integers(*size, axes)))
+        w = (groups * out, into, *(int(v) for v in rng.integers(1, 6, axes)))
         limits = {"stride": (1, 4), "pad": (0, 4), "dilation": (1, 3)}
-        attrs = {name: tuple(map(int, rng.integers(*limit, 2))) for name, limit in limits.items()}
+        attrs = {name: tuple(map(int, rng.integers(*limit, axes))) for name, limit in limits.items()}
         if all(s + 2 * p > d * (t - 1) for s, p, d, t in zip(x[2:], attrs["pad"], attrs["dilation"], w[2:])):
             kind = ["conv", "conv_dgrad", "conv_wgrad"][int(rng.integers(3))]
             return f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, held, **attrs, **more)
 
 
 def contractions(architecture: str) -> None:
-    """Ten of each, with operands that each type holds exactly, and the results in f64."""
+    """Ten products and twenty convolutions, with operands that each type holds exactly, and the results in f64."""
     store, rng = Writer(architecture), np.random.default_rng(20)
-    for make in (random_product, random_convolution):
-        end = len(store.cases) + 10
+    for make, count in ((random_product, 10), (random_convolution, 20)):
+        end = len(store.cases) + count
         while len(store.cases) < end:
             name, node = make(rng)
             case = describe(store, name, node)

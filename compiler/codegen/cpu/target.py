@@ -45,6 +45,9 @@ class Cpu:
     def layout(self, node: Node, operand: int) -> Attrs | None:
         return layout_of(node, operand)
 
+    def library(self, node: Node) -> str | None:
+        return None
+
     def why_no_library(self, node: Node) -> str | None:
         return None
 

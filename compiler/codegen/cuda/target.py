@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dslc.compiler.codegen.cuda.compile import geometry
-from dslc.compiler.codegen.cuda.libraries.registry import chosen_call, library_call
+from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
@@ -36,6 +36,9 @@ class Cuda:
 
     def layout(self, node: Node, operand: int) -> Attrs | None:
         return None
+
+    def library(self, node: Node) -> str | None:
+        return callable_library(node)
 
     def why_no_library(self, node: Node) -> str | None:
         found = library_call(node)

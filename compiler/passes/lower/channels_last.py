@@ -1,4 +1,4 @@
-"""Moves channels last in 16-bit images: convolutions then read runs of channels, as tensor cores need them.
+"""Moves channels last in images that tensor cores read: convolutions then read runs of channels, as these need them.
 
 Before, with x, w, y in bf16::
 
@@ -19,6 +19,9 @@ After::
 Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat, slice, pad and
 reductions. A transpose remains only before an op that needs channels first. Each value is transposed once. GPU only:
 the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
+
+Of 16-bit images; also of f32 images if their factors are rounded to TF32 and libraries are called: cuDNN's TF32
+algorithms move channels last by themselves, at each call and in a workspace as large as the tensors.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
@@ -39,11 +43,21 @@ _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 _BY_AXIS: Final = {"slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior")}
 
 
-def _fits_tensor_cores(node: Node) -> bool:
-    return node.types[0].dtype in (DType.BF16, DType.F16)
+_HALF: Final = frozenset({DType.BF16, DType.F16})
 
 
-def channels_last(graph: Graph, wanted: Callable[[Node], bool] = _fits_tensor_cores) -> Graph:
+def on_tensor_cores(build: Build) -> Callable[[Node], bool]:
+    """The rule of a build: which convolutions read runs of channels."""
+    tf32 = build.precision.tf32 and build.provider == "vendor"
+    dtypes = _HALF | {DType.F32} if tf32 else _HALF
+    return lambda node: node.types[0].dtype in dtypes
+
+
+def _of_halves(node: Node) -> bool:
+    return node.types[0].dtype in _HALF
+
+
+def channels_last(graph: Graph, wanted: Callable[[Node], bool] = _of_halves) -> Graph:
     """The graph with channels last after every ``wanted`` convolution; the same object if it has none."""
     if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and wanted(n) for n in graph.nodes):
         return graph

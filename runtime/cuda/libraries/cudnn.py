@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from operator import call
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -92,9 +93,9 @@ def _same_plan(one: str, other: str) -> bool:
 
 
 def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
-    """Sizes and strides in cuDNN's order: batch, channels, rows, columns."""
-    n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if last else shape
-    return [n, c, h, w], [h * w * c, 1, w * c, c] if last else [c * h * w, h * w, w, 1]
+    """Sizes and strides in cuDNN's order: batch, channels, and the spatial axes."""
+    order = [0, len(shape) - 1, *range(1, len(shape) - 1)] if last else range(len(shape))
+    return [shape[axis] for axis in order], [prod(shape[axis + 1 :]) for axis in order]
 
 
 def _destroy(module: Any, handles: list[Any]) -> None:
@@ -150,13 +151,10 @@ class Cudnn(Library[Problem]):
 
     def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
         asked = replace(problem, workspace=limit, algorithm="")
-        modes = self.module.heur_mode
         found: dict[str, int] = {}
         with self._refusing(asked):
-            for mode in (modes.A, modes.B, modes.FALLBACK):
-                with suppress(self.module.cudnnGraphNotSupportedError):  # it proposes nothing in this mode
-                    for made in self._proposed(asked, [mode], deterministic):
-                        found.setdefault(made.algorithm, made.workspace)
+            for made in self._of_each_mode(asked, deterministic):
+                found.setdefault(made.algorithm, made.workspace)
         if not found:
             raise self.refused(asked, "has no plan")
         return list(found.items())
@@ -189,8 +187,7 @@ class Cudnn(Library[Problem]):
         pairs = [word.split("=") for word in match[2].split("_k")[1:]]
         kinds = [getattr(self.module.knob_type, _KNOBS.get(int(knob), ""), None) for knob, _ in pairs]
         if None in kinds:  # the package cannot say them
-            modes = [self.module.heur_mode.A, self.module.heur_mode.B, self.module.heur_mode.FALLBACK]
-            for made in self._proposed(problem, modes, deterministic=False):
+            for made in self._of_each_mode(problem, deterministic=False):
                 return made
             raise RuntimeError("it proposes no such plan that fits the workspace")
         graph = self._described(problem)
@@ -205,6 +202,14 @@ class Cudnn(Library[Problem]):
         if (need := int(graph.get_workspace_size())) > problem.workspace:
             raise RuntimeError(f"it needs a workspace of {need} bytes, not {problem.workspace}")
         return Convolution(self, problem, graph, problem.algorithm, need)
+
+    def _of_each_mode(self, problem: Problem, deterministic: bool) -> Iterator[Convolution]:
+        """As ``_proposed``, in every mode. Each is asked for alone: of several, the package takes plans for one that
+        differ only in a knob without a name."""
+        modes = self.module.heur_mode
+        for mode in (modes.A, modes.B, modes.FALLBACK):
+            with suppress(self.module.cudnnGraphNotSupportedError):  # it proposes nothing in this mode
+                yield from self._proposed(problem, [mode], deterministic)
 
     def _proposed(self, problem: Problem, modes: Sequence[Any], deterministic: bool) -> Iterator[Convolution]:
         """The plans that cuDNN proposes and the rules permit, best first, or the named one; each is valid until the

@@ -59,6 +59,9 @@ IMAGES = (
     Buffer("work", 704, "f16", (2, 2, 3, 2)),  # 14
     Buffer("work", 832, "u8", (64,)),  # 15: on y
     Buffer("work", 576, "f32", (1, 2, 3, 2)),  # 16: y on x
+    Buffer("work", 704, "f32", (2, 4, 3, 2)),  # 17: w of more channels
+    Buffer("work", 704, "f32", (3, 1, 3, 2)),  # 18: w of one channel, three filters
+    Buffer("work", 832, "f32", (1, 3, 3, 2)),  # 19: their y
 )
 REFERENCE = Reference("softmax", {"axis": -1, "mask": None, "deep": {"a": [1.5, True]}}, (0,), (8, 9), 0)
 ALL: tuple[Instruction, ...] = (
@@ -161,7 +164,9 @@ BAD: list[tuple[str, Plan, str, str]] = [
                 ({"inputs": (11, 10)}, "do not give"),
                 ({"inputs": (13, 11)}, "a multiple of 16"),
                 ({"inputs": (10, 14)}, "has one dtype"),
-                ({"inputs": (0, 1)}, "four axes"),
+                ({"inputs": (0, 1)}, "four or five axes"),
+                ({"inputs": (10, 17)}, "do not give"),
+                ({"inputs": (10, 18), "outputs": (19,)}, "do not give"),  # two groups, three filters
                 ({"kind": "conv_wgrad"}, "do not give"),
                 ({"kind": "sdpa"}, "has no operation `sdpa`"),
                 ({"provider": "cublaslt"}, "no operation graphs"),
@@ -171,6 +176,7 @@ BAD: list[tuple[str, Plan, str, str]] = [
                 ({"attrs": {**CONV, "stride": [0, 1]}}, "two ints each"),
                 ({"attrs": {**CONV, "pad": [1, 2**31]}}, "two ints each"),
                 ({"attrs": {**CONV, "stride": [1, True]}}, "two ints each"),
+                ({"attrs": {**CONV, "dilation": [1, 1, 1]}}, "two ints each"),
             ]
         )
     ),

@@ -19,6 +19,7 @@ from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.library_check import graph_fault
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.owned import Owned
@@ -175,28 +176,32 @@ def test_random_products(bench: Any) -> None:
 def test_random_convolutions(bench: Any, last: bool) -> None:
     on, _, dnn = bench
     choose, rng = random.Random(11), np.random.default_rng(11)
-    for number in range(30):
-        size, k = [choose.randint(4, 8) for _ in range(2)], [choose.randint(1, 3) for _ in range(2)]
-        attrs = {n: tuple(choose.randint(*limits) for _ in range(2))
+    for number in range(45):
+        axes, groups = 2 + number % 2, choose.choice([1, 1, 2])
+        size, k = [choose.randint(4, 8) for _ in range(axes)], [choose.randint(1, 3) for _ in range(axes)]
+        attrs = {n: tuple(choose.randint(*limits) for _ in range(axes))
                  for n, limits in (("stride", (1, 3)), ("pad", (0, 2)), ("dilation", (1, 2)))}  # fmt: skip
         if any(d * (t - 1) >= s for d, t, s in zip(attrs["dilation"], k, size)):
             continue
-        x = rng.integers(-3, 4, (choose.randint(1, 3), choose.randint(1, 4), *size)).astype(np.float64)
-        w = rng.integers(-3, 4, (choose.randint(1, 4), x.shape[1], *k)).astype(np.float64)
-        [y] = registry.ops()["conv"].meaning([x, w], {**attrs, "groups": 1})
+        channels, filters = (groups * choose.randint(1, 4) for _ in range(2))
+        x = rng.integers(-3, 4, (choose.randint(1, 3), channels, *size)).astype(np.float64)
+        w = rng.integers(-3, 4, (filters, channels // groups, *k)).astype(np.float64)
+        [y] = registry.ops()["conv"].meaning([x, w], {**attrs, "groups": groups})
         kind = choose.choice(["conv", "conv_dgrad", "conv_wgrad"])
         first, second, out = {"conv": (x, w, y), "conv_dgrad": (y, w, x), "conv_wgrad": (x, y, w)}[kind]
-        given = {**attrs, "groups": 1, **({} if kind == "conv" else {"size": out.shape[2:]})}
+        given = {**attrs, "groups": groups, **({} if kind == "conv" else {"size": out.shape[2:]})}
         [expected] = registry.ops()[kind].meaning([first, second], given)
         on.end, on.buffers = 0, []
         dtype = choose.choice(["f32", "bf16"])
-        turned = [v.transpose(to_last(4)) if last else v for v in (first, second, np.zeros_like(expected))]
+        rank = axes + 2
+        turned = [v.transpose(to_last(rank)) if last else v for v in (first, second, np.zeros_like(expected))]
         places = [on.array(v, dtype) for v in turned]
         told = {"layout": "last" if last else "first", "compute": "f32", **{n: list(v) for n, v in attrs.items()}}
         room = on.room((1 << 16) + 256)
         asked = GraphOp("cudnn", kind, told, (places[0], places[1]), (places[2],), room, -1, (), 0, 0)
+        assert graph_fault(asked, on.buffers) is None, asked
         got = on.run(asked, places[2], number % 2 == 0)
-        got = got.transpose(to_first(4)) if last else got
+        got = got.transpose(to_first(rank)) if last else got
         put(rounded := np.zeros(expected.shape, np.uint16 if dtype == "bf16" else np.float32), expected, dtype)
         assert np.array_equal(got, numbers(rounded, dtype)), asked
     # f32 keeps off tensor cores; both keep to what is deterministic, compiled and small

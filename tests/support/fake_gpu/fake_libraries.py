@@ -254,7 +254,7 @@ class FakeCudnn:
         self.calls: Counter[str] = Counter()
         self.plans = [("eng20_k2=1", 0, {"NONDETERMINISTIC"}), ("eng4_k2=3", 1 << 40, set()),
                       ("eng6", 0, {"RUNTIME_COMPILATION"}), ("eng5_k2=4_k13=0", 1 << 16, {"TENSOR_CORE"}),
-                      ("eng7_k2=2_k0=1", 64, set()), ("eng1", 0, set())]  # fmt: skip
+                      ("eng7_k2=2_k0=1", 64, set()), ("eng7_k2=2_k0=5", 64, set()), ("eng1", 0, set())]  # fmt: skip
         self.built: list[str] = []
         self.data_type = SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
         self.heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
@@ -350,7 +350,9 @@ class Graph:
         self._cpp_plans_created = True
         for mode in modes:
             engines = self.module.proposes[mode]
-            self.plans += [p for p in self.module.plans if p[0].split("_")[0] in engines]
+            found = [p for p in self.module.plans if p[0].split("_")[0] in engines]
+            # of several modes it drops plans that differ in a knob without a name only
+            self.plans += found if len(modes) == 1 else {p[0].split("_k0=")[0]: p for p in reversed(found)}.values()
         if not self.plans:
             raise NotSupported("no engine for this graph")
 
@@ -402,7 +404,8 @@ class Graph:
         driver, [dtype] = self.module.driver, {t.dtype for t in tensors}
         views = [strided(driver, operands[t.uid], dtype, t.dim, t.stride) for t in tensors]
         attrs = {"stride": tuple(self.attrs["stride"]), "pad": tuple(self.attrs["pre_padding"]),
-                 "dilation": tuple(self.attrs["dilation"]), "groups": 1, "size": tuple(self.out.dim[2:])}  # fmt: skip
+                 "dilation": tuple(self.attrs["dilation"]), "size": tuple(self.out.dim[2:]),
+                 "groups": self._groups()}  # fmt: skip
         if self.op == "conv":
             del attrs["size"]
 
@@ -412,3 +415,10 @@ class Graph:
             put(views[2], y, dtype)
 
         driver.enqueue(self.module.stream, run)
+
+    def _groups(self) -> int:
+        """As the real one, from the channels of the image and of the weight."""
+        first, second = (t.dim[1] for t in self.inputs)
+        out = self.out.dim[1]
+        image, weight = {"conv": (first, second), "conv_dgrad": (out, second), "conv_wgrad": (first, out)}[self.op]
+        return image // weight

@@ -32,16 +32,19 @@ def node_of(op: str, shapes: Sequence[Sequence[int]], dtype: str, **attrs: Any) 
     return Builder(name="case").node(registry.ops()[op], *values, **attrs)
 
 
-def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **attrs: Any) -> Node:
-    """``x`` and ``w`` with channels first; the node has them last where its dtype has 16 bits."""
+def convolution(
+    kind: str, x: Sequence[int], w: Sequence[int], dtype: str, *, last: bool | None = None, **attrs: Any
+) -> Node:
+    """``x`` and ``w`` with channels first; the node has them ``last``, by default where its dtype has 16 bits."""
     from dslc.compiler.ops.spatial.channels_last import to_last
 
-    geometry = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1), "groups": 1, **attrs}
+    axes = len(x) - 2
+    geometry = {"stride": (1,) * axes, "pad": (0,) * axes, "dilation": (1,) * axes, "groups": x[1] // w[1], **attrs}
     y = node_of("conv", (x, w), dtype, **geometry).types[0].ints
     first, second, size = {"conv": (x, w, None), "conv_dgrad": (y, w, x), "conv_wgrad": (x, y, w)}[kind]
     if size is not None:
         geometry["size"] = tuple(size[2:])
-    if dtype == "f32":
+    if not (dtype != "f32" if last is None else last):
         return node_of(kind, (first, second), dtype, **geometry)
     shapes = [[s[a] for a in to_last(len(s))] for s in (first, second)]
     return node_of(f"{kind}_last", shapes, dtype, **geometry)
@@ -49,14 +52,17 @@ def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **att
 
 def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any] | None:
     """A case of the store; None for a node that no library takes."""
-    from dslc.compiler.codegen.cuda.libraries.registry import library_call
+    from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call
     from dslc.compiler.codegen.cuda.lower import lower
-    from dslc.compiler.codegen.launch import Launch
+    from dslc.compiler.codegen.target import LibraryCall
+    from dslc.compiler.ir.choice import Choice
     from dslc.runtime.artifact.plan import Buffer, Plan
 
-    call = library_call(node)
-    if not isinstance(call, Launch):
+    library = callable_library(node)
+    if library is None:
         return None
+    call = chosen_call(node, Choice(library))
+    assert isinstance(call.spec, LibraryCall)
     buffers, end = [], 0
     dtypes = [v.type.dtype.value for v in (*node.inputs, node.out)]
     for dtype, shape in zip(dtypes, call.spec.shapes, strict=True):

@@ -16,12 +16,13 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.runtime.artifact.instructions import GraphOp
 
 _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
-#: Channels up to which dslc's own convolution is faster: for ResNet-50's first one on an H200, the algorithm that cuDNN
-#: 9.19 chooses takes 1.9 times as long with 256 images, 3.7 times with 32.
+#: Channels up to which dslc's own convolution of 16 bits is faster: for ResNet-50's first one on an H200, the algorithm
+#: that cuDNN 9.19 chooses takes 1.9 times as long with 256 images, 3.7 times with 32.
 #: Of windows that do not overlap, its weight gradient is faster, too: 138 us for the patches of ViT-B/16 with 64
 #: images; cuDNN's only algorithm with repeatable bits takes 1,800. It is not for ResNet-50's: 139 us,
 #: cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
+_RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
 _HALF: Final = (DType.BF16, DType.F16)
 #: An algorithm is cuDNN's name of a plan: an engine and its knobs, ``eng62_k2=5_k13=0``.
 _PLAN: Final = re.compile(r"eng(0|[1-9][0-9]{0,8})((?:_k(?:0|[1-9][0-9]{0,8})=(?:0|-?[1-9][0-9]{0,8}))*)", re.ASCII)
@@ -30,9 +31,11 @@ _PLAN: Final = re.compile(r"eng(0|[1-9][0-9]{0,8})((?:_k(?:0|[1-9][0-9]{0,8})=(?
 @described("VendorConv", "kind last inputs out stride pad dilation compute")
 @dataclass(frozen=True)
 class VendorConv:
-    """``kind``: conv of (x, w), conv_dgrad of (dy, w), conv_wgrad of (x, dy), with two spatial axes and one group.
+    """``kind``: conv of (x, w), conv_dgrad of (dy, w), conv_wgrad of (x, dy), with two or three spatial axes.
+    Its groups follow from the channels.
 
-    ``last``: images are ``[B, H, W, C]`` and weights ``[O, kh, kw, C]``, else ``[B, C, H, W]`` and ``[O, C, kh, kw]``.
+    ``last``: images are ``[B, H, W, C]`` and weights ``[O, kh, kw, C]``, else ``[B, C, H, W]`` and ``[O, C, kh, kw]``;
+    a third spatial axis comes before the two.
     """
 
     library: ClassVar = "cudnn"
@@ -51,19 +54,46 @@ class VendorConv:
         return (*self.inputs, self.out)
 
     @property
+    def weight(self) -> Shape:
+        """The shape of the weight or of its gradient."""
+        return self.out if self.kind == "conv_wgrad" else self.inputs[1]
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Of the weight: of the result of the convolution, and those of the image in a group."""
+        return self.weight[0], self.weight[self._channel]
+
+    @property
+    def groups(self) -> int:
+        """How many groups share the channels."""
+        image = self.out if self.kind == "conv_dgrad" else self.inputs[0]
+        return image[self._channel] // self.channels[1]
+
+    @property
     def product(self) -> tuple[int, int, int, int]:
-        """One matrix product of image patches and weights, or of the gradient of either."""
-        image, weight = {
-            "conv": (self.out, self.inputs[1]), "conv_dgrad": self.inputs, "conv_wgrad": (self.inputs[1], self.out)
-        }[self.kind]  # fmt: skip
-        channel = -1 if self.last else 1
-        places, out, into = prod(image) // image[channel], weight[0], weight[channel]
-        window = prod(weight) // (out * into)
+        """As many matrix products as groups, of image patches and weights, or of the gradient of either."""
+        out, into, places = self.channels[0] // self.groups, self.channels[1], self._places
+        window = prod(self.weight) // (self.channels[0] * into)
         if self.kind == "conv":
-            return 1, places, out, into * window
+            return self.groups, places, out, into * window
         if self.kind == "conv_wgrad":
-            return 1, out, into * window, places
-        return 1, prod(self.out) // into, into, out * window
+            return self.groups, out, into * window, places
+        return self.groups, prod(self.out) // (into * self.groups), into, out * window
+
+    @property
+    def multiply_adds(self) -> int:
+        """Those of the convolution; a gradient has as many."""
+        return prod(self.weight) * self._places
+
+    @property
+    def _places(self) -> int:
+        """The images' places in the result of the convolution."""
+        result = {"conv": self.out, "conv_dgrad": self.inputs[0], "conv_wgrad": self.inputs[1]}[self.kind]
+        return prod(result) // self.channels[0]
+
+    @property
+    def _channel(self) -> int:
+        return -1 if self.last else 1
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> GraphOp:
         """As for ``LibraryCall``; without an algorithm, cuDNN chooses one on the GPU that runs it."""
@@ -83,39 +113,47 @@ class VendorConv:
 
 
 def _call(node: Node) -> VendorConv | str | None:
-    kind = node.op.name.removesuffix("_last")
-    if kind not in ("conv", "conv_dgrad", "conv_wgrad"):
+    kind = _kind(node)
+    if kind is None:
         return None
     last = node.op.name.endswith("_last")
     types = (*node.input_types, *node.types)
     rank, dtype = types[0].rank, types[0].dtype
-    if rank not in (3, 4):
+    if rank not in _RANKS:
         return f"{rank - 2} spatial axes"
-    if int_attr(node.attrs, "groups") != 1:
-        return "groups"
     if dtype not in (*_HALF, DType.F32) or any(t.dtype is not dtype for t in types):
         return " and ".join(sorted({t.dtype.value for t in types}))
     if max(prod(t.ints) for t in types) >= MAX_ELEMENTS:
         return "2^31 elements"
-    first, second, out = (_plane(t.ints, last) for t in types)
-    weight = out if kind == "conv_wgrad" else second
-    channels = (weight[0], weight[-1 if last else 1])
     if dtype in _HALF and not last:
         return f"channels first in {dtype}"
-    if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
-        return f"{channels[1]} to {channels[0]} channels in {dtype}"
-    image = first if kind == "conv_dgrad" else second if kind == "conv_wgrad" else out
-    if is_small(prod(weight) * prod(image) // channels[0]):
-        return "few multiply-adds"
+    first, second, out = (_plane(t.ints, last) for t in types)
     stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
-    few = dtype in _HALF and channels[1] <= _MAX_OWN_CHANNELS
-    if few and kind == "conv":
-        return "few channels"
-    if few and kind == "conv_wgrad" and stride == weight[1:-1]:
-        return "patches of few channels"
     if rank == 3:
         stride, pad, dilation = (1, *stride), (0, *pad), (1, *dilation)
-    return VendorConv(kind, last, (first, second), out, stride, pad, dilation, compute_of(node))
+    call = VendorConv(kind, last, (first, second), out, stride, pad, dilation, compute_of(node))
+    return "few multiply-adds" if is_small(call.multiply_adds) else call
+
+
+def _own(node: Node) -> str | None:
+    call = _call(node)
+    assert isinstance(call, VendorConv), "only calls are asked about"
+    if int_attr(node.attrs, "groups") != 1:
+        return "groups"
+    dtype, channels = node.types[0].dtype, call.channels
+    if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
+        return f"{channels[1]} to {channels[0]} channels in {dtype}"
+    few = dtype in _HALF and channels[1] <= _MAX_OWN_CHANNELS
+    if few and call.kind == "conv":
+        return "few channels"
+    if few and call.kind == "conv_wgrad" and call.stride == call.weight[1:-1]:
+        return "patches of few channels"
+    return None
+
+
+def _kind(node: Node) -> str | None:
+    kind = node.op.name.removesuffix("_last")
+    return kind if kind in ("conv", "conv_dgrad", "conv_wgrad") else None
 
 
 def _engine_and_knobs(plan: str) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -129,9 +167,9 @@ def _engine_and_knobs(plan: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 def _plane(shape: Shape, last: bool) -> Shape:
     """The shape with a first spatial axis of size 1 inserted if it has only one."""
-    if len(shape) == 4:
+    if len(shape) > 3:
         return shape
     return (shape[0], 1, *shape[1:]) if last else (*shape[:2], 1, shape[2])
 
 
-LIBRARY: Final = Library(VendorConv.library, _call, _PLAN)
+LIBRARY: Final = Library(VendorConv.library, _call, _PLAN, _own)

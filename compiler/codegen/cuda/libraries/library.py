@@ -2,7 +2,8 @@
 
 Such a launch has no code of its own: its description becomes a ``Gemm`` or a ``GraphOp`` instruction. The choice of
 nodes depends only on shapes and dtypes, so any machine builds the same artifact. The algorithm is chosen on the GPU
-that runs it, or by a measured ``Choice``. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
+that runs it, or by a measured ``Choice``, which may also decide for an own kernel, or for a library where an own kernel
+is the rule. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ class Call(LibraryCall, Protocol):
 class Library:
     """``name``: in instructions. ``call``: the call for a node, a text that says why there is none, or None for a node
     that the library is not for; sizes are ints, and none of the result's is 0. ``algorithm``: the form of the texts of
-    its algorithms."""
+    its algorithms. ``own``: why an own kernel computes a node that has a call unless a measured choice names the
+    library; None if the call does."""
 
     name: str
     call: Callable[[Node], Call | str | None]
     algorithm: re.Pattern[str]
+    own: Callable[[Node], str | None] = lambda _: None
 
 
 def workspace_bytes(call: Call) -> int:

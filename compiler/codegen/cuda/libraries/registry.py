@@ -51,7 +51,8 @@ class Chosen:
 
 
 def library_call(node: Node) -> Launch | str | None:
-    """The library's call for a node; a text that says why it has none; None for a node that no library is for.
+    """The library's call for a node without a measured choice; a text that says why it has none; None for a node that
+    no library is for.
 
     Sizes are ints, and none of the result's is 0.
     """
@@ -59,9 +60,16 @@ def library_call(node: Node) -> Launch | str | None:
     for library in LIBRARIES.values():
         call = library.call(node)
         if call is not None and not isinstance(call, str):
-            return _launch(node, call, workspace_bytes(call))
+            own = library.own(node)
+            return _launch(node, call, workspace_bytes(call)) if own is None else own
         why = why or call
     return why
+
+
+def callable_library(node: Node) -> str | None:
+    """The name of the library that can compute a node, also if an own kernel does without a measured choice."""
+    calls = ((name, library.call(node)) for name, library in LIBRARIES.items())
+    return next((name for name, call in calls if call is not None and not isinstance(call, str)), None)
 
 
 def chosen_call(node: Node, choice: Choice) -> Launch:

@@ -79,15 +79,16 @@ def by_numpy(spec: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         a, b = (x.swapaxes(-1, -2) if t else x for x, t in ((a, spec.transpose_a), (b, spec.transpose_b)))
         return np.matmul(a, b).reshape(spec.out)
     assert isinstance(spec, VendorConv)
-    turn = (lambda x: x.transpose(to_first(4))) if spec.last else (lambda x: x)
+    rank = len(spec.out)
+    turn = (lambda x: x.transpose(to_first(rank))) if spec.last else (lambda x: x)
     images = [turn(x.reshape(shape)) for x, shape in zip((first, second), spec.inputs)]
-    attrs = {"stride": spec.stride, "pad": spec.pad, "dilation": spec.dilation, "groups": 1}
-    out = spec.out if not spec.last else tuple(spec.out[a] for a in to_first(4))
+    attrs = {"stride": spec.stride, "pad": spec.pad, "dilation": spec.dilation, "groups": spec.groups}
+    out = spec.out if not spec.last else tuple(spec.out[a] for a in to_first(rank))
     if spec.kind != "conv":
         attrs["size"] = out[2:]
     [y] = registry.ops()[spec.kind].meaning(images, attrs)
     assert y.shape == out
-    return y.transpose(to_last(4)) if spec.last else y
+    return y.transpose(to_last(rank)) if spec.last else y
 
 
 MATMULS = [
@@ -110,6 +111,7 @@ CONVS = [
         (((4, 16, 13, 15), (24, 16, 3, 5)), {"stride": (2, 1), "pad": (1, 2)}),
         (((16, 16, 14, 15), (24, 16, 3, 3)), {"stride": (2, 3), "dilation": (2, 1), "pad": (0, 3)}),
         (((4, 32, 150), (64, 32, 5)), {"stride": (2,), "pad": (1,), "dilation": (2,)}),
+        (((2, 16, 7, 8, 9), (24, 16, 3, 2, 3)), {"stride": (1, 2, 1), "dilation": (1, 2, 2), "pad": (0, 1, 2)}),
     ]
 ]
 
@@ -135,7 +137,7 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
         (convolution("conv_wgrad", (2, 16, 32, 32), (20, 16, 3, 3), True), "16 to 20 channels in bf16"),
         (convolution("conv_dgrad", (2, 16, 32, 32), (24, 16, 3, 3), False), "channels first in bf16"),
         (convolution("conv", (2, 16, 32, 32), (24, 16, 3, 3), False, dtype=DType.F64), "f64"),
-        (convolution("conv", (2, 8, 9, 9, 9), (8, 8, 3, 3, 3), True), "3 spatial axes"),
+        (convolution("conv", (2, 8, 9, 9, 9, 9), (8, 8, 3, 3, 3, 3), True), "4 spatial axes"),
         (convolution("conv", (1, 8, 9, 9), (8, 8, 3, 3), True), "few multiply-adds"),
         (convolution("conv", (2, 8, 32, 32), (64, 8, 3, 3), True), "few channels"),
         (convolution("conv_wgrad", (8, 8, 64, 64), (64, 8, 4, 4), True, stride=(4, 4)), "patches of few channels"),
@@ -145,6 +147,33 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
 )
 def test_what_has_own_kernels(made: Node, why: str | None) -> None:
     assert library_call(made) == why
+
+
+#: Own kernels compute them, unless a measurement says otherwise.
+OWN_BY_DEFAULT = [
+    convolution(name, *sizes, True, dtype=dtype, **given)
+    for name in ("conv", "conv_dgrad", "conv_wgrad")
+    for sizes, given, dtype in [
+        (((4, 32, 15, 16), (48, 8, 3, 3)), {"groups": 4, "stride": (2, 1), "pad": (1, 0)}, DType.BF16),
+        (((4, 32, 7, 8, 9), (64, 16, 3, 3, 3)), {"groups": 2, "pad": (1, 1, 1)}, DType.F16),
+        (((4, 48, 15, 16), (48, 1, 5, 5)), {"groups": 48, "pad": (2, 2)}, DType.F32),
+        (((4, 12, 32, 32), (20, 12, 3, 3)), {"dilation": (2, 1)}, DType.BF16),
+    ]
+]
+
+
+@pytest.mark.parametrize("made", OWN_BY_DEFAULT, ids=str)
+def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node) -> None:
+    target = target_of("sm_90", vendor=True)
+    assert isinstance(library_call(made), str) and target.library(made) == "cudnn"
+    [launch] = target.lower(made, Choice("cudnn"))  # type: ignore[misc]
+    rng = np.random.default_rng(5)
+    xs = [rng.standard_normal(t.ints) for t in made.input_types]
+    [expected] = made.op.meaning(xs, made.attrs)
+    np.testing.assert_allclose(by_numpy(launch.spec, *xs).reshape(expected.shape), expected, rtol=1e-9, atol=1e-9)
+    count, rows, columns, added = launch.spec.product
+    products = 2 * count * rows * columns * added
+    assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and "dgrad" in str(made))
 
 
 def test_only_patches_of_few_channels_have_an_own_weight_gradient() -> None:
