@@ -153,6 +153,32 @@ def test_off_measures_the_defaults_alone(checked: Checked, tmp_path: Path) -> No
     assert found.blocks and all(block.ways == (block.default,) for block in found.blocks)
 
 
+FEW = """nn 1
+dim B in 1..64 = 32
+
+model Few(x: [B, 8, 16, 16]) -> [B, 32, 16, 16] {
+  return x |> conv(32, 3, pad=1, bias=false)
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_library_is_a_candidate_where_own_kernels_are_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "few.nn"
+    path.write_text(FEW)
+    checked = check_file(str(path))
+    [block] = [b for b in tuned(checked, tmp_path / "cache", VENDOR).blocks if b.key.startswith("conv_last")]
+    assert block.default is not None and block.default.choice.provider == "own"
+    assert "cudnn" in block.versions
+    off = tuned(checked, tmp_path / "off", VENDOR, mode="off")
+    assert [("cudnn" in b.versions, len(b.ways)) for b in off.blocks if b.key == block.key] == [(False, 1)]
+    monkeypatch.setenv("DSLC_TEST_LIBRARIES", "missing")
+    alone = tuned(checked, tmp_path / "alone", VENDOR)
+    assert [b.default is not None for b in alone.blocks if b.key == block.key] == [True] and not alone.unlisted
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "limit"), [("limited", 0), ("limited", 1 << 20), ("fastest", 0)])
 def test_both_directions_of_the_limit(mode: str, limit: int, checked: Checked, tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 """Gives convolutions with channels last a form that tensor cores compute well: full runs of channels.
 
-- Few input channels, such as the colours of an image, are filled up to a run with zeros.
+- Channels that are no whole runs, such as the colours of an image, are filled up with zeros: those of an image up to a
+  run always, others where that is less work than to multiply without tensor cores.
 - A pointwise convolution (window 1, stride 1) whose channels are no whole runs, or with three spatial axes, is one
-  matrix product of ``[places, channels]``: libraries multiply matrices of any width, their convolutions need runs.
+  matrix product of ``[places, channels]``: libraries multiply matrices of any width, their convolutions need runs. So
+  is one whose window is the whole image, of ``[images, places and channels]``.
+- The gradient of an image by windows that lie side by side, if its channels are no whole runs, is one product, too, of
+  which each row is a window.
 - Narrow groups are merged. The weight of ``m`` merged groups is block diagonal: zero between a group and another one's
   channels. That is ``m`` times the multiplications, on units that a narrow group leaves idle: with 4 channels a group,
   the 16 x 8 x 16 products of a tensor core hold 1/8 of use at most, and loads are of 8 bytes.
@@ -22,6 +26,8 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 
 RUN: Final = 8  # channels that tensor cores read at once
+#: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
+_MIN_FILLED: Final = 1 << 24
 #: Channels from which a group is not merged: those that one instruction of a tensor core adds up (16-bit m16n8k16).
 _NARROW: Final = 16
 #: Channels to which narrow groups are merged: a tile of dslc's kernels and of libraries.
@@ -31,74 +37,121 @@ _MERGED: Final = 64
 def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
     """The result of a convolution or a gradient of it, of inputs with channels last, in a form that is faster; None for
     one that is well as it is. Sizes are ints."""
-    kind = node.op.name
-    if 0 < _lacking(node) < RUN and kind in ("conv", "conv_wgrad"):
-        return _with_a_run(b, node, inputs)
+    if not all(prod(type.ints) for type in (*node.input_types, *node.types)):
+        return None
     if _is_product(node):
-        return _product(b, node, inputs)
+        return _product(b, node, inputs, last_type(node.types[0]).ints)
+    if _is_of_windows(node):
+        return _windows(b, node, inputs)
+    lacking = _lacking(node)
+    if any(lacking):
+        return _with_runs(b, node, inputs, *lacking)
     count = _merged(node)
     return _of_merged_groups(b, node, inputs, count) if count > 1 else None
 
 
+def _weight(node: Node) -> tuple[int, ...]:
+    """The shape of the weight, with channels first."""
+    return node.types[0].ints if node.op.name == "conv_wgrad" else node.inputs[1].type.ints
+
+
+def _image(node: Node) -> tuple[int, ...]:
+    """The shape of the image, with channels first."""
+    return node.types[0].ints if node.op.name == "conv_dgrad" else node.inputs[0].type.ints
+
+
+def _result(node: Node) -> tuple[int, ...]:
+    """The shape of the convolution's result, with channels first."""
+    return {"conv": node.types[0], "conv_dgrad": node.inputs[0].type, "conv_wgrad": node.inputs[-1].type}[
+        node.op.name
+    ].ints
+
+
 def _channels(node: Node) -> tuple[int, int]:
     """The channels of a group: of the image, and of the result of the convolution."""
-    groups, kind = int_attr(node.attrs, "groups"), node.op.name
-    weight = node.types[0] if kind == "conv_wgrad" else node.inputs[1].type
-    out, into = weight.ints[:2]
-    return into, out // groups
+    out, into = _weight(node)[:2]
+    return into, out // int_attr(node.attrs, "groups")
 
 
-def _lacking(node: Node) -> int:
-    """How many channels the input lacks for a full run; 0 for grouped convolutions and from a run on."""
-    channels = node.inputs[0].type.ints[1]
-    return -channels % RUN if int_attr(node.attrs, "groups") == 1 and channels < RUN else 0
+def _lacking(node: Node) -> tuple[int, int]:
+    """How many channels are added to whole runs: to those of the image, and to those of the convolution's result."""
+    if int_attr(node.attrs, "groups") != 1:
+        return 0, 0
+    into, out = _channels(node)
+    places = prod(_result(node)) // out
+    if prod(_weight(node)) * places >= _MIN_FILLED:
+        return -into % RUN, -out % RUN
+    return -into % RUN if _has_few_channels(node) else 0, 0
 
 
-def _with_a_run(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    """A convolution of few channels with zero channels added up to a run. They cost less than loads of single
-    elements."""
-    more = _lacking(node)
-    reads = (0, 1) if node.op.name == "conv" else (0,)  # a weight gradient's result has the few channels
-    wide = [_padded(b, v, more) if i in reads else v for i, v in enumerate(inputs)]
-    fresh = b(LAST[node.op], *wide, **node.attrs)
-    if node.op.name == "conv_wgrad":
-        *rest, channels = last_type(node.types[0]).ints
-        starts, stops, steps = (0,) * (len(rest) + 1), (*rest, channels), (1,) * (len(rest) + 1)
-        fresh = b(OPS["slice"], fresh, starts=starts, stops=stops, steps=steps)
-    return fresh
+def _has_few_channels(node: Node) -> bool:
+    """Whether the channels of an image that is read are less than a run."""
+    return node.op.name != "conv_dgrad" and _channels(node)[0] < RUN
 
 
-def _padded(b: Builder, value: Value, more: int) -> Value:
-    """Adds ``more`` zeros at the end of the last axis."""
-    none = (0,) * value.type.rank
-    return b(OPS["pad"], value, low=none, high=(*none[:-1], more), interior=none, value=0.0)
+def _with_runs(b: Builder, node: Node, inputs: list[Value], into: int, out: int) -> Value:
+    """The convolution of operands with that many more channels, of zeros, without the results for these."""
+    kind = node.op.name
+    first, second = inputs
+    first = _padded(b, first, (-1, out if kind == "conv_dgrad" else into))
+    second = _padded(b, second, (-1, out)) if kind == "conv_wgrad" else _padded(b, second, (-1, into), (0, out))
+    fresh = b(LAST[node.op], first, second, **node.attrs)
+    wanted = last_type(node.types[0]).ints
+    if fresh.type.ints == wanted:
+        return fresh
+    rank = len(wanted)
+    return b(OPS["slice"], fresh, starts=(0,) * rank, stops=wanted, steps=(1,) * rank)
+
+
+def _padded(b: Builder, value: Value, *more: tuple[int, int]) -> Value:
+    """Adds zeros at the end of axes: ``(axis, how many)``."""
+    none, high = (0,) * value.type.rank, [0] * value.type.rank
+    for axis, count in more:
+        high[axis] = count
+    return b(OPS["pad"], value, low=none, high=tuple(high), interior=none, value=0.0) if any(high) else value
 
 
 def _is_product(node: Node) -> bool:
-    weight = node.types[0] if node.op.name == "conv_wgrad" else node.inputs[1].type
-    space = weight.rank - 2
-    pointwise = (
-        int_attr(node.attrs, "groups") == 1
-        and weight.ints[2:] == (1,) * space == int_tuple(node.attrs, "stride")
-        and not any(int_tuple(node.attrs, "pad"))
-    )
-    return pointwise and (space > 2 or any(channels % RUN for channels in weight.ints[:2]))
+    """Whether a window meets one place of the image, or the image one window."""
+    weight = _weight(node)
+    window, ones = weight[2:], (1,) * (len(weight) - 2)
+    if int_attr(node.attrs, "groups") != 1 or any(int_tuple(node.attrs, "pad")):
+        return False
+    if window == ones:
+        odd = len(ones) > 2 or any(channels % RUN for channels in weight[:2])
+        return odd and int_tuple(node.attrs, "stride") == ones and not _has_few_channels(node)
+    return window == _image(node)[2:]
 
 
-def _product(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    first, second = (_matrix(b, v) for v in inputs)
-    kind = node.op.name
+def _product(b: Builder, node: Node, inputs: list[Value], shape: tuple[int, ...]) -> Value:
+    """The product of an image as rows of what a window reads, its gradient as rows of results, and a weight as both; as
+    ``shape``."""
+    kind, results, read = node.op.name, _weight(node)[0], prod(_weight(node)[1:])
+    width = {"conv": (read, read), "conv_dgrad": (results, read), "conv_wgrad": (read, results)}[kind]
+    first, second = (b(OPS["reshape"], v, shape=(prod(v.type.ints) // w, w)) for v, w in zip(inputs, width))
     if kind == "conv_wgrad":  # of x and dy
         found = b(OPS["matmul"], second, first, transpose_a=True, transpose_b=False)
     else:
         found = b(OPS["matmul"], first, second, transpose_a=False, transpose_b=kind == "conv")
-    return b(OPS["reshape"], found, shape=last_type(node.types[0]).shape)
+    return b(OPS["reshape"], found, shape=shape)
 
 
-def _matrix(b: Builder, value: Value) -> Value:
-    """An image as its places by its channels, a weight as its results by its channels."""
-    sizes = value.type.ints
-    return b(OPS["reshape"], value, shape=(prod(sizes[:-1]), sizes[-1]))
+def _is_of_windows(node: Node) -> bool:
+    """Whether a gradient of an image is one of windows side by side, of channels that are no whole runs."""
+    if node.op.name != "conv_dgrad" or int_attr(node.attrs, "groups") != 1 or not _channels(node)[0] % RUN:
+        return False
+    image, window, count = _image(node)[2:], _weight(node)[2:], node.inputs[0].type.ints[2:]
+    side_by_side = window == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))
+    return side_by_side and all(n * k == size for n, k, size in zip(count, window, image))
+
+
+def _windows(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    """Each row of the product is a window, whose places are then put where they belong."""
+    whole, window, count = last_type(node.types[0]).ints, _weight(node)[2:], node.inputs[0].type.ints[2:]
+    rows = _product(b, node, inputs, (whole[0], *count, *window, whole[-1]))
+    axes = range(1, 1 + len(window))
+    paired = [axis for each in axes for axis in (each, each + len(window))]
+    return b(OPS["reshape"], b(OPS["transpose"], rows, perm=(0, *paired, 1 + 2 * len(window))), shape=whole)
 
 
 def _merged(node: Node) -> int:

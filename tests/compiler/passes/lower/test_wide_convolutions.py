@@ -15,6 +15,7 @@ from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.options import Options
+from dslc.compiler.passes.lower import wide_convolutions
 from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
@@ -50,6 +51,10 @@ def _no_convolution(graph: Graph) -> bool:
     return not any(n.op.name.startswith("conv") for n in graph.nodes) and _products(graph) >= 3
 
 
+def _kinds(graph: Graph, kind: str) -> bool:
+    return any(n.op.name.startswith(kind) for n in graph.nodes)
+
+
 def _products(graph: Graph) -> int:
     return sum(n.op.name == "matmul" for n in graph.nodes)
 
@@ -69,6 +74,13 @@ CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
     (12, "6, 7", "conv(12, 3, pad=1, groups=12) as a", lambda g: _groups(g) == {12}),  # depthwise
     (64, "6, 7", "conv(64, 3, pad=1, groups=4) as a", lambda g: _groups(g) == {4}),  # wide enough
     (8, "6, 7", "conv_transpose(12, 3, stride=2, groups=4) as a", lambda g: _groups(g) == {1}),
+    (9, "5, 5", "conv(16, 1) as a |> tanh |> conv(24, 5) as b", _no_convolution),  # the window is the image
+    (9, "4, 4, 4", "conv(16, 1) as a |> conv(24, 4, stride=3) as b |> conv(9, 1) as c", _no_convolution),
+    (16, "1, 1", "conv_transpose(24, 4) as a |> tanh |> conv(8, 4) as b", _no_convolution),
+    (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: not _kinds(g, "conv_dgrad")),
+    (16, "4, 3, 2", "conv_transpose(11, 2, stride=2) as a", lambda g: not _kinds(g, "conv_dgrad")),
+    (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2, pad=1) as b", lambda g: _kinds(g, "conv_dgrad")),
+    (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: _kinds(g, "conv_dgrad")),
 ]  # fmt: skip
 
 
@@ -85,6 +97,29 @@ def test_a_step_computes_the_same(
     assert wanted.keys() == got.keys() and len(wanted) > 2
     for key, value in wanted.items():
         np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+@pytest.mark.parametrize(("channels", "out"), [(12, 20), (16, 3), (11, 8), (3, 16), (7, 1)])
+@pytest.mark.parametrize("space", ["9", "6, 7", "4, 3, 5"])
+def test_odd_channels_are_filled_up_where_that_pays(
+    channels: int, out: int, space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = f"tanh |> conv({channels}, 1) as a |> conv({out}, 3, pad=1, dilation=1) as b"
+    plain = _runs(_graphs(tmp_path, channels, space, layers)[1])
+    monkeypatch.setattr(wide_convolutions, "_MIN_FILLED", 1)
+    graph, turned = _graphs(tmp_path, channels, space, layers)
+    assert all(_runs(turned)) and (not all(plain) or channels % 8 == out % 8 == 0)
+    feeds = feeds_of(graph, 3)
+    wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+def _runs(graph: Graph) -> list[bool]:
+    """Of each convolution, whether all its tensors have whole runs of channels."""
+    found = [n for n in graph.nodes if n.op.name.startswith("conv")]
+    assert {n.op.name for n in found} >= {"conv_last", "conv_dgrad_last", "conv_wgrad_last"}
+    return [all(t.ints[-1] % 8 == 0 for t in (*n.input_types, *n.types)) for n in found]
 
 
 def test_a_weight_is_merged_once(tmp_path: Path) -> None:
