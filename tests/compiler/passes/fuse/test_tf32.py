@@ -56,6 +56,15 @@ def test_all_products_of_a_training_step(provider: str) -> None:
     assert len(own) + len(calls) >= 14 and bool(calls) is (provider == "vendor")
 
 
+@pytest.mark.parametrize(("provider", "precision"), [("vendor", "tf32"), ("vendor", "f32"), ("own", "tf32")])
+def test_images_have_channels_last_where_a_library_rounds(provider: str, precision: str) -> None:
+    """cuDNN's TF32 algorithms for channels first move them at each call, in a workspace as large as the tensors."""
+    program, _ = compile_entry(check_file(str(LENET)), "train_step", {"B": 512}, Options("sm_90", provider, precision))
+    names = [node.op.name for node in program.kernels if node.op.name.startswith("conv")]
+    last = (provider, precision) == ("vendor", "tf32")
+    assert len(names) >= 3 and {name.endswith("_last") for name in names} == {last}
+
+
 def test_f32_stays_f32() -> None:
     program, _ = compile_entry(check_file(str(LENET)), "train_step", {"B": 64}, Options("sm_90", "vendor", "f32"))
     specs = [launch.spec for launches in program.kernels.values() for launch in launches]
