@@ -14,12 +14,15 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.strided_attention import why_parts
+from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.passes.fuse.pointwise import apart
 from dslc.compiler.passes.lower.wide import WHY, in_train_section, wide
 from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
@@ -146,7 +149,8 @@ def history(
     dtypes = () if asked is None else _dtypes(programs, chosen, asked)
     lines = {(line.file, line.number) for line in map(line_of, _part(last.graph, chosen))}
     far = [f"slow: {each.text()}; {each.help}" for each in slow if (each.file, each.line) in lines]
-    reasons = (*far, *dtypes, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
+    forms = _attention(programs, chosen)
+    reasons = (*far, *dtypes, *forms, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
     return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), reasons)
 
 
@@ -237,6 +241,18 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
     for node in _part(before.graph, chosen):
         if node in told and isinstance(node.op, Pointwise):
             yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) is not fused with its readers: {told[node]}"
+
+
+def _attention(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
+    """Which kernels compute attention on a GPU, and why."""
+    before = _before(programs, "attention_views")
+    if before is None or not traits_of(before.target).has_tensor_cores:
+        return
+    for node in _part(before.graph, chosen):
+        if node.op in (sdpa, sdpa_grad):
+            why = why_parts(node)
+            form = "in tiles: its scores are not in memory" if why is None else f"with all scores in memory: {why}"
+            yield f"attention: {node.op.name} {node.name} ({node.phase.value}) is computed {form}"
 
 
 def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequence[str]) -> Iterable[str]:

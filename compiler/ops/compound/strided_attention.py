@@ -162,16 +162,26 @@ def _check(shape: Sequence[int], view: View) -> None:
 
 def fits_tiles(node: Node) -> bool:
     """Whether kernels in tiles compute an ``sdpa`` or its gradient on plain tensors."""
+    return why_parts(node) is None
+
+
+def why_parts(node: Node) -> str | None:
+    """Why an ``sdpa`` or its gradient is computed in parts, with all scores in memory; None if it is in tiles."""
     q, k, v = node.input_types[:3]
-    return (
-        q.dtype in (DType.BF16, DType.F16)
-        and q.ints[-1] == v.ints[-1]
-        and q.ints[-1] <= MOST_FEATURES
-        and q.ints[-1] % _CHUNK == 0
-        and float_attr(node.attrs, "scale") > 0
-        and min(q.bytes, k.bytes) > 0
-        and places([whole(q.ints), whole(k.ints)], [masks(node, x) for x in masks_of(node)]) is not None
-    )
+    features = q.ints[-1]
+    if q.dtype not in (DType.BF16, DType.F16):
+        return f"tiles are for 16 bits, and q is {q.dtype}"
+    if features != v.ints[-1]:
+        return f"q has {features} features and v has {v.ints[-1]}"
+    if features > MOST_FEATURES or features % _CHUNK:
+        return f"{features} features are no multiple of {_CHUNK} up to {MOST_FEATURES}"
+    if float_attr(node.attrs, "scale") <= 0:
+        return "its scale is not above 0"
+    if min(q.bytes, k.bytes) == 0:
+        return "it has no elements"
+    if places([whole(q.ints), whole(k.ints)], [masks(node, x) for x in masks_of(node)]) is None:
+        return "its mask is broadcast over more than two runs of axes"
+    return None
 
 
 def masks_of(node: Node) -> tuple[Value, ...]:

@@ -91,6 +91,27 @@ def test_reasons(programs: dict[str, Program]) -> None:
     assert not any(r.startswith("fuse: add") for r in history(programs, wanted("c1", programs.values())).reasons)
 
 
+@pytest.mark.parametrize(
+    ("features", "dtype", "said"),
+    [
+        (32, "bf16", "in tiles: its scores are not in memory"),
+        (36, "bf16", "with all scores in memory: 36 features are no multiple of 8 up to 128"),
+        (32, "f32", "with all scores in memory: tiles are for 16 bits, and q is f32"),
+    ],
+)
+def test_the_form_of_attention(features: int, dtype: str, said: str, tmp_path: Path) -> None:
+    source = tmp_path / "net.nn"
+    source.write_text(
+        f"nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 2, 8, {features}], m: i32[B, 8]) -> [B, 2, 8, {features}] {{\n"
+        "  return sdpa(x, x[:, :1], x[:, 1:], mask=reshape(m > 0, [B, 1, 1, 8]))\n}\n"
+    )
+    kept: dict[str, Program] = {}
+    options = Options(target="sm_90", precision=dtype)
+    compile_entry(check_file(str(source)), "predict", {"B": 2}, options, keep=kept.__setitem__)
+    reasons = history(kept, wanted("net.nn:4", kept.values())).reasons
+    assert f"attention: sdpa sdpa (forward) is computed {said}" in reasons
+
+
 def test_reasons_are_given_for_just_the_nodes_that_are_not_fused(programs: dict[str, Program]) -> None:
     before = programs["mirror"].graph
     told, after = apart(before), fuse_graph(before)
