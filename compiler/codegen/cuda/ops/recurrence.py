@@ -1,4 +1,4 @@
-"""The op recurrence as a GPU kernel."""
+"""The op recurrence as a GPU kernel: a thread or a warp goes along each line, if there are many or they are short."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.cuda.ops.running import running
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -55,5 +56,8 @@ def recurrence(node: Node) -> list[Launch]:
     if not prod(shape):
         return []
     flags = bool_attr(node.attrs, "reverse"), bool_attr(node.attrs, "late")
+    shared = running(node, "late" if flags[1] else "plain")
+    if shared is not None:
+        return shared
     spec = Recurrence(node.types[0].dtype, prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), *flags)
     return [Launch(spec, node.inputs, node.outputs)]

@@ -1,0 +1,147 @@
+"""cumsum, cumprod and recurrence as GPU kernels: blocks share an axis, in two launches if few lines are long.
+
+The first launch combines each chunk of the axis, the second one begins each chunk with those before it (Blelloch 1990).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.row_order import as_signed
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import scan
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr, int_attr
+
+_THREADS: Final = 256
+_EACH: Final = 8  # neighbours of a thread
+_WARP: Final = 32
+_BLOCKS: Final = 528  # about, of a launch: four for each of a large GPU's processors
+_MIN_COUNT: Final = 64  # elements along an axis before others; fewer are soon walked along
+_MIN_ROW: Final = 1024  # elements of a row; a warp walks along fewer
+_MANY_LINES: Final = 1 << 16  # that keep the GPU busy with a thread each
+_COMBINED: Final = {
+    how: f"""using Held = SUM;
+#define NEUTRAL SUM({neutral})
+#define GIVEN_TENSORS const X *__restrict__ x
+#define RESULT(h, i) (h)
+__device__ __forceinline__ Held combined(Held before, Held own) {{ return before {sign} own; }}
+__device__ __forceinline__ Held up(Held all, int step) {{ return __shfl_up_sync(0xFFFFFFFFu, all, step); }}
+"""
+    for how, neutral, sign in (("sum", 0, "+"), ("prod", 1, "*"))
+}
+# y -> a * y + b. What is 0 stays so if the factors of many elements overflow together.
+_RECURRENCE: Final = """struct Held {
+  SUM a, b;
+};
+#define NEUTRAL Held{SUM(1), SUM(0)}
+#define GIVEN_TENSORS const X *__restrict__ a, const X *__restrict__ b
+__device__ __forceinline__ Held combined(Held before, Held own) {
+  const bool nothing = before.b == 0 && own.a == own.a;
+  return {before.a * own.a, nothing ? own.b : fused(own.a, before.b, own.b)};
+}
+__device__ __forceinline__ Held up(Held all, int step) {
+  return {__shfl_up_sync(0xFFFFFFFFu, all.a, step), __shfl_up_sync(0xFFFFFFFFu, all.b, step)};
+}
+"""
+
+
+@dataclass(frozen=True)
+class Running(SizeGeneric):
+    """Step 0: ``k(x, totals, numbers)``; step 1: ``k(x, totals, y, numbers)``. x and y are [outer, count, inner];
+    totals are [outer, chunks, inner]. ``how``: sum or prod; or plain or late, for a recurrence of a and b, both x."""
+
+    given: DType
+    dtype: DType
+    how: str
+    reverse: bool
+    outer: int
+    count: int
+    inner: int
+    step: int
+
+    @property
+    def wide(self) -> int:
+        """Columns of a block, a power of 2."""
+        return min(_WARP, 1 << (self.inner - 1).bit_length())
+
+    @property
+    def tile(self) -> int:
+        """Elements along the axis that a block combines at once."""
+        return _THREADS // self.wide * _EACH
+
+    @property
+    def steps(self) -> int:
+        """Tiles of a chunk."""
+        tiles = -(-self.count // self.tile)
+        strips = self.outer * -(-self.inner // self.wide)
+        return -(-tiles // min(tiles, max(1, _BLOCKS // strips)))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.count // (self.tile * self.steps))
+
+    @property
+    def blocks(self) -> int:
+        """Chunks of this step; nothing comes after the last one."""
+        return self.chunks - (self.step == 0)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.outer * self.blocks * -(-self.inner // self.wide), 1, 1), (_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        sizes = {"COUNT": self.count, "INNER": self.inner, "CHUNKS": self.chunks}
+        return Numbers(**sizes, BLOCKS=self.blocks, STEPS=self.steps)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        late = self.how == "late"
+        text = f"using X = {C_TYPES[self.given]};\nusing T = {C_TYPES[self.dtype]};\n"
+        text += f"using SUM = {C_TYPES[self.dtype.computed]};\n"
+        text += _RECURRENCE if self.how in ("plain", "late") else _COMBINED[self.how]
+        if self.how in ("plain", "late"):
+            text += f"#define READ(i) Held{{wide(a[i]), {'wide(a[i]) * wide(b[i])' if late else 'wide(b[i])'}}}\n"
+            text += f"#define RESULT(h, i) ({'h.b + wide(b[i])' if late else 'h.b'})\n"
+        else:
+            text += f"#define READ(i) {'wide(x[i])' if self.dtype.is_float else 'SUM(x[i])'}\n"
+        listed = ("Held *totals", "const Held *__restrict__ totals, T *__restrict__ y")[self.step]
+        text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
+        sizes = {"THREADS": _THREADS, "WIDE": self.wide, "EACH": _EACH, "REVERSE": int(self.reverse), "LATE": int(late)}
+        return Code("running.cu", text + self._numbers.text() + constants(**sizes))
+
+
+@lowers("cumsum", target="cuda")
+def cumsum(node: Node) -> list[Launch]:
+    return running(node, "sum") or scan.cumsum(node)
+
+
+@lowers("cumprod", target="cuda")
+def cumprod(node: Node) -> list[Launch]:
+    return running(node, "prod") or scan.cumprod(node)
+
+
+def running(node: Node, how: str) -> list[Launch] | None:
+    """None for short lines, and for many next to each other."""
+    [y], axis = node.types, int_attr(node.attrs, "axis")
+    outer, count, inner = prod(y.ints[:axis]), y.ints[axis], prod(y.ints[axis + 1 :])
+    dtype = as_signed(y.dtype)
+    few = outer * inner < _MANY_LINES
+    if not prod(y.ints) or count < (_MIN_COUNT if inner > 1 else _MIN_ROW) or not few or max(count, inner) >= 2**30:
+        return None
+    given, reverse = node.input_types[0].dtype, bool_attr(node.attrs, "reverse")
+    first, second = (Running(given, dtype, how, reverse, outer, count, inner, step) for step in range(2))
+    totals = Scratch(0, outer * second.chunks * inner * dtype.computed.itemsize * len(node.inputs))
+    last = Launch(second, (*node.inputs, totals), node.outputs)
+    return [Launch(first, node.inputs, (totals,)), last] if second.chunks > 1 else [last]

@@ -1,0 +1,112 @@
+"""Running sums and products along long axes, as compiled: one block and several, all layouts; against f64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_kernels import simulator
+from gpu_kernels.multi_tensor_nodes import value
+from gpu_kernels.on_ptx_machine import on_machine
+from gpu_kernels.sample_nodes import OPS
+
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.ops import running
+from dslc.compiler.codegen.cuda.ops.running import Running
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
+
+#: shape, axis, dtype, launches with blocks of 64 threads and 2 elements each
+CASES = [
+    ((2, 300, 3), 1, DType.F32, 2),
+    ((400,), 0, DType.F32, 2),
+    ((100,), 0, DType.F64, 1),
+    ((130, 8), 0, DType.I32, 2),
+    ((66, 40), 0, DType.BF16, 2),
+    ((3, 300), 1, DType.B1, 2),
+]
+
+
+def node_of(shape: tuple[int, ...], axis: int, dtype: DType, op: str = "cumsum", reverse: bool = False) -> Node:
+    return Builder(name="here").node(OPS[op], value(dtype, shape), axis=axis, reverse=reverse)
+
+
+def drawn(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if not dtype.is_float:
+        return rng.integers(0, 2, shape).astype(bool) if dtype is DType.B1 else rng.integers(-3, 4, shape, np.int32)
+    x = rng.uniform(0.9, 1.1, shape) * rng.choice([-1, 1], shape)
+    return x if dtype is DType.F64 else simulator.held(x, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("op", ["cumsum", "cumprod"])
+@pytest.mark.parametrize(("shape", "axis", "dtype", "launches"), CASES)
+def test_lines_are_exact(
+    shape: tuple[int, ...],
+    axis: int,
+    dtype: DType,
+    launches: int,
+    op: str,
+    reverse: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, number in (("_THREADS", 64), ("_EACH", 2), ("_MIN_ROW", 64)):
+        monkeypatch.setattr(running, name, number)
+    node, x = node_of(shape, axis, dtype, op, reverse), drawn(shape, dtype)
+    assert len(lower(node) or []) == launches
+    [got] = on_machine(node, [x])
+    wide = x.astype(np.float64 if dtype.is_float else np.int64)
+    turned = np.flip(wide, axis) if reverse else wide
+    wanted = np.cumsum(turned, axis) if op == "cumsum" else np.cumprod(turned, axis)
+    tolerance = {DType.BF16: 2**-7, DType.F32: 3e-5, DType.F64: 1e-12}.get(dtype, 0)
+    wanted = np.flip(wanted, axis) if reverse else wanted
+    np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis", "reverse"), [((2, 150, 3), 1, False), ((300,), 0, True), ((130, 8), 0, True)]
+)
+def test_recurrences(
+    shape: tuple[int, ...], axis: int, reverse: bool, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the factors of a chunk overflow together, after elements of 0."""
+    for name, number in (("_THREADS", 64), ("_EACH", 2), ("_MIN_ROW", 64)):
+        monkeypatch.setattr(running, name, number)
+    given = value(DType.F32, shape), value(DType.F32, shape)
+    attrs = {"axis": axis, "reverse": reverse, "late": late}
+    node = Builder(name="here").node(OPS["recurrence"], *given, **attrs)
+    assert len(lower(node) or []) == 2
+    rng = np.random.default_rng(0)
+    xs = [rng.uniform(-1.1, 1.1, shape).astype(np.float32), rng.normal(size=shape).astype(np.float32)]
+    [wanted] = OPS["recurrence"].meaning([x.astype(np.float64) for x in xs], attrs)
+    np.testing.assert_allclose(on_machine(node, xs)[0], wanted, rtol=1e-5, atol=1e-5)
+    xs = [np.full(shape, 9, np.float32), np.zeros(shape, np.float32)]
+    np.testing.assert_array_equal(on_machine(node, xs)[0], xs[1])
+
+
+@pytest.mark.slow
+def test_the_bits_do_not_depend_on_which_block_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_THREADS", 64)
+    node, x = node_of((150, 6), 0, DType.F32), drawn((150, 6), DType.F32)
+    np.testing.assert_array_equal(on_machine(node, [x], backwards=True)[0], on_machine(node, [x])[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "chunks"),
+    [
+        ((8192, 8), 0, 32),  # of each 256 elements of 8 columns
+        ((1 << 20,), 0, 512),
+        ((8, 100_000, 4), 1, 66),
+        ((1000, 4096), 1, 1),
+        ((1024, 63), 1, None),  # a warp walks along a row
+        ((4, 1 << 16), 0, None),  # a thread for each column
+    ],
+)
+def test_no_long_axis_is_walked_along_by_few_threads(shape: tuple[int, ...], axis: int, chunks: int | None) -> None:
+    specs = [launch.spec for launch in lower(node_of(shape, axis, DType.F32)) or []]
+    found = [spec.chunks for spec in specs if isinstance(spec, Running)]
+    assert found == ([] if chunks is None else [chunks] * (1 + (chunks > 1)))
