@@ -1,15 +1,16 @@
-"""``concat``: one launch copies several tensors of equal size into the result, instead of one launch each."""
+"""``concat``: one launch copies several tensors into the result, instead of one launch each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import prod
 from typing import Final
 
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter, power_of_two
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
@@ -21,6 +22,8 @@ from dslc.compiler.ops.attrs import int_attr
 _BLOCK_THREADS: Final = 256
 _VECTOR_BYTES: Final = 16  # bytes
 _MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
+_MAX_MIXED: Final = 64  # most arguments of different sizes, among which each block looks for its own
+_EACH: Final = 4  # vectors of a thread
 _OWN_LAUNCH_BYTES: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
@@ -65,23 +68,77 @@ class Concat(SourceKernel):
         return text.source(_BLOCK_THREADS)
 
 
+@dataclass(frozen=True)
+class Mixed(SizeGeneric):
+    """Arguments of ``rows`` rows of ``runs`` elements each. Row r of the result has ``pitch`` elements and holds the
+    rows r of the arguments next to each other, from its element ``start`` on."""
+
+    dtype: DType
+    rows: int
+    runs: tuple[int, ...]
+    pitch: int
+    start: int
+
+    @property
+    def vector(self) -> int:
+        """Elements that a thread copies at once."""
+        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(*self.runs, self.pitch, self.start))
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Of each argument."""
+        return tuple(-(-self.rows * run // (_BLOCK_THREADS * _EACH * self.vector)) for run in self.runs)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        numbers = Numbers(ROWS=self.rows, PITCH=self.pitch)
+        listed = accumulate(self.runs, initial=self.start), accumulate(self.blocks, initial=0)
+        for i, (run, start, first) in enumerate(zip(self.runs, *listed)):
+            for name, number in (("RUN", run), ("START", start), ("FIRST", first)):
+                numbers.add(f"{name}{i}", number)
+        return numbers
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        text = f"using T = {C_TYPES[self.dtype]};\n" + self._numbers.text()
+        text += constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector)
+        pick = ["const T *from = p0; int run = s.RUN0, start = s.START0, block = number"]
+        for i in range(1, len(self.runs)):
+            chosen = f"from = p{i}; run = s.RUN{i}; start = s.START{i}; block = number - s.FIRST{i};"
+            pick.append(f"if (number >= s.FIRST{i}) {{ {chosen} }}")
+        pointers = "".join(f"const T *__restrict__ p{i}, " for i in range(len(self.runs)))
+        return Code("concat.cu", text + f"#define POINTERS {pointers}\n#define PICK {'; '.join(pick)}\n")
+
+
 @lowers("concat", target="cuda")
 def concat(node: Node) -> list[Launch]:
-    """One launch for adjacent inputs of one size; separate ones for large inputs and if indices need i64."""
+    """One launch for adjacent small inputs; separate ones for large inputs and if indices need i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
     pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
     if prod(out.ints) >= 1 << 31:
         return pointwise.concat(node)
-    launches, start = [], 0
-    for (shape, size), same in groupby(node.inputs, lambda value: (value.type.ints, value.type.bytes)):
-        values, run = list(same), prod(shape[axis:])
-        most = _MAX_ARGUMENTS if 0 < size < _OWN_LAUNCH_BYTES else 1
-        for at in range(0, len(values), most):
-            some = values[at : at + most]
-            spec = Concat(out.dtype, len(some), rows, run, pitch, start)
-            alone = len(some) == 1
-            launches.append(
-                pointwise.copy_into(some[0], node.out, start) if alone else Launch(spec, tuple(some), node.outputs)
-            )
-            start += run * len(some)
+    launches: list[Launch] = []
+    start = 0
+    for small, found in groupby(node.inputs, lambda value: value.type.bytes < _OWN_LAUNCH_BYTES):
+        values = [value for value in found if value.type.bytes]
+        most = _MAX_MIXED if small and len({value.type.ints for value in values}) > 1 else _MAX_ARGUMENTS
+        for at in range(0, len(values), most if small else 1):
+            some = values[at : at + (most if small else 1)]
+            runs = tuple(prod(value.type.ints[axis:]) for value in some)
+            if len(some) == 1:
+                launches.append(pointwise.copy_into(some[0], node.out, start))
+            elif len({*runs}) == 1:
+                alike = Concat(out.dtype, len(some), rows, runs[0], pitch, start)
+                launches.append(Launch(alike, tuple(some), node.outputs))
+            else:
+                launches.append(Launch(Mixed(out.dtype, rows, runs, pitch, start), tuple(some), node.outputs))
+            start += sum(runs)
     return launches
