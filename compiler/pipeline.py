@@ -47,6 +47,7 @@ from dslc.compiler.passes.conditions import (
     reads_slices,
     reductions_with_bodies,
     rounds_to_tf32,
+    shares_orders,
     tensor_cores,
     when,
     when_by,
@@ -58,6 +59,7 @@ from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.library_sums import library_sums, takes
+from dslc.compiler.passes.fuse.order_rows import order_rows
 from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
@@ -97,6 +99,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 
 
 _FUSED: Final[tuple[Pass, ...]] = _everywhere(
+    when(shares_orders, order_rows),
     fuse,
     when_by(fuses_into_contractions, epilogue, joins),
     when_by(calls_libraries, library_sums, takes),

@@ -113,6 +113,11 @@ def batches_launches(build: Build) -> bool:
     return build.fuse and traits_of(build.target).launches_are_costly
 
 
+def shares_orders(build: Build) -> bool:
+    """Whether the build fuses, and large scatters of rows sort their ids first."""
+    return build.fuse and traits_of(build.target).has_device_memory
+
+
 def rounds_to_tf32(build: Build) -> bool:
     """Whether the factors of f32 contractions are rounded to TF32."""
     return build.precision.tf32

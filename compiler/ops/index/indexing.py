@@ -42,6 +42,25 @@ def _whole_rows(x: TensorType, index: TensorType, axis: int) -> str | None:
     return f"whole rows are `x[rows, index]`, with `rows = reshape(arange({size}), [{size}{ones}])`"
 
 
+def of_rows(x: TensorType, index: TensorType, axis: int) -> bool:
+    """Whether ``index`` has no axes after ``axis``, and so one index for whole rows of ``x``."""
+    return index.rank == axis + 1 < x.rank and index.shape[:axis] == x.shape[:axis]
+
+
+def require_scattered(op: str, x: TensorType, index: TensorType, axis: int) -> None:
+    """``require_agreement``, unless the index is one of rows."""
+    if of_rows(x, index, axis):
+        require_kind(op, index.dtype, "int")
+    else:
+        require_agreement(op, x, index, axis)
+
+
+def of_elements(index: Array, shape: tuple[int, ...]) -> Array:
+    """The index of each element of a tensor of this shape, given an index of rows or of elements."""
+    rest = shape[index.ndim :]
+    return np.broadcast_to(index.reshape(*index.shape, *(1 for _ in rest)), (*index.shape, *rest))
+
+
 def _moved(node: Node) -> int:
     return sum(t.bytes for t in (*node.input_types, *node.types))
 
@@ -56,8 +75,9 @@ def _places(index: Array, axis: int) -> tuple[Array, ...]:
 class Gather(Op):
     """gather(x, index): the elements of ``x`` at the integers ``index`` along ``axis`` (from 0), shaped as ``index``.
 
-    Element [i, j, k] of the result is ``x[i, index[i, j, k], k]`` for axis 1. All other sizes must agree. An
-    index outside 0..n-1 gives nan, or 0 for integers; in data it is refused.
+    Element [i, j, k] of the result is ``x[i, index[i, j, k], k]`` for axis 1. All other sizes must agree; or ``index``
+    has no axes after the axis: then [i, j] is ``x[i, index[i, j]]``. An index outside 0..n-1 gives nan, or 0 for
+    integers; in data it is refused.
     """
 
     name = "gather"
@@ -68,8 +88,8 @@ class Gather(Op):
         x, index = types
         axis = int_attr(attrs, "axis")
         assert 0 <= axis < x.rank
-        require_agreement("gather", x, index, axis)
-        return (TensorType(x.dtype, index.shape),)
+        require_scattered("gather", x, index, axis)
+        return (TensorType(x.dtype, (*index.shape, *x.shape[index.rank :])),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, index = node.inputs
@@ -77,8 +97,8 @@ class Gather(Op):
         return b(scatter_add, only(dys), index, axis=axis, count=x.type.shape[axis]), None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        x, index = xs
-        axis = int(attrs["axis"])
+        x, axis = xs[0], int(attrs["axis"])
+        index = of_elements(xs[1], x.shape)
         safe, wrong = existing(index, x.shape[axis])
         if not x.shape[axis]:
             return [np.full(index.shape, nothing(x.dtype))]
@@ -101,8 +121,9 @@ class ScatterAdd(Op):
     """scatter_add(src, index): zeros of size ``count`` along ``axis`` (from 0), with each ``src`` added at its index.
 
     The gradient of gather: element [i, index[i, j, k], k] gets ``src[i, j, k]`` for axis 1. ``src`` and ``index`` have
-    one shape. Elements of one index are added in row-major order, so the result is the same every time. An index
-    outside 0..count-1 makes its whole line along the axis nan; for integers, it adds nothing. Integers wrap around.
+    one shape, or ``index`` has no axes after the axis, for whole rows. Elements of one index are added in row-major
+    order, so the result is the same every time. An index outside 0..count-1 makes its whole line along the axis nan;
+    for integers, it adds nothing. Integers wrap around.
     """
 
     name = "scatter_add"
@@ -114,8 +135,8 @@ class ScatterAdd(Op):
         assert isinstance(count, int | Poly) and not isinstance(count, bool)
         assert 0 <= axis < src.rank
         require_kind("scatter_add", src.dtype, "number")
-        require_agreement("scatter_add", src, index, axis)
-        if src.shape != index.shape:
+        require_scattered("scatter_add", src, index, axis)
+        if src.shape[: index.rank] != index.shape:
             raise Mismatch(f"`scatter_add` of {src} at indices {index}", "give each element its index", "E0302")
         return (TensorType(src.dtype, (*src.shape[:axis], count, *src.shape[axis + 1 :])),)
 
@@ -123,8 +144,8 @@ class ScatterAdd(Op):
         return b(gather, only(dys), node.inputs[1], axis=node.attrs["axis"]), None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        src, index = xs
-        axis, count = int(attrs["axis"]), int(attrs["count"])
+        src, axis, count = xs[0], int(attrs["axis"]), int(attrs["count"])
+        index = of_elements(xs[1], src.shape)
         wrong = existing(index, count)[1]
         y = np.zeros((*src.shape[:axis], count, *src.shape[axis + 1 :]), src.dtype)
         with np.errstate(all="ignore"):
@@ -162,7 +183,9 @@ class GatherFunction(Function):
     name = "gather"
 
     def build(self, call: Call, x: Value, index: Value, axis: Axis = -1) -> Value:
-        return call.emit(gather, x, index, axis=from_zero(self.name, x.type, axis))
+        at = from_zero(self.name, x.type, axis)
+        require_agreement(self.name, x.type, index.type, at)
+        return call.emit(gather, x, index, axis=at)
 
 
 class ScatterAddFunction(Function):

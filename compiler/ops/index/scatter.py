@@ -19,14 +19,14 @@ from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, div, mul, o
 from dslc.compiler.ops.elementwise.division import mod
 from dslc.compiler.ops.elementwise.logic import eq, ge, logical_and
 from dslc.compiler.ops.elementwise.selection import maximum, where
-from dslc.compiler.ops.index.embedding import existing, gather_rows, scatter_rows_add
-from dslc.compiler.ops.index.indexing import gather, require_agreement, scatter_add
+from dslc.compiler.ops.index.embedding import existing, gather_rows
+from dslc.compiler.ops.index.indexing import gather, of_elements, require_agreement, require_scattered, scatter_add
 from dslc.compiler.ops.index.sort import sort
 from dslc.compiler.ops.index.take import take
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.shape.broadcast import expand
 from dslc.compiler.ops.shape.slicing import pad, slice_
-from dslc.compiler.ops.shape.views import reshape, transpose
+from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -39,6 +39,7 @@ class ScatterReduce(Op):
     """scatter_reduce(x, src, index): ``x`` with each ``src`` combined with the element at its index along ``axis``.
 
     Attribute ``how``: prod, max or min. Element [i, index[i, j, k], k] is combined with ``src[i, j, k]`` for axis 1.
+    ``index`` has the shape of ``src``, or no axes after the axis, for whole rows.
     An index outside 0..n-1 makes its whole line along the axis nan. For integers it has no effect, or the line becomes
     the attribute ``lost``, which is at least all its elements; ``how`` is then max. Integers wrap around.
 
@@ -53,7 +54,8 @@ class ScatterReduce(Op):
         assert 0 <= axis < x.rank and str_attr(attrs, "how") in _HOW.values()
         assert "lost" not in attrs or (x.dtype.is_int and attrs["how"] == "max")
         require_kind("scatter", x.dtype, "number")
-        _require_fit(x, src, index, axis)
+        require_scattered("scatter", x, index, axis)
+        _require_fit(x, src, TensorType(index.dtype, (*index.shape, *src.shape[index.rank :])), axis)
         return (x,)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -89,6 +91,7 @@ class ScatterReduce(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         (x, src, index), axis = xs, int(attrs["axis"])
+        index = of_elements(index, src.shape)
         combines: dict[str, Callable[[Array, Array], Array]] = {"prod": np.multiply, "max": larger, "min": lesser}
         combine = combines[attrs["how"]]
         y = x.copy()
@@ -121,6 +124,9 @@ def _multiplied(node: Node, b: Builder) -> Value:
     count, rank = src.type.ints[axis], src.type.rank
     if not count or not x.type.elements:
         return x
+    if index.type.rank < rank:
+        index = b(reshape, index, shape=(*index.type.ints, *(1 for _ in range(rank - index.type.rank))))
+        index = b(expand, index, shape=src.type.ints)
     ids, order = b.node(sort, index, axis=axis, descending=False).outputs
     found = b(gather, src, order, axis=axis)
     none, whole, each = (0,) * rank, src.type.ints, (1,) * rank
@@ -199,8 +205,6 @@ class Scatter(Function):
             return _replaced(call, x, index, src, at)
         if not include_self:
             x = _without_self(call, x, index, at, mode)
-        if mode == "add" and parts and isinstance(x.type.shape[at], int):
-            return call.emit(add, x, _rows_added(call, x, index, src, at))
         if parts:
             line = call.emit(reshape, index, shape=_line(src.type, index.type.shape[0], at))
             index = call.emit(expand, line, shape=src.type.shape)
@@ -225,16 +229,6 @@ def _of_elements(index: TensorType, src: TensorType, axis: int) -> TensorType:
 def _line(x: TensorType, count: Size, axis: int) -> tuple[Size, ...]:
     """The shape of a vector along the axis that broadcasts to x."""
     return (*(1 for _ in range(axis)), count, *(1 for _ in range(axis + 1, x.rank)))
-
-
-def _rows_added(call: Call, x: Value, index: Value, src: Value, axis: int) -> Value:
-    """The parts of ``src`` at each index of a vector, added up in their order."""
-    rest = tuple(range(src.type.rank))
-    to_front = (axis, *rest[:axis], *rest[axis + 1 :])
-    rows = call.emit(transpose, src, perm=to_front) if axis else src
-    table = call.emit(scatter_rows_add, rows, index, count=x.type.shape[axis])
-    back = (*rest[1 : axis + 1], 0, *rest[axis + 1 :])
-    return call.emit(transpose, table, perm=back) if axis else table
 
 
 def _last(call: Call, shape: Shape, index: Value, axis: int, floats: bool) -> Value:

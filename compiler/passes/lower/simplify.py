@@ -65,8 +65,23 @@ def simplify_graph(graph: Graph) -> Graph:
     """The simplified graph; the same object if nothing changes."""
     known: dict[Hashable, Node] = {}
     updates = {value for _, value in graph.updates}
+    done: set[Node] = set()
 
     def rule(node: Node) -> tuple[Value, ...]:
+        found = simpler_of(node)
+        done.update(value.producer for value in found if isinstance(value.producer, Node))
+        return found
+
+    def settled(node: Node) -> Node:
+        """The node of a rule, with what the rule made for its inputs simplified, too."""
+        new: dict[Value, Value] = {}
+        for value in node.inputs:
+            made = value.producer
+            if isinstance(made, Node) and made not in done:
+                new.update(zip(made.outputs, rule(settled(made))))
+        return node.with_inputs(tuple(new.get(value, value) for value in node.inputs)) if new else node
+
+    def simpler_of(node: Node) -> tuple[Value, ...]:
         if not node.inputs and not updates.isdisjoint(node.outputs):
             # A constant that fills a state is written in place. If shared, it would take memory and be copied.
             return node.outputs
@@ -79,7 +94,7 @@ def simplify_graph(graph: Graph) -> Graph:
                 return (better,)
             if better is None:
                 break
-            node = better
+            node = settled(better)
         if node.phase is Phase.MIRROR:  # the second computation is intended
             return node.outputs
         return known.setdefault(_key(node), node).outputs

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.lower.row_indices import added_rows, gathered_rows, reduced_rows
 
 Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
 
@@ -200,4 +201,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "matmul": _matmul,
     "dropout": _dropout,
     "nonfinite": _nonfinite,
+    "gather": gathered_rows,
+    "scatter_add": added_rows,
+    "scatter_reduce": reduced_rows,
 }

@@ -136,6 +136,16 @@ model M(x: [B, 8]) -> [B, 4] {
 }
 train M(target: [B, 4]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
+    "edges": """nn 1
+dim B in 1..512 = 16
+model M(x: [B, 3], source: i32[9000], sink: i32[9000]) -> [B, 2] {
+  degree = index_put(ones([B]), [sink], ones([9000]), mode="add")
+  h = x |> linear(4) as first
+  h = index_put(h, [sink], h[source], mode="add") / reshape(degree, [B, 1])
+  return h |> relu |> linear(2) as second
+}
+train M(target: [B, 2]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
     "last": """nn 1
 dim B in 1..8 = 2
 model M(image: [B, 4, 4, 3]) -> [B, 2] {
@@ -216,6 +226,7 @@ EXAMPLES = (
     Example("words", 64, "sm_90", "bf16", provider="vendor"),
     Example("recurrent", 4, "sm_90", "bf16"),
     Example("looped", 4, "sm_90", "bf16"),
+    Example("edges", 16, "sm_90"),
     Example("gated", 4, "cpu"),
     Example("gated", 4, "cpu", "bf16"),
 )

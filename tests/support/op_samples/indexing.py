@@ -10,7 +10,14 @@ import numpy as np
 from op_samples.sample import Sample, Spec
 
 
+def each(index: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The index of each element of tensors that end as ``shape`` does, given one of whole rows or of elements."""
+    rest = shape[index.ndim :]
+    return np.array([np.full(rest, i) for i in index.flat], int).reshape(*index.shape, *rest)
+
+
 def gathered(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    index = each(index, x.shape)
     y = np.zeros(index.shape, x.dtype)
     for at in np.ndindex(index.shape):
         y[at] = x[(*at[:axis], index[at], *at[axis + 1 :])]
@@ -35,13 +42,14 @@ def joint(i: np.ndarray, j: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 def scattered(src: np.ndarray, index: np.ndarray, axis: int, count: int) -> np.ndarray:
     y = np.zeros((*src.shape[:axis], count, *src.shape[axis + 1 :]), src.dtype)
+    index = each(index, src.shape)
     for at in np.ndindex(src.shape):
         y[(*at[:axis], index[at], *at[axis + 1 :])] += src[at]
     return y
 
 
 def combined(x: np.ndarray, src: np.ndarray, index: np.ndarray, axis: int, how: str, lost: int = 0) -> np.ndarray:
-    y = x.copy()
+    y, index = x.copy(), each(index, src.shape)
     for at in np.ndindex(src.shape):
         to = (*at[:axis], index[at], *at[axis + 1 :])
         if 0 <= index[at] < x.shape[axis]:
@@ -105,6 +113,12 @@ PLACES: list[tuple[tuple[int, ...], int, int, str]] = [
     ((3, 4), 0, 1, "int32"),
     ((0, 4), 2, 1, "int32"),
 ]
+# (shape, axis, shape of an index of whole rows)
+ROWS: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [
+    ((2, 5, 3), 1, (2, 4)),
+    ((5, 2, 2), 0, (7,)),
+    ((2, 1, 4, 3), 2, (2, 1, 9)),
+]
 
 
 def _other(shape: tuple[int, ...], size: int, axis: int) -> tuple[int, ...]:
@@ -120,7 +134,11 @@ SAMPLES: dict[str, list[Sample]] = {
         )
         for shape, size, axis, dtype in PLACES
     ]
-    + [Sample([Spec((3, 4), "int32", -9, 9), Spec((3, 2), "int32", 0, 3)], {"axis": 1}, reference=gathered)],
+    + [Sample([Spec((3, 4), "int32", -9, 9), Spec((3, 2), "int32", 0, 3)], {"axis": 1}, reference=gathered)]
+    + [
+        Sample([Spec(shape), Spec(ids, "int32", 0, shape[axis] - 1)], {"axis": axis}, reference=gathered)
+        for shape, axis, ids in ROWS
+    ],
     "take": [
         Sample([Spec(shape), Spec(ids, dtype, 0, shape[axis] - 1)], {"axis": axis}, reference=parts)
         for shape, axis, ids, dtype in (
@@ -156,6 +174,14 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(
             [Spec((3, 4), "int32", -9, 9), Spec((3, 4), "int32", 0, 1)], {"axis": 1, "count": 2}, reference=scattered
         )
+    ]
+    + [
+        Sample(
+            [Spec((*ids, *shape[axis + 1 :])), Spec(ids, "int32", 0, shape[axis] - 1)],
+            {"axis": axis, "count": shape[axis]},
+            reference=scattered,
+        )
+        for shape, axis, ids in ROWS
     ],
     "scatter_reduce": [
         Sample(
@@ -200,6 +226,18 @@ SAMPLES: dict[str, list[Sample]] = {
             {"axis": 1, "how": "max"},
             reference=combined,
         ),
+    ]
+    + [
+        Sample(
+            [
+                Spec(shape, distinct=how != "prod"),
+                Spec((*ids, *shape[axis + 1 :]), low=-1.9, high=2.1, distinct=how != "prod"),
+                Spec(ids, "int32", 0, shape[axis] - 1),
+            ],
+            {"axis": axis, "how": how},
+            reference=combined,
+        )
+        for how, (shape, axis, ids) in zip(("prod", "max", "min"), ROWS)
     ],
     "argmin": [
         Sample([x], {"axis": a}, reference=first_place(min))

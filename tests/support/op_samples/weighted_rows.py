@@ -1,6 +1,8 @@
-"""Samples of weighted sums of rows, one row at a time."""
+"""Samples of weighted sums of rows, and of rows that are put in order and combined, one row at a time."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from op_samples.sample import Sample, Spec
@@ -37,6 +39,34 @@ def _ids(table: tuple[int, ...], ids: tuple[int, ...], lead: int) -> Spec:
     return Spec(ids, "int32", 0, table[lead] - 1)
 
 
+def in_order(ids: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    parts, length = ids.shape
+    places: list[list[int]] = [[] for _ in range(parts * count)]
+    lost = []
+    for at in range(parts * length):
+        id = int(ids.reshape(-1)[at])
+        (places[at // length * count + id] if 0 <= id < count else lost).append(at)
+    starts = [sum(map(len, places[:k])) for k in range(len(places) + 1)]
+    return np.array([*(at for each in places for at in each), *lost], int), np.array(starts)
+
+
+def combined(rows: np.ndarray, places: np.ndarray, starts: np.ndarray, *x: np.ndarray, how: str, parts: int) -> Any:
+    count = len(starts) - 1
+    y = x[0].copy() if x else np.zeros((count, rows.shape[1]), rows.dtype)
+    for k in range(count):
+        for i in places[starts[k] : starts[k + 1]]:
+            y[k] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[how](y[k], rows[i])
+    if starts[-1] < len(places) and y.dtype.kind == "f":
+        for i in places[starts[-1] :]:
+            y[i // (len(places) // parts) * (count // parts) :][: count // parts] = np.nan
+    return y
+
+
+def _ordered(shape: tuple[int, int], count: int, low: int = 0) -> list[np.ndarray]:
+    ids = np.random.default_rng(4).integers(low, count, shape)
+    return [part.astype(np.int32) for part in in_order(ids, count)]
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "weighted_rows": [
         *(
@@ -52,5 +82,31 @@ SAMPLES: dict[str, list[Sample]] = {
             reference=products,
         )
         for table, ids, lead in SHAPES
+    ],
+    "row_order": [
+        Sample([Spec(shape, dtype, low, count - 1)], {"count": count}, reference=in_order)
+        for shape, dtype, low, count in (
+            ((1, 9), "int32", 0, 4),
+            ((3, 40), "int64", -1, 5),
+            ((1, 300), "uint8", 0, 200),
+            ((2, 1), "int32", 0, 1),
+        )
+    ],
+    "ordered_rows": [
+        Sample(
+            [Spec((9, 3)), np.roll(np.arange(9, dtype=np.int32), 4), np.array([0, 3, 3, 4, 9], np.int32)],
+            {"how": "sum", "parts": 1},
+            (),
+            combined,
+            (),
+        ),
+        Sample(
+            [Spec((40, 8), "int32", -9, 9), *_ordered((2, 20), 4, -1)], {"how": "sum", "parts": 2}, (), combined, ()
+        ),
+        Sample([Spec((40, 1)), *_ordered((2, 20), 4, -1)], {"how": "sum", "parts": 2}, (), combined, ()),
+        *(
+            Sample([Spec((90, 4)), *_ordered((1, 90), 3), Spec((3, 4))], {"how": how, "parts": 1}, (), combined, ())
+            for how in ("prod", "max", "min")
+        ),
     ],
 }

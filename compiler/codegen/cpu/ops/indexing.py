@@ -22,7 +22,7 @@ from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.codegen.region.pointwise import copy, filled
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr, str_attr
 
 _TASK_ELEMENTS: Final = 16384  # elements per task, about
@@ -262,7 +262,7 @@ def scatter_add(node: Node) -> list[Launch]:
 def scatter_reduce(node: Node) -> list[Launch]:
     x, src, index = node.inputs
     shape, dtype, axis = x.type.ints, x.type.dtype, int_attr(node.attrs, "axis")
-    table = _table(dtype, index.type.dtype, axis, shape, src.type.ints)
+    table = _table(dtype, index.type, axis, shape, src.type.ints)
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
     whole = Access(dtype, dense(shape))
     return [
@@ -278,9 +278,9 @@ def unsort(node: Node) -> list[Launch]:
 
 
 def _along(node: Node, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
-    return _table(node.types[0].dtype, node.input_types[1].dtype, int_attr(node.attrs, "axis"), table, picked)
+    return _table(node.types[0].dtype, node.input_types[1], int_attr(node.attrs, "axis"), table, picked)
 
 
-def _table(dtype: DType, ids: DType, axis: int, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
+def _table(dtype: DType, ids: TensorType, axis: int, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
     outer, inner = math.prod(table[:axis]), math.prod(table[axis + 1 :])
-    return Table(dtype, ids, outer, picked[axis], table[axis], inner, False)
+    return Table(dtype, ids.dtype, outer, picked[axis], table[axis], inner, ids.rank < len(table))

@@ -40,7 +40,8 @@ def gather(node: Node) -> list[Launch]:
     (x, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
     outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], out.ints[axis], prod(x.ints[axis + 1 :])
     own = (length * inner, inner, 1)
-    sources = [Access(x.dtype, (count * inner, 0, 1)), Access(ids.dtype, own)]
+    index = (length, 1, 0) if ids.rank < x.rank else own
+    sources = [Access(x.dtype, (count * inner, 0, 1)), Access(ids.dtype, index)]
     b = RegionBuilder([outer, length, inner], (), sources, [Access(x.dtype, own)])
     b.row()
     found = b.let(b.input(1), DType.I64)

@@ -1,6 +1,7 @@
-"""scatter_add and scatter_reduce as GPU kernels: a region that scans all indices, or a sort of the indices.
+"""scatter_add and scatter_reduce as GPU kernels: a scatter of rows, a region that scans all indices, or a sort of the
+indices.
 
-Both combine the elements of one index in an order of their own that is the same in every run. After a sort, the
+All combine the elements of one index in an order of their own that is the same in every run. After a sort, the
 elements of an index that has many are combined in parts, by many threads.
 """
 
@@ -12,7 +13,8 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.cuda.ops.scatter_rows import as_signed, part_of
+from dslc.compiler.codegen.cuda.ops.row_order import as_signed
+from dslc.compiler.codegen.cuda.ops.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort import Lines, Places, sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
@@ -27,6 +29,8 @@ from dslc.compiler.ops.attrs import int_attr, str_attr
 
 _BLOCK_THREADS: Final = 256
 _MAX_SCANNED: Final = 64  # indices along the axis; more are sorted, which has several launches but does not scan
+_SCANS: Final = 1 << 20  # of a small kernel
+_SCANS_OF_BLOCK: Final = 1 << 12  # in the time that a block of another kernel takes
 _SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
 
 
@@ -63,18 +67,10 @@ class ScatterSorted(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        floats, sum_type = self.dtype.is_float, C_TYPES[self.dtype.computed]
-        text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\nusing SUM = {sum_type};\n"
-        text += self._numbers.text()
+        floats = self.dtype.is_float
+        text = combining(self.dtype, self.how) + f"using I = {C_TYPES[self.ids]};\n" + self._numbers.text()
         text += constants(THREADS=_BLOCK_THREADS, STEP=self.step, FILLS=int(floats or self.lost is not None))
         text += f"#define FILLER {'SUM(__uint_as_float(0x7FC00000u))' if floats else 'SUM(s.LOST)'}\n"
-        # of two zeros, 0.0 is greater than -0.0
-        two_zeros = {"max": "a == 0 && b == 0 ? a + b : ", "min": "a == 0 && b == 0 ? -(-a - b) : "}
-        any = {"sum": "a + b", "prod": "a * b"}
-        other = {**any, "max": "greater(a, b)", "min": "lesser(a, b)"}
-        whole = {**any, "max": "a > b ? a : b", "min": "a < b ? a : b"}
-        found = two_zeros.get(self.how, "") + other[self.how] if floats else whole[self.how]
-        text += f"__device__ __forceinline__ SUM combined(SUM a, SUM b) {{ return {found}; }}\n"
         return Code("scatter_sorted.cu", text)
 
 
@@ -88,7 +84,7 @@ def scatter_reduce(node: Node) -> list[Launch]:
     name = str_attr(node.attrs, "how")
     how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    return _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
+    return _by_rows(node, how, lost) or _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
 
 
 @lowers("scatter_add", target="cuda")
@@ -97,7 +93,24 @@ def scatter_add(node: Node) -> list[Launch]:
     if not node.input_types[0].bytes:
         return zeros
     [zero] = zeros
-    return _sorted(node, "sum", zero) or [_added(node)]
+    return _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
+
+
+def _by_rows(node: Node, how: Combine, lost: int | None = None) -> list[Launch] | None:
+    """Launches for an index of whole rows, also of one element; None if each element has its own, or scans take no
+    longer."""
+    *x, src, ids = node.inputs
+    shape, axis = node.out.type.ints, int_attr(node.attrs, "axis")
+    if ids.type.rank != axis + 1 or _scans(src.type.ints[axis], shape, axis):
+        return None
+    dtype = as_signed(src.type.dtype) if how in ("sum", "prod") else src.type.dtype
+    sizes = prod(shape[:axis]), src.type.ints[axis], shape[axis], prod(shape[axis + 1 :])
+    return scattered(Rows(dtype, how, *sizes, bool(x), lost), src, ids, tuple(x), node.out)
+
+
+def _scans(length: int, shape: tuple[int, ...], axis: int) -> bool:
+    """Whether each element of the result soon goes through all indices of its line."""
+    return length <= _MAX_SCANNED and prod(shape) * length <= _SCANS + _SCANS_OF_BLOCK * prod(shape[:axis])
 
 
 def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) -> list[Launch] | None:
@@ -107,7 +120,7 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     ids_dtype = as_signed(ids.dtype)
     lines = Lines(ids_dtype, length, after, prod(src.ints[:axis]) * after)
     small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
-    if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED:
+    if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED or ids.rank < src.rank:
         return None
     kept, swapped = (_held(lines, number) for number in (0, 3))  # few are sorted without the second
     parts, part = Scratch(2, lines.elements * out.dtype.computed.itemsize), part_of(length)
@@ -130,7 +143,8 @@ def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
     (x, src, ids), axis = node.input_types, int_attr(node.attrs, "axis")
     outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], src.ints[axis], prod(x.ints[axis + 1 :])
     given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
-    sources = [Access(x.dtype, place), Access(src.dtype, given), Access(ids.dtype, given)]
+    index = (length, 0, 0, 1) if ids.rank < src.rank else given
+    sources = [Access(x.dtype, place), Access(src.dtype, given), Access(ids.dtype, index)]
     b = RegionBuilder([outer, count, inner], [length], sources, [Access(x.dtype, place)], indices=(1,))
     b.element()
     found = b.let(b.input(2), DType.I64)
@@ -149,7 +163,8 @@ def _added(node: Node) -> Launch:
     (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
     outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], source.ints[axis], prod(out.ints[axis + 1 :])
     given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
-    sources = [Access(source.dtype, given), Access(ids.dtype, given)]
+    index = (length, 0, 0, 1) if ids.rank < source.rank else given
+    sources = [Access(source.dtype, given), Access(ids.dtype, index)]
     b = RegionBuilder([outer, count, inner], [length], sources, [Access(out.dtype, place)], indices=(1,))
     b.element()
     found = b.let(b.input(1), DType.I64)

@@ -206,3 +206,69 @@ def test_long_chains() -> None:
         value = B(OPS["neg"], B(OPS["tanh"], B(OPS["neg"], B(OPS["neg"], value))))
     simple = simplify_graph(graph_of([X], {"result.r": value}))
     assert len(simple.nodes) == 10_000 and all(isinstance(n, Node) for n in simple.nodes)
+
+
+TABLE_ROWS = 5
+
+
+def repeated(given: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Value, list]:
+    ids = input_of("ids", Kind.DATA, *given, dtype=DType.I32)
+    return B(OPS["expand"], ids.value, shape=shape), [ids]
+
+
+def same_rows(graph: Graph) -> list[str]:
+    """The ops after simplify, which leaves the results as they are."""
+    found = simplify_graph(graph)
+    verify_graph(found)
+    assert simplify_graph(found) is found
+    for low in (0, -1):
+        rng = np.random.default_rng(3)
+        feeds = {
+            i.name: rng.integers(low, TABLE_ROWS, i.value.type.ints).astype(np.int32)
+            if i.value.type.dtype.is_int
+            else rng.normal(size=i.value.type.ints).astype(np.float32)
+            for i in graph.inputs
+        }
+        one, other = evaluate(graph, feeds), evaluate(found, feeds)
+        np.testing.assert_allclose(other["y"], one["y"], rtol=1e-6, atol=1e-6)
+    return [node.op.name for node in found.nodes]
+
+
+#: shape of the index before it was repeated, its shape, the axis; the ops of a gather and of a scatter_add then
+FORMS = [
+    ((9, 1), (9, 4), 0, ["gather_rows"], ["scatter_rows_add"]),
+    ((9,), (4, 9), 1, ["take"], ["transpose", "scatter_rows_add", "transpose"]),
+    ((9, 1), (3, 9, 4), 1, ["take"], ["transpose", "scatter_rows_add", "transpose"]),
+    ((3, 9, 1), (3, 9, 4), 1, ["gather"], ["scatter_add"]),
+    ((1, 9, 1, 1), (1, 9, 2, 2), 1, ["take"], ["transpose", "scatter_rows_add", "transpose"]),
+    ((2, 1, 9, 1), (2, 3, 9, 4), 2, ["expand", "gather"], ["expand", "scatter_add"]),
+    ((1, 4), (9, 4), 0, ["expand", "gather"], ["expand", "scatter_add"]),  # each element has its own
+]
+
+
+@pytest.mark.parametrize(("given", "shape", "axis", "gathers", "scatters"), FORMS)
+def test_gathers_and_sums_of_rows(
+    given: tuple[int, ...], shape: tuple[int, ...], axis: int, gathers: list[str], scatters: list[str]
+) -> None:
+    table, index = (*shape[:axis], TABLE_ROWS, *shape[axis + 1 :]), repeated(given, shape)
+    x, src = input_of("x", Kind.DATA, *table), input_of("src", Kind.DATA, *shape)
+    found = same_rows(graph_of([x, *index[1]], {"y": B(OPS["gather"], x.value, index[0], axis=axis)}))
+    assert [name for name in found if name != "reshape"] == gathers
+    y = B(OPS["scatter_add"], src.value, index[0], axis=axis, count=TABLE_ROWS)
+    assert [name for name in same_rows(graph_of([src, *index[1]], {"y": y})) if name != "reshape"] == scatters
+
+
+@pytest.mark.parametrize("how", ["prod", "max", "min"])
+@pytest.mark.parametrize(("given", "shape", "axis"), [((9, 1), (9, 4), 0), ((3, 9, 1), (3, 9, 4), 1)])
+def test_reductions_of_rows(given: tuple[int, ...], shape: tuple[int, ...], axis: int, how: str) -> None:
+    index = repeated(given, shape)
+    x, src = input_of("x", Kind.DATA, *shape[:axis], TABLE_ROWS, *shape[axis + 1 :]), input_of("src", Kind.DATA, *shape)
+    y = B(OPS["scatter_reduce"], x.value, src.value, index[0], axis=axis, how=how)
+    found = same_rows(graph_of([x, src, *index[1]], {"y": y}))
+    assert [name for name in found if name != "reshape"] == ["scatter_reduce"]
+
+
+def test_a_vector_of_one_axis_is_one_of_rows() -> None:
+    src, ids = input_of("src", Kind.DATA, 9), input_of("ids", Kind.DATA, 9, dtype=DType.I32)
+    y = B(OPS["scatter_add"], src.value, ids.value, axis=0, count=TABLE_ROWS)
+    assert same_rows(graph_of([src, ids], {"y": y})) == ["scatter_rows_add"]

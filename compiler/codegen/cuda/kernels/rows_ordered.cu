@@ -1,0 +1,45 @@
+// y[key, .] is x[key, .], if there is one, combined with rows[places[i], .] for i from starts[key] to starts[key + 1], in that order:
+// a team has CHUNK columns of a key. Of a key with more than PART rows, each PART and the last ones have a team, which leaves what
+// it holds in a line of parts: the key's first line is 2 / PART times its first i, so the lines of keys are apart. Keys of a part
+// with an id that does not exist, whose places come last, are FILLER, if there is one.
+#include "rows.cuh"
+
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const int *__restrict__ places, const int *__restrict__ starts, ARGUMENT_X T *__restrict__ y, SUM *__restrict__ parts, NUMBERS) {
+  const Numbers s = GIVEN;
+  wait_for_those_before();
+  const long long unit = ((long long)blockIdx.x * THREADS + threadIdx.x) / TEAM;
+  const int chunks = (s.INNER + TEAM * VEC - 1) / (TEAM * VEC), column = (unit % chunks * TEAM + threadIdx.x % TEAM) * VEC;
+  const long long number = unit / chunks;
+  if (number >= s.KEYS + s.LINES || column >= s.INNER) return;
+  const bool whole = number < s.KEYS;
+  const int line = (int)number - s.KEYS, known = FILLS ? starts[s.KEYS] : s.ALL;
+  int key = (int)number;
+  if (!whole) {  // the last key that begins before the end of the line
+    int low = 0, high = s.KEYS;
+    while (low < high) {
+      const int middle = low + (high - low) / 2;
+      if (starts[middle] / (PART / 2) <= line) low = middle + 1;
+      else high = middle;
+    }
+    key = low - 1;
+  }
+  bool lost = known < s.ALL && s.PARTS == 1;
+  for (int i = known; FILLS && s.PARTS > 1 && i < s.ALL; ++i) lost |= places[i] / (s.ALL / s.PARTS) == key / (s.KEYS / s.PARTS);
+  T *to = y + (long long)key * s.INNER + column;
+  if (lost) {
+    if (whole) fill(to, FILLER);
+    return;
+  }
+  const int start = starts[key], all = starts[key + 1] - start, done = whole ? 0 : (line - start / (PART / 2)) * PART;
+  if ((all <= PART) != whole || done >= (whole ? 1 : all)) return;
+  SUM held[VEC];
+#pragma unroll
+  for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
+  combine_rows(held, rows + column, s.INNER, places + start + done, all - done < PART ? all - done : PART, s.TABLE);
+  if (whole) {
+    finish(to, AT_X((long long)key * s.INNER + column), held);
+  } else {
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) parts[(long long)line * s.INNER + column + i] = held[i];
+  }
+}

@@ -1,0 +1,166 @@
+"""row_order as GPU kernels: a stable sort of the places of ids, digit by digit from the lowest (LSD radix sort).
+
+A digit has up to 8 bits; its pass counts the digits of each block's keys, adds the counts up, and moves keys and
+places. See Satish, Harris and Garland 2009.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr
+
+_BLOCK_THREADS: Final = 256
+_THREAD_KEYS: Final = 16
+_DIGIT_BITS: Final = 8  # at most
+
+Argument: TypeAlias = Value | Scratch
+
+
+@dataclass(frozen=True)
+class Digits:
+    """``parts`` times ``length`` ids below ``count``, whose keys have all bits of ``parts * count``."""
+
+    ids: DType
+    parts: int
+    length: int
+    count: int
+
+    @property
+    def all(self) -> int:
+        return self.parts * self.length
+
+    @property
+    def keys(self) -> int:
+        return self.parts * self.count
+
+    @property
+    def tile(self) -> int:
+        """Keys of a block."""
+        return _BLOCK_THREADS * _THREAD_KEYS
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.all // self.tile)
+
+    @property
+    def scratch(self) -> int:
+        """Blocks of scratch memory; a single pass leaves nothing for another."""
+        return 5 if len(self.bits) > 1 else 3
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """The bits of each digit, from the lowest on."""
+        whole = max(1, self.keys.bit_length())
+        passes = -(-whole // _DIGIT_BITS)
+        return tuple(whole // passes + (i < whole % passes) for i in range(passes))
+
+
+@dataclass(frozen=True)
+class RowDigits(SizeGeneric):
+    """Step 0 to 2 of the pass of digit ``number``: ``k(ids or keys, counts)``, ``k(counts, totals)`` and
+    ``k(ids or keys and places, counts, totals, sorted keys, sorted places)``, each with numbers."""
+
+    digits: Digits
+    number: int
+    step: int
+
+    @property
+    def geometry(self) -> Geometry:
+        blocks = 1 << self.digits.bits[self.number] if self.step == 1 else self.digits.blocks
+        return Geometry((blocks, 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        d = self.digits
+        return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, SHIFT=sum(d.bits[: self.number]))
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        first = self.number == 0 and self.step != 1
+        given = "const I *__restrict__ ids" if first else "const unsigned *__restrict__ keys"
+        places = "" if first else "const int *__restrict__ places, "
+        listed = (
+            f"{given}, int *counts",
+            "int *counts, int *totals",
+            f"{given}, {places}const int *__restrict__ counts, const int *__restrict__ totals, "
+            "unsigned *sorted, int *order",
+        )[self.step]
+        text = f"using I = {C_TYPES[self.digits.ids if first else DType.I32]};\n" + self._numbers.text()
+        text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
+        text += f"#define GIVEN_KEYS {{{'ids, nullptr' if first else 'nullptr, keys'}}}\n"
+        text += f"#define GIVEN_PLACES {'order' if first else 'places'}\n"
+        sizes = {"THREADS": _BLOCK_THREADS, "TILE": self.digits.tile, "BITS": self.digits.bits[self.number]}
+        return Code("row_digits.cu", text + constants(**sizes, FIRST=int(first)))
+
+
+@dataclass(frozen=True)
+class RowStarts(SizeGeneric):
+    """``k(keys, starts, numbers)``: where each key begins."""
+
+    digits: Digits
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.digits.keys // _BLOCK_THREADS + 1, 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        return Numbers(ALL=self.digits.all, KEYS=self.digits.keys)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        return Code("row_starts.cu", self._numbers.text() + constants(THREADS=_BLOCK_THREADS))
+
+
+def ordered(digits: Digits, ids: Argument, order: Argument, starts: Argument, scratch: int) -> list[Launch]:
+    """The launches that write ``order`` and ``starts`` of ids; as many blocks of scratch memory as ``digits`` says,
+    from number ``scratch`` on."""
+    passes, size = len(digits.bits), 4 * digits.all
+    widest = 1 << max(digits.bits)
+    counts, totals = Scratch(scratch, 4 * widest * digits.blocks), Scratch(scratch + 1, 4 * widest)
+    keys = Scratch(scratch + 2, size), Scratch(scratch + 3, size)
+    places = order, Scratch(scratch + 4, size)
+    found: list[Launch] = []
+    given: tuple[Argument, ...] = (ids,)
+    for number in range(passes):
+        to = (passes - 1 - number) % 2  # the last pass writes to the first of each
+        found += [
+            Launch(RowDigits(digits, number, 0), given[:1], (counts,)),
+            Launch(RowDigits(digits, number, 1), (), (counts, totals)),
+            Launch(RowDigits(digits, number, 2), (*given, counts, totals), (keys[to], places[to])),
+        ]
+        given = keys[to], places[to]
+    return [*found, Launch(RowStarts(digits), (keys[0],), (starts,))]
+
+
+@lowers("row_order", target="cuda")
+def row_order(node: Node) -> list[Launch] | None:
+    [ids], count = node.input_types, int_attr(node.attrs, "count")
+    parts, length = ids.ints
+    digits = Digits(as_signed(ids.dtype), parts, length, count)
+    if not digits.all or max(digits.all, digits.keys) >= 2**31 - 1:
+        return None
+    order, starts = node.outputs
+    return ordered(digits, node.inputs[0], order, starts, 0)
+
+
+def as_signed(dtype: DType) -> DType:
+    """The dtype with the same bits that adds and multiplies alike; as an index, what a signed one cannot hold is
+    negative, and so outside of each axis."""
+    return {DType.U64: DType.I64, DType.U32: DType.I32}.get(dtype, dtype)

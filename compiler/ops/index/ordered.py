@@ -1,0 +1,120 @@
+"""Scatters of rows in two steps: row_order puts rows in the order of their ids, ordered_rows combines them.
+
+A pass makes them of scatters of many rows, so that those of the same ids share one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.special import larger, lesser
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, require_kind
+from dslc.compiler.ops.index.embedding import existing, nothing
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+#: Of each part; a scatter of no more rows is one launch, which sorts for itself.
+MANY_ROWS: Final = 8192
+_HOW: Final = ("sum", "prod", "max", "min")
+
+
+class RowOrder(Op):
+    """row_order(ids): the places of ``ids`` [P, E] in the order of the ids, those of one id in their order; and where
+    the places of each id begin.
+
+    Attribute ``count``: ids are below it. Places count all elements from 0, and those of a later part come later:
+    i32[P*E]. Key ``p * count + id`` begins at its element of the second result, i32[P*count + 1]; its last one is the
+    number of ids that exist. The places of those that do not come last.
+    """
+
+    name = "row_order"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        [ids] = types
+        require_kind("row_order", ids.dtype, "int")
+        assert ids.rank == 2
+        parts, length = ids.shape
+        return (
+            TensorType(DType.I32, (parts * length,)),
+            TensorType(DType.I32, (parts * int_attr(attrs, "count") + 1,)),
+        )
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("scatters are ordered after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        [ids], count = xs, int(attrs["count"])
+        safe, wrong = existing(ids, count)
+        parts = len(ids)
+        keys = np.where(wrong, parts * count, safe + count * np.arange(parts)[:, None]).reshape(-1)
+        order = np.argsort(keys, kind="stable")
+        starts = np.searchsorted(keys[order], np.arange(parts * count + 1))
+        return [order.astype(np.int32), starts.astype(np.int32)]
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(0, node.input_types[0].bytes + sum(t.bytes for t in node.types))
+
+
+class OrderedRows(Op):
+    """ordered_rows(rows, places, starts): row k of the result combines the ``rows`` [V, D] at the places from
+    ``starts[k]`` to ``starts[k + 1]``, in that order.
+
+    Attribute ``how``: sum, prod, max or min; for the latter three a fourth input x, of the result's shape, is combined
+    with each row. ``parts``: the rows of the result are of so many parts, and so are the places. Of a part with a place
+    after the last start, rows are nan; of integers they are the attribute ``lost``, if there is one. A place outside of
+    0..V-1 has a row of nan, or 0.
+    """
+
+    name = "ordered_rows"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        (rows, places, starts, *x), how = types, str_attr(attrs, "how")
+        require_kind("ordered_rows", rows.dtype, "number")
+        assert how in _HOW and len(x) == (how != "sum") and int_attr(attrs, "parts") > 0
+        assert rows.rank == 2 and places.rank == starts.rank == 1 and places.dtype is starts.dtype is DType.I32
+        result = TensorType(rows.dtype, (starts.shape[0] - 1, rows.shape[1]))
+        assert all(each == result for each in x)
+        return (result,)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("scatters are ordered after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        rows, places, starts, *x = xs
+        parts, count = int(attrs["parts"]), len(starts) - 1
+        combines: dict[str, Callable[[Array, Array], Array]] = {
+            "sum": np.add,
+            "prod": np.multiply,
+            "max": larger,
+            "min": lesser,
+        }
+        combine = combines[attrs["how"]]
+        y = x[0].copy() if x else np.zeros((count, rows.shape[1]), rows.dtype)
+        safe, wrong = existing(places, len(rows))
+        with np.errstate(all="ignore"):
+            for k in range(count):
+                for i in range(starts[k], starts[k + 1]):
+                    row = np.full(rows.shape[1], nothing(rows.dtype)) if wrong[i] else rows[safe[i]]
+                    y[k] = combine(y[k], row)
+        if y.dtype.kind == "f" or "lost" in attrs:
+            lost = np.unique(places[starts[-1] :] // max(1, len(places) // parts)) if parts > 1 else [0]
+            for part in lost if starts[-1] < len(places) else []:
+                y.reshape(parts, count // parts, -1)[part] = attrs.get("lost", np.nan)
+        return [y]
+
+    def cost(self, node: Node) -> Cost:
+        rows, places, *rest = node.input_types
+        row = rows.ints[1] * rows.dtype.itemsize
+        moved = places.ints[0] * row + places.bytes + sum(t.bytes for t in (*rest, *node.types))
+        return Cost(places.ints[0] * rows.ints[1], moved)
+
+
+row_order = register(RowOrder())
+ordered_rows = register(OrderedRows())
