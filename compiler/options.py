@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
+from dslc.base.schema import Bool, Either, Float, Int, Json, ListOf, MapOf, Record, Text, checker
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
@@ -224,6 +225,26 @@ def budget_of(checked: Checked, options: Options) -> int | None:
     """The largest allowed bytes of state plus io and work of the largest entry, from options or file; None:
     unlimited."""
     return options.mirror if isinstance(options.mirror, int) else checked.budget
+
+
+_NAME: Final = Text(400)
+#: What ``recorded_options`` gives: an artifact of unknown origin may hold anything.
+RECORDED: Final = Record(
+    {
+        "args": Json(table=True),
+        "target": _NAME,
+        "providers": _NAME,
+        "precision": Record({"compute": _NAME, "params": _NAME}),
+        "fuse": Bool(),
+        "bulk": Either(Int(), _NAME),
+        "steps_per_launch": Int(1),
+        "streams": Either(Int(), _NAME),
+        "mirror": Either(Int(), _NAME),
+        "sizes": MapOf(_NAME, MapOf(_NAME, ListOf(Int(), 1024), 256), 64),
+    },
+    {"cpu": _NAME, "prepare": _NAME, "freeze": ListOf(_NAME, 65536), "lr_scale": MapOf(_NAME, Float(), 65536)},
+)
+check_recorded: Final = checker(RECORDED)
 
 
 def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, ArtifactError
+from dslc.base.schema import Mismatch
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import named_artifact
@@ -59,9 +60,14 @@ def command(artifact: str, digest: str | None, rebuild: str | None, lock: str | 
 
 
 def options_again(recorded: Mapping[str, Any], name: str) -> Options:
-    """The options with which an artifact of this name was built."""
+    """The options with which an artifact of this name was built. R301 if no build records such ones."""
     from dslc.cli.build_options import options_of
+    from dslc.compiler.options import check_recorded
 
+    try:
+        check_recorded(recorded)
+    except Mismatch as wrong:
+        raise ArtifactError("R301", wrong.rule, place=f"options.{wrong.path}", help="build it again") from wrong
     compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
     by_option = "f32" if compute in ("bf16", "f16", "tf32") else compute  # the source specifies other pairs itself
     return options_of(
@@ -74,9 +80,9 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
             "fuse": recorded["fuse"],
             "mirror": recorded["mirror"],
             "prepare": recorded.get("prepare", "auto"),
-            "bulk": recorded.get("bulk", "all"),
-            "streams": recorded.get("streams", 1),
-            "steps_per_launch": recorded.get("steps_per_launch", 1),
+            "bulk": recorded["bulk"],
+            "streams": recorded["streams"],
+            "steps_per_launch": recorded["steps_per_launch"],
         },
         name=name,
     )

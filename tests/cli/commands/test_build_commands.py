@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -291,6 +292,24 @@ def test_verify_names_the_kernel_whose_bytes_differ(dslc: Callable, project: Pat
     assert ran.code == 1 and f"ptx {ptx}: other bytes, the kernel of " in ran.out and "net.nn:" in ran.out
     assert "toolchain.nvidia-cuda-nvrtc: 13.0.1 in the artifact, 13.0." in ran.out
     assert other not in ran.out and "toolchain.python" not in ran.out
+
+
+@pytest.mark.parametrize("value", [None, 7, -1, "x", [], {"a": 1}, {"train": 3}, {"train": {"B": "x"}}, ...], ids=str)
+def test_verify_refuses_options_that_no_build_records(dslc: Callable, project: Path, value: Any) -> None:
+    """An artifact of unknown origin, with valid digests. ``...``: the option is missing."""
+    dslc("build", "net.nn", "--providers", "reference")
+    path = project / "build/net/net.dslc"
+    found = read_artifact(path)
+    blobs = [Blob(b["name"], b["kind"], bytes(found.blob(b["name"]))) for b in found.header["blobs"]]
+    header = {k: v for k, v in found.header.items() if k not in ("blobs", "format", "interface_sha256")}
+    for name, good in found.header["options"].items():
+        options = {k: v if k != name else value for k, v in header["options"].items() if k != name or value is not ...}
+        path.write_bytes(write_artifact({**header, "options": options}, blobs))
+        ran = dslc("verify", path, "--rebuild", "net.nn")
+        number_or_word = name in ("bulk", "streams", "mirror") and type(value) in (int, str)
+        refused = type(value) is not type(good) and not number_or_word
+        assert ran.code == 5 if refused else ran.code in (0, 1, 2, 5, 6), (name, ran.err)
+        assert ran.code != 5 or "options" in ran.err
 
 
 def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, project: Path) -> None:

@@ -27,9 +27,9 @@ from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
-from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.schedule import contents, schedule
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish
-from dslc.compiler.passes.plan.streams import followed, streams
+from dslc.compiler.passes.plan.streams import _Tables, followed, streams
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
 from dslc.runtime.artifact.plan import Plan
@@ -264,6 +264,27 @@ def test_a_race_changes_results(compiled: Compiled) -> None:
     broken = replace(program, waits={})
     plain = executed(program, build, None)
     assert any(executed(broken, build, random.Random(i)) != plain for i in range(20))
+
+
+def test_bytes_alive_of_one_stream(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    """The limit that streams are held to: all values that are computed and still read, and the node's own scratch."""
+    rng = random.Random(fuzz_seed)
+    for _ in range(fuzz_count(100)):
+        graph = random_graph(rng, rng.randint(5, 40))
+        build = replace(build_for(graph), target="sm_90")
+        program = schedule(Program("predict", {}, graph, target="sm_90"), build)
+        assert program.schedule is not None
+        scratch = {node: (rng.randrange(1000),) for node in program.schedule if rng.random() < 0.3}
+        program = replace(program, scratch=scratch)
+        tables, content = _Tables(program, program.schedule, machine_of("sm_90", "own"), limited=True), contents(graph)
+        order = [node for node in program.schedule if not node.op.view]
+        kept = {content[value] for value in graph.roots}
+        made = {v: i for i, node in enumerate(order) for v in node.outputs if v not in kept}
+        read = {content[v]: i for i, node in enumerate(order) for v in node.inputs}
+        for i, node in enumerate(order):
+            held = [v.type.bytes for v, at in made.items() if at <= i <= read.get(v, len(order))]
+            assert tables.alive[node] == sum(held) + sum(scratch.get(node, ()))
+        assert tables.mosts == (max(tables.alive.values(), default=0),)
 
 
 def test_random_graphs_on_streams(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
