@@ -21,6 +21,7 @@ from dslc.base.opened import Opened
 from dslc.base.publish import Sink, publish_bytes
 
 _LONGEST_LINE: Final = 1 << 20  # bytes of a log's line
+_MOST_DAMAGED: Final = 1000  # lines that are no entries; each crash may leave one
 
 #: A log is a file in its run's folder, never the target of a link.
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -91,19 +92,23 @@ class Log:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines of a log, without a line cut off by a crash; stops at a line that is too long."""
+    """The complete lines of a log, without a line cut off by a crash; stops at a line that is too long, and where a
+    file with more damaged lines than runs have crashes is no log."""
     with Opened() as scope, scope as files:
         handle = files.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "this is not a regular file", str(path))
         file = open(handle, "rb", closefd=False)  # noqa: SIM115 - it has nothing to close
-        while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+        damaged = 0
+        while damaged <= _MOST_DAMAGED and (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
                 entry = json.loads(line.decode("ascii", "replace"))
             except (ValueError, RecursionError):
-                continue
+                entry = None
             if isinstance(entry, dict) and type(entry.get("step")) is int:
                 yield entry
+            else:
+                damaged += 1
 
 
 def _copy(path: Path, after_step: int, sink: Sink) -> None:

@@ -24,6 +24,8 @@ _PANEL: Final = (360, 220)  # pixels
 _MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom
 _MOST_PANELS: Final = 12
 _MOST_POINTS: Final = 1000  # points per curve; the others are dropped evenly
+_MOST_HELD: Final = 16 * _MOST_POINTS  # points per curve while a log is read
+_MOST_CURVES: Final = 64  # names that are read
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -47,20 +49,45 @@ class Picture:
         return terminal(curves(self.folder / self.log))
 
 
+class _Curve:
+    """The points of a curve of any length, of which it holds at most ``_MOST_HELD``, at equal distances."""
+
+    def __init__(self) -> None:
+        self._points: Points = []
+        self._every, self._count = 1, 0
+        self._last = (0.0, 0.0)
+
+    def add(self, step: float, value: float) -> None:
+        self._last = (step, value)
+        if self._count % self._every == 0:
+            self._points.append(self._last)
+            if len(self._points) > _MOST_HELD:
+                self._points, self._every = self._points[::2], 2 * self._every
+        self._count += 1
+
+    def thinned(self) -> Points:
+        """At most ``_MOST_POINTS`` and the last one."""
+        every = -(-len(self._points) // _MOST_POINTS)
+        points = self._points[::every]
+        return points if (self._count - 1) % (every * self._every) == 0 else [*points, self._last]
+
+
 def curves(log: Path) -> Curves:
     """The finite values of a log's epochs and evaluations, the loss first. Empty if there is no log."""
-    found: dict[str, dict[str, Points]] = {"loss": {}}
+    found: dict[str, dict[str, _Curve]] = {"loss": {}}
     try:
         for entry in read_log(log):
             which = {"epoch": "train", "eval": "eval"}.get(str(entry.get("kind")))
             if which is None:
                 continue
             for name, value in entry.items():
-                if name not in _NOT_DRAWN and _drawable(value) and _drawable(entry["step"]):
-                    found.setdefault(name, {}).setdefault(which, []).append((float(entry["step"]), float(value)))
+                if name in _NOT_DRAWN or not _drawable(value) or not _drawable(entry["step"]):
+                    continue
+                if name in found or len(found) < _MOST_CURVES:
+                    found.setdefault(name, {}).setdefault(which, _Curve()).add(float(entry["step"]), float(value))
     except OSError:
         return {}  # the log was never written, which was reported at that time
-    return {name: {which: _thinned(points) for which, points in of.items()} for name, of in found.items() if of}
+    return {name: {which: curve.thinned() for which, curve in of.items()} for name, of in found.items() if of}
 
 
 def _drawable(value: object) -> bool:
@@ -68,11 +95,6 @@ def _drawable(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return math.isfinite(value) if isinstance(value, float) else abs(value) < 1 << 63
-
-
-def _thinned(points: Points) -> Points:
-    every = -(-len(points) // _MOST_POINTS)
-    return points[:: every or 1] + ([] if (len(points) - 1) % (every or 1) == 0 else points[-1:])
 
 
 def svg(found: Curves, colors: Mapping[str, str] | None = None) -> str:

@@ -384,3 +384,25 @@ def test_find_nan_without_a_checkpoint_or_a_nan(project: Path) -> None:
     found = find_nan(configured(project), session, console)
     assert found is not None and (found.step, found.start) == (2, 0) and "from its start" in console.getvalue()
     assert find_nan(configured(project), Watched(3), io.StringIO()) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001, 2500, 16_001, 50_000])
+def test_a_long_curve_is_held_in_part_and_drawn_whole(tmp_path: Path, count: int) -> None:
+    """At equal distances, from the first point to the last."""
+    entries = "".join(f'{{"kind":"eval","step":{i},"loss":{i}.5}}\n' for i in range(count))
+    (tmp_path / "log.jsonl").write_text(entries)
+    steps = [step for step, value in curves(tmp_path / "log.jsonl")["loss"]["eval"] if value == step + 0.5]
+    assert steps[0] == 0 and steps[-1] == count - 1 and min(count, 500) <= len(steps) <= 1001
+    assert len({b - a for a, b in zip(steps[:-1], steps[1:-1])}) <= 1
+
+
+def test_a_file_of_damaged_lines_is_no_log(tmp_path: Path) -> None:
+    """Its reader stops: a file of empty lines took minutes. A few torn lines are left out."""
+    good, path = '{"kind":"eval","step":1,"loss":1.0}\n', tmp_path / "log.jsonl"
+    path.write_text(good + "\n[1]\n{\n" * 100 + good)
+    assert len(list(read_log(path))) == 2
+    path.write_text(good + "\n[1]\n{\n" * 1000 + good)
+    assert len(list(read_log(path))) == 1
+    names = ",".join(f'"m{i}":1.0' for i in range(1000))
+    path.write_text(f'{{"kind":"eval","step":1,{names}}}\n')
+    assert len(curves(path)) < 100
