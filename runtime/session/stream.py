@@ -71,9 +71,7 @@ class Stream:
         scalars = self._scalars(step=step, row=row)
 
         def run(context: Context) -> Any:
-            if self._torn:
-                cause = "a call was interrupted: the stream's state mixes old and new values"
-                raise ArtifactError("R310", cause, place="stream.predict", help="call reset() of the stream")
+            self._require_whole("stream.predict")
             self._require_fit(program)
             self._program, self._torn = program, True
             pieces: list[tuple[Loaded, Cut | None]] = [(program, None)]
@@ -95,9 +93,10 @@ class Stream:
     @property
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of the states by name, as the last call left them; empty if the next call begins with the initial
-        ones."""
+        ones. ArtifactError R310 after an interrupted call."""
         self._alive("stream.state")
         with self._pool.one(self._number) as scope, scope as context:
+            self._require_whole("stream.state")
             if self._program is not None and context.holds(self._program.carried, self._kept):
                 return context.states(self._program)
             return {name: array.copy() for name, array in (self._kept.values or {}).items()}
@@ -111,9 +110,16 @@ class Stream:
     def _set(self, values: States | None) -> None:
         self._alive("stream.state")
         with self._pool.one(self._number) as scope, scope as context:
+            self._torn = True  # until all of it is done: an interrupt may come between
             if self._program is not None:
                 context.forget(self._program.carried, self._kept)
-            self._program, self._kept.values, self._torn = None, values, False
+            self._program, self._kept.values = None, values
+            self._torn = False
+
+    def _require_whole(self, place: str) -> None:
+        if self._torn:
+            cause = "a call was interrupted: the stream's state mixes old and new values"
+            raise ArtifactError("R310", cause, place=place, help="call reset() of the stream")
 
     def _require_fit(self, program: Loaded) -> None:
         before = self._program

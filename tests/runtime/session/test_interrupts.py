@@ -14,6 +14,7 @@ import pytest
 from interruption.interrupts import Hung, World, count, elsewhere, leaves_nothing, spread, strike
 
 import dslc
+from dslc.base.errors import ArtifactError
 from dslc.base.turns import Scope
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
@@ -22,6 +23,7 @@ from dslc.face import Importable
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.session.context_pool import Pool
 from dslc.runtime.session.session import Session
+from dslc.runtime.session.stream import Stream
 
 pytestmark = pytest.mark.slow
 
@@ -230,3 +232,75 @@ def test_a_lock_of_the_first_call_that_stays_would_be_seen(net: Path, monkeypatc
     with pytest.raises(Hung):
         elsewhere(one.predict, 0.2)
     one._turn._turns.holders.clear()  # lets the thread go that waits
+
+
+STATES = """nn 1
+dim B in 1..8 = 2
+model Net(x: [B, 6]) -> [B, 3] {
+  state h: [B, 6] = 0
+  state seen: i32[] = 0
+  h = tanh(x + h @ eye(6))
+  seen = seen + 1
+  return h |> linear(3) as a
+}
+"""
+
+
+@pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+def test_an_interrupt_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opcodes: bool) -> None:
+    """Its states are those before or after the call, or it says that they are torn, until it is reset. Two streams
+    share a context, so that each call moves the other one's states."""
+    (tmp_path / "net.nn").write_text(STATES)
+    path = tmp_path / "net.dslc"
+    path.write_bytes(pipeline.build(check_file(tmp_path / "net.nn"), Options(provider="reference")).artifact)
+    monkeypatch.setenv("DSLC_THREADS", "1")
+    x = {"x": rows(2)["x"]}
+    struck, torn, broken = 0, 0, list[str]()
+    with dslc.load(path, weights="init", contexts=1) as session:
+        stream, other = session.stream(), session.stream()
+        begin = {"h": np.full((2, 6), 0.5, np.float32), "seen": np.array(3, np.int32)}
+
+        def seen(of: Stream) -> tuple[bytes, ...]:
+            return tuple(value.tobytes() for _, value in sorted(of.state.items()))
+
+        def prepare(number: int = 0) -> None:
+            """The context has the states of either."""
+            for each in (stream, other) if number % 2 else (other, stream):
+                each.reset()
+                each.state = begin
+                each.predict(**x)
+
+        calls = {
+            "predict": lambda: stream.predict(**x),
+            "predict again": lambda: (stream.predict(**x), stream.predict(**x)),
+            "reset": lambda: stream.reset(),
+            "state = ": lambda: setattr(stream, "state", begin),
+            "state": lambda: stream.state,
+            "the other's predict": lambda: other.predict(**x),
+        }
+        for name, call in calls.items():
+            prepare()
+            possible = [seen(stream)]
+            call()
+            possible.append(seen(stream))
+            if name == "predict again":
+                prepare()
+                stream.predict(**x)
+                possible.append(seen(stream))
+            points = count(call, opcodes=opcodes)
+            for number in spread(40 if opcodes else 60)(points):
+                prepare(number)
+                where = strike(call, number, opcodes=opcodes).struck
+                struck += where is not None
+                found = elsewhere(partial(seen, stream))
+                if isinstance(found, ArtifactError) and found.code == "R310" and name != "the other's predict":
+                    with pytest.raises(ArtifactError) as refused:
+                        stream.predict(**x)
+                    assert refused.value.code == "R310"
+                    torn += 1
+                elif found not in possible:
+                    broken.append(f"{name}: {found!r:.90} after {where}")
+                stream.reset()
+                assert stream.state == {}
+    assert not broken, f"{len(broken)} of {struck}:\n" + "\n".join(broken[:12])
+    assert struck >= 100 and torn < struck / 2
