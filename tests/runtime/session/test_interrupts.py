@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -263,9 +264,9 @@ def test_an_interrupt_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def seen(of: Stream) -> tuple[bytes, ...]:
             return tuple(value.tobytes() for _, value in sorted(of.state.items()))
 
-        def prepare(number: int = 0) -> None:
+        def prepare(order: int = 0) -> None:
             """The context has the states of either."""
-            for each in (stream, other) if number % 2 else (other, stream):
+            for each in (stream, other) if order else (other, stream):
                 each.reset()
                 each.state = begin
                 each.predict(**x)
@@ -288,8 +289,8 @@ def test_an_interrupt_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 stream.predict(**x)
                 possible.append(seen(stream))
             points = count(call, opcodes=opcodes)
-            for number in spread(40 if opcodes else 60)(points):
-                prepare(number)
+            for number, order in product(spread(30 if opcodes else 60)(points), (0, 1)):
+                prepare(order)
                 where = strike(call, number, opcodes=opcodes).struck
                 struck += where is not None
                 found = elsewhere(partial(seen, stream))
