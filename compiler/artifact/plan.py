@@ -15,7 +15,7 @@ from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of, traits_of
 from dslc.compiler.ir.graph import Attr, Body, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost
 from dslc.compiler.ir.program import Place, Program
-from dslc.compiler.ir.scan import Loop, int_count, scan
+from dslc.compiler.ir.scan import Loop, int_count
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact.attributes import plain_float
@@ -152,7 +152,7 @@ class _PlanMaker:
             ]
 
     def _node(self, node: Node, stream: int) -> None:
-        if node.op is scan:
+        if node in self.scope.program.loops:
             self._loop(node, stream)
             return
         made: list[Instruction] = []

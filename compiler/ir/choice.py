@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 from dslc.base.errors import BuildError
-from dslc.compiler.ir.graph import Attrs, Node
-from dslc.compiler.ir.text import format_attr, format_type
+from dslc.compiler.ir.graph import Attrs, Body, Node
+from dslc.compiler.ir.text import format_attr, format_graph, format_type
 from dslc.compiler.ir.types import TensorType
 
 #: The provider of the compiler's own kernels.
@@ -96,7 +96,13 @@ def key_of(node: Node) -> str:
     """
     first = {v: i for i, v in reversed([*enumerate(node.inputs)])}  # where a tensor is read first
     inputs = tuple([v.type if first[v] == i else first[v] for i, v in enumerate(node.inputs)])
-    return _key(node.op.name, inputs, node.types, _Attrs(repr(sorted(node.attrs.items())), node.attrs))
+    attrs = {name: _body_text(value) if isinstance(value, Body) else value for name, value in node.attrs.items()}
+    return _key(node.op.name, inputs, node.types, _Attrs(repr(sorted(attrs.items())), attrs))
+
+
+def _body_text(body: Body) -> str:
+    """A loop's body without names and places."""
+    return "; ".join(line.partition("  # ")[0].strip() for line in format_graph(body.graph).splitlines())
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dslc.compiler.cost import Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
+from dslc.compiler.ir.scan import scan
 from dslc.compiler.ops.compound.fused import steps
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore, timeline
@@ -146,6 +147,8 @@ class Facts:
         if node not in native:
             return "numpy"
         specs = (launch.spec for launch in self.program.kernels[node])
+        if node.op is scan:
+            return "resident kernel"
         library = next((spec.library for spec in specs if isinstance(spec, LibraryCall)), None)
         return "kernel" if library is None else _LIBRARIES.get(library, library)
 

@@ -137,8 +137,8 @@ class Binder:
                 values.append((kind, value))
         sizes = [_SIZES.get(kind, 8) for kind, _ in values]
         function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, kernel.shared_bytes, sizes, where)
-        waits = self._modules.waits(kernel.blob)
-        return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where, waits)
+        how = self._modules.waits(kernel.blob), self._modules.together(kernel.blob)
+        return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where, *how)
 
 
 def steps_of(placed: Sequence[Placed]) -> tuple[Step, ...]:

@@ -218,6 +218,12 @@ class Driver(CheckedCalls):
     ) -> None:
         self._call("cuLaunchKernel", function, *grid, *block, shared, stream, args.address, 0)
 
+    def launch_together(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Arguments, stream: Any
+    ) -> None:
+        """A kernel whose blocks wait for one another: all are on the device at once, or the launch fails."""
+        self._call("cuLaunchCooperativeKernel", function, *grid, *block, shared, stream, args.address)
+
     # Graphs
 
     def graph(self, noted: Noted) -> Any:
@@ -240,6 +246,14 @@ class Driver(CheckedCalls):
         node.sharedMemBytes = shared
         node.kernelParams = args.address
         return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+
+    def keep_together(self, kernel: Any) -> None:
+        """Makes a graph's kernel one whose blocks are all on the device at once, or else the graph fails."""
+        binding = self._binding
+        value = binding.CUkernelNodeAttrValue()
+        value.cooperative = 1
+        attribute = binding.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        self._call("cuGraphKernelNodeSetAttribute", kernel, attribute, value)
 
     def let_begin_early(self, graph: Any, before: Any, kernel: Any) -> None:
         """Makes a kernel depend on another one that it waits for by itself: it is launched when all blocks of the other

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
     """A kernel with its arguments. ``where``: the node's name and line, for messages. ``waits``: its code begins with a
-    wait for the previous kernel, so it may be launched while that one ends."""
+    wait for the previous kernel, so it may be launched while that one ends. ``together``: its blocks wait for one
+    another, so all of them must be on the device at once."""
 
     function: Any
     grid: tuple[int, int, int]
@@ -33,12 +34,18 @@ class Launch:
     args: Arguments
     where: str
     waits: bool = False
+    together: bool = False
 
     def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
-        return device.driver.add_kernel(graph, after, self.function, self.grid, self.block, self.shared, self.args)
+        driver = device.driver
+        node = driver.add_kernel(graph, after, self.function, self.grid, self.block, self.shared, self.args)
+        if self.together:
+            driver.keep_together(node)
+        return node
 
     def submit(self, device: Device, stream: Any) -> None:
-        device.driver.launch(self.function, self.grid, self.block, self.shared, self.args, stream)
+        launch = device.driver.launch_together if self.together else device.driver.launch
+        launch(self.function, self.grid, self.block, self.shared, self.args, stream)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +167,9 @@ def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[lis
 
 def may_begin_early(step: Step, before: Step) -> bool:
     """True if a step may be launched while its predecessor ends."""
-    return isinstance(step, Launch) and step.waits and isinstance(before, Launch)
+    if not isinstance(step, Launch) or not isinstance(before, Launch):
+        return False
+    return step.waits and not step.together and not before.together  # whose blocks need the device's room at once
 
 
 class Bulk:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may use
 _WAIT: Final = b"griddepcontrol.wait;"
+_LOOK: Final = b"ld.acquire.gpu."
 
 
 def _ptx_of(cubin: str) -> str:
@@ -75,6 +76,12 @@ class Modules:
             ptx = self._blobs.get(_ptx_of(blob))
             self._waits[blob] = ptx is not None and _WAIT in bytes(ptx)
         return self._waits[blob]
+
+    def together(self, blob: str) -> bool:
+        """True if blocks of a kernel wait for one another, so that all must be on the device at once, according to its
+        PTX: they look at what others have released."""
+        ptx = self._blobs.get(_ptx_of(blob))
+        return ptx is not None and _LOOK in bytes(ptx)
 
     def _module(self, blob: str) -> Any:
         name = _ptx_of(blob) if self._through_ptx else blob

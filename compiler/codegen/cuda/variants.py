@@ -1,7 +1,8 @@
 """The ways in which own kernels compute a node: the names of variants, and their launches.
 
 Contractions vary in tile and split, attention in the tiles of its kernels, other sums in the shape of their launch and
-in whether long rows are split into parts, kernels without sums in the length of their vectors.
+in whether long rows are split into parts, kernels without sums in the length of their vectors. A loop may be one
+resident kernel instead of those of its body.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from typing import Final
 from dslc.compiler.codegen.cuda.attention import variants as attention
 from dslc.compiler.codegen.cuda.contraction import variants as contraction
 from dslc.compiler.codegen.cuda.lower import finished, lower
+from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
+from dslc.compiler.codegen.cuda.recurrent.lower import resident
 from dslc.compiler.codegen.cuda.region import variants as region
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice, impossible
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scan import scan
 
 _WHOLE: Final = "split=1"  # rows are not split, although the default splits them
+#: A loop is one kernel whose blocks wait for one another in each step, instead of the kernels of its body.
+RESIDENT: Final = "resident"
 
 
 def variants(node: Node) -> tuple[str, ...]:
@@ -31,6 +37,11 @@ def variants(node: Node) -> tuple[str, ...]:
 def lower_variant(node: Node, choice: Choice) -> list[Launch] | None:
     """The launches of the variant that ``choice.algorithm`` names. BuildError E0609 if the node has no such variant."""
     default, name = lower(node), choice.algorithm
+    if node.op is scan and name == RESIDENT:
+        try:
+            return resident(node)
+        except Unfit as why:
+            raise impossible(node, choice, str(why)) from why
     if not name:
         return default
     found: list[Launch] | None = None

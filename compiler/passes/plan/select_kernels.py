@@ -17,7 +17,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
-from dslc.compiler.codegen.targets import DEFAULT, traits_of
+from dslc.compiler.codegen.targets import DEFAULT, target_of, traits_of
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
@@ -31,18 +31,14 @@ from dslc.compiler.passes.plan.schedule import schedule
 def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     traits = traits_of(program.target)
-    loops = {node: _planned_body(node, program, build) for node in program.graph.nodes if node.op is scan}
+    loops = {n: _planned_body(n, program, build) for n in program.graph.nodes if n.op is scan and not _is_one(n, build)}
     room = {node: (body.memory.work_bytes,) for node, body in loops.items() if body.memory and body.memory.work_bytes}
     if traits.has_reference and build.provider == "reference":
         _refuse_packages(program, build, program.graph.nodes)
         return dataclasses.replace(program, loops=loops, scratch=room) if loops else program
     vendor = build.provider == "vendor" and traits.has_libraries
-    working = [n for n in program.graph.nodes if not n.op.view and n.op is not scan]
-    launches = {
-        node: found
-        for node in working
-        if (found := lowered(node, program.target, vendor, choice_of(node, build))) is not None
-    }
+    working = [n for n in program.graph.nodes if not n.op.view and n not in loops]
+    launches = {node: found for node in working if (found := _launches(node, program, vendor, build)) is not None}
     _refuse_packages(program, build, [node for node in working if node not in launches])
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
@@ -55,6 +51,18 @@ def _planned_body(node: Node, program: Program, build: Build) -> Program:
     own = build_of_body(graph, build)
     body = Program(program.entry, program.sizes, graph, target=program.target, vendor=program.vendor)
     return memory(schedule(select(body, own), own), own)
+
+
+def _is_one(node: Node, build: Build) -> bool:
+    """Whether measurements say that a loop is best computed as one kernel, not by those of its body."""
+    choice = choice_of(node, build)
+    return choice is not None and choice.algorithm != ""
+
+
+def _launches(node: Node, program: Program, vendor: bool, build: Build) -> Sequence[Launch] | None:
+    if node.op is scan:  # no other loop has the same body
+        return target_of(program.target, vendor).lower(node, choice_of(node, build))
+    return lowered(node, program.target, vendor, choice_of(node, build))
 
 
 def choice_of(node: Node, build: Build) -> Choice | None:

@@ -134,6 +134,7 @@ class FakeDriver:
         self.calls: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # calls that failed, but for those that ask whether work is done
         self.log: list[str] = []
+        self.together = 0  # kernels whose blocks must all be on the device at once
         self.early = 0  # edges of graphs between kernels, the later of which may begin early
         self.fail_at: int | None = None  # the number of the call that fails, from 1
         self.fail_with = INVALID
@@ -578,6 +579,13 @@ class FakeDriver:
         self._put(stream, self._kernel(f, (gx, gy, gz), (bx, by, bz), shared, params))
         return ()
 
+    def do_cuLaunchCooperativeKernel(
+        self, f: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: Any, params: Any
+    ) -> tuple[()]:
+        self.together += 1
+        self._put(stream, self._kernel(f, (gx, gy, gz), (bx, by, bz), shared, params))
+        return ()
+
     # Graphs
 
     def do_cuGraphCreate(self, flags: int) -> Any:
@@ -600,6 +608,11 @@ class FakeDriver:
         block = (node.blockDimX, node.blockDimY, node.blockDimZ)
         run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
         return self._node(graph, after, count, run, "kernel")
+
+    def do_cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> tuple[()]:
+        assert attribute == real.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE and value.cooperative == 1
+        self.together += 1
+        return ()
 
     def do_cuGraphAddDependencies(self, graph: Any, of: Any, to: Any, edges: Any, count: int) -> tuple[()]:
         nodes = self._get(graph, dict)

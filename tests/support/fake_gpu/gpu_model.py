@@ -99,6 +99,7 @@ def write_gpu_line(
     bulks: bool = False,
     ptx: bool = True,
     waits: bool = False,
+    together: bool = False,
     mix: bool = False,
     name: str = "line",
     options: Mapping[str, Any] | None = None,
@@ -138,6 +139,7 @@ def write_gpu_line(
                         taken = ",\n".join(f".param .u64 {step.symbol}_param_{i}" for i in range(count))
                         text = f".version 9.0\n.target {target}\n.visible .entry {step.symbol}(\n{taken})\n".encode()
                         text += b"griddepcontrol.wait;\n" if waits else b""
+                        text += b"ld.acquire.gpu.global.u32 %r1, [%rd1];\n" if together else b""
                         blobs.append(Blob(step.blob.removesuffix("cubin") + "ptx", "ptx", text))
     header = line_model.header(programs, row_independent=not mix, name=name)
     header["required_features"] = sorted({"reference" if t == "cpu" else "cuda" for t in targets})

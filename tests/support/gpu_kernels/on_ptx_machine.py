@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from gpu_kernels import ptx_machine, simulator
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Node
 
@@ -38,6 +40,14 @@ def on_machine(
         known[v] = np.full(int(np.prod(v.type.ints)) * kind.itemsize, 0xFF, np.uint8).view(kind)
     launches = lower_variant(node, Choice(OWN, variant))
     assert launches is not None
+    run_launches(launches, known, architecture, backwards)
+    return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
+
+
+def run_launches(
+    launches: Sequence[Launch], known: dict[Any, np.ndarray], architecture: str = "sm_90", backwards: bool = False
+) -> None:
+    """Runs launches on the memory of their values and scratch blocks; of the latter, ``known`` gets those it lacks."""
     for launch in launches:
         for block in launch.scratch:
             known.setdefault(block, np.full(block.bytes, 0xFF, np.uint8))
@@ -47,6 +57,5 @@ def on_machine(
         arguments = [known[v] for v in (*launch.reads, *launch.writes)]
         ptx_machine.run(
             ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes,
-            backwards=backwards,
+            backwards=backwards, together="ld.acquire.gpu" in ptx,
         )  # fmt: skip
-    return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]

@@ -4,7 +4,8 @@ Registers hold bits. Of PTX it knows what our kernels are made of; an instructio
 numpy arrays; an access outside of one, or at an odd place, is an error, and so are two threads that meet in memory
 without a barrier between them (``accesses.py``). Threads of a warp run from one exchange to the next, those of a block
 from one barrier to the next, and all of them must come to the same one. An asynchronous copy arrives when its thread
-waits for it and no earlier.
+waits for it and no earlier. Blocks run one after another, or, if they wait for one another, in turns: each up to its
+next look at what others have released (``ld.acquire``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dslc.compiler.codegen.launch import ScalarArgs
 
 #: Gives the number of its statement and what the other threads are to see; gets what each of its warp has given.
 _Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
+#: A block, which stops where it looks at what others have released.
+_Block: TypeAlias = Generator[None, None, None]
 
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,\s]+")
@@ -42,28 +45,48 @@ def run(
     *,
     races: bool = True,
     backwards: bool = False,
+    together: bool = False,
 ) -> list[int]:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
     ``shared``: bytes of the shared memory whose size the launch says. Of each array, the bytes up to the last one that
     a thread has touched. Raises Race for accesses in no order, unless told not to: memory that no earlier launch of the
-    program leaves may make threads meet that never do. ``backwards``: the last block runs first."""
+    program leaves may make threads meet that never do. ``backwards``: the last block runs first. ``together``: all
+    blocks are on the device at once, and may wait for one another."""
     sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
     program = _Program(ptx, arguments, given, shared, races)
     with np.errstate(all="ignore"):
         blocks = list(np.ndindex(sizes))
-        for block in reversed(blocks) if backwards else blocks:
-            program.clear(block)
-            _run_block(program, [_Thread(program, block, t, threads, sizes).run() for t in range(threads)])
+        blocks = blocks[::-1] if backwards else blocks
+        for some in [blocks] if together else [[block] for block in blocks]:
+            _run_blocks(program, {block: _Thread.all(program, block, threads, sizes) for block in some})
     ends = program.accesses.ends(40)
     return [ends.get(at >> 40, 0) for at in program.parameters[: len(arguments)]]
 
 
-def _run_block(program: _Program, threads: list[_Running]) -> None:
+def _run_blocks(program: _Program, blocks: dict[tuple[int, ...], list[_Running]]) -> None:
+    """Blocks in turns, each to its end."""
+    running: dict[tuple[int, ...], _Block] = {}
+    for block, threads in blocks.items():
+        program.clear(block)
+        running[block] = _run_block(program, threads)
+    while running:
+        before = len(running), program.accesses.releases
+        for block in list(running):
+            program.enter(block)
+            if next(running[block], "done") == "done":
+                del running[block]
+        assert (len(running), program.accesses.releases) != before, "blocks wait for one another, all in vain"
+    program.own.clear()
+
+
+def _run_block(program: _Program, threads: list[_Running]) -> _Block:
     """Each thread to its end, with what others of its warp give it."""
     warps = [threads[i : i + WARP] for i in range(0, len(threads), WARP)]
     started = False
     while True:
-        places = {_run_warp(program, number, warp, started) for number, warp in enumerate(warps)}
+        places: set[int | None] = set()
+        for number, warp in enumerate(warps):
+            places.add((yield from _run_warp(program, number, warp, started)))
         assert len(places) == 1, "some threads of a block wait at a barrier and others do not, or elsewhere"
         if places == {None}:
             return
@@ -71,14 +94,20 @@ def _run_block(program: _Program, threads: list[_Running]) -> None:
         started = True
 
 
-def _run_warp(program: _Program, number: int, threads: list[_Running], started: bool) -> int | None:
+def _run_warp(
+    program: _Program, number: int, threads: list[_Running], started: bool
+) -> Generator[None, None, int | None]:
     """A warp up to the next barrier of its block: its statement, or None at the end."""
     given: list[Any] | None = [] if started else None
     while True:
         asked: list[tuple[int, Any]] = []
         for thread in threads:
             try:
-                asked.append(next(thread) if given is None else thread.send(given))
+                place = next(thread) if given is None else thread.send(given)
+                while program.statements[place[0]][2][0] == "ld":  # others run after it has looked
+                    yield
+                    place = next(thread)
+                asked.append(place)
             except StopIteration:
                 continue
         if not asked:
@@ -102,6 +131,7 @@ class _Program:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []
+        self.own: dict[tuple[int, ...], list[np.ndarray]] = {}
         for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d*)\];", ptx):
             self.symbols[name] = len(self.memory) << 24
             self.shared.append(np.zeros(int(size or shared), np.uint8))
@@ -154,8 +184,13 @@ class _Program:
     def clear(self, block: tuple[int, ...]) -> None:
         """A new block's shared memory, in which nothing is known."""
         self.accesses.begin(block)
-        for memory in self.shared:
-            memory[:] = 0xFF
+        self.own[block] = [np.full_like(memory, 0xFF) for memory in self.shared]
+        self.enter(block)
+
+    def enter(self, block: tuple[int, ...]) -> None:
+        """A block runs on, with its shared memory."""
+        self.accesses.enter(block)
+        self.memory[1 : 1 + len(self.shared)] = self.own[block]
 
     def place(self, address: int, size: int) -> np.ndarray:
         bits = 40 if address >> 40 else 24
@@ -186,6 +221,11 @@ class _Thread:
             self.registers |= {f"%ctaid.{axis}": place, f"%nctaid.{axis}": size}
         self.copies: list[list[tuple[int, np.ndarray]]] = [[]]  # under way, by group; the last is open
         self.local = np.full(program.local, 0xFF, np.uint8)
+
+    @classmethod
+    def all(cls, program: _Program, block: tuple[int, ...], threads: int, grid: Sequence[int]) -> list[_Running]:
+        """The threads of a block."""
+        return [cls(program, block, t, threads, grid).run() for t in range(threads)]
 
     def run(self) -> _Running:
         at, program, value = 0, self.program, self.value
@@ -229,6 +269,11 @@ class _Thread:
                     mine = [[value(x) for x in _names(text)] for text in operands[1:]]
                     others = yield at - 1, mine[:2]
                     self._multiply(words, _names(operands[0]), others, mine[2])
+                case "ld" if words[1] == "acquire":
+                    self._acquire(words, operands)
+                    yield at - 1, None
+                case "red":
+                    self._release(words, operands)
                 case "ld" | "st":
                     self._move(words, operands)
                 case "atom":
@@ -305,6 +350,19 @@ class _Thread:
             bits = int.from_bytes(data[i * size : (i + 1) * size], "little")
             whole = (1 << (64 if name.startswith("%rd") else 32)) - 1  # a register may be wider than the value
             self.registers[name] = signed(bits, 8 * size) & whole if is_signed else bits
+
+    def _acquire(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words == ("ld", "acquire", "gpu", "global", "u32")
+        place = self.program.place(self._address(operands[1]), 4)
+        self.registers[operands[0]] = int.from_bytes(place.tobytes(), "little")
+        self.program.accesses.acquire()
+
+    def _release(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words == ("red", "release", "gpu", "global", "add", "u32")
+        place = self.program.place(self._address(operands[0]), 4)
+        sum_ = (int.from_bytes(place.tobytes(), "little") + self.value(operands[1])) % (1 << 32)
+        place[:] = np.frombuffer(sum_.to_bytes(4, "little"), np.uint8)
+        self.program.accesses.release()
 
     def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
         assert words[2] == "add" and words[3] in ("u32", "s32")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def test_edges_are_early_between_kernels_alone() -> None:
     early, copy = graphs.may_begin_early, graphs.Move(0, 512, 4, "copy")
     assert early(launch(True), launch(False)) and not early(launch(False), launch(True))
     assert not early(launch(True), copy) and not early(copy, launch(True))
+    alone = replace(launch(True), together=True)
+    assert not early(launch(True), alone) and not early(alone, launch(True))
 
 
 @pytest.mark.parametrize("options", [{}, {"waits": True}, {"waits": True, "ptx": False}])
@@ -74,3 +77,17 @@ def test_a_step_of_kernels_that_wait(
     fake = machine(**kernels.driver())
     with load(path, weights="init", bulk=0) as session:
         assert fake.early == 0 and session.train_step(x=x, target=target).loss == given
+
+
+def test_a_step_of_kernels_whose_blocks_wait_for_one_another(
+    tmp_path: Path, machine: Callable[..., FakeDriver]
+) -> None:
+    """All blocks of each are on the device at once, in graphs and one by one, and none begins early."""
+    given = []
+    for together, bulk in ((False, "all"), (True, "all"), (True, 0)):
+        path, kernels = write_gpu_line(tmp_path, waits=True, together=together)
+        fake = machine(**kernels.driver())
+        with load(path, weights="init", bulk=bulk) as session:
+            given.append(session.train_step(x=np.ones((4, 3), np.float32), target=np.zeros(4, np.int32)).loss)
+            assert (fake.together > 0) == together and (fake.early > 0) == (not together)
+    assert given == [given[0]] * 3

@@ -1,0 +1,1 @@
+"""A loop at run time as one resident kernel."""

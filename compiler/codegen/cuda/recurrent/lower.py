@@ -1,0 +1,73 @@
+"""Lowers a loop to a resident kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dslc.compiler.codegen.cuda.cuda_cpp import Code
+from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
+from dslc.compiler.codegen.cuda.recurrent.room import Room, room_for
+from dslc.compiler.codegen.cuda.recurrent.source import Source
+from dslc.compiler.codegen.cuda.region.kernel import sized
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.region import pointwise
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.scan import int_count
+from dslc.compiler.ir.types import DType
+
+_MOST_ELEMENTS = 1 << 30  # of a step's tensor, which the kernel indexes in 32 bits
+
+
+@dataclass(frozen=True)
+class Resident(SizeGeneric):
+    """The kernel ``k(inputs of the loop, its results, scratch, count)``: all steps of a loop. ``text``: its step. Its
+    blocks wait for one another, so all of them must be on the device."""
+
+    room: Room
+    text: str
+    count: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.room.blocks, 1, 1), (self.room.threads, 1, 1), self.room.shared_bytes)
+
+    @cached_property
+    def code(self) -> Code:
+        return Code("resident.cu", self.text)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return (("i32", self.count),)
+
+
+def resident(node: Node) -> list[Launch]:
+    """The launches of a loop as one kernel: zeros for the memory that its blocks share, then the kernel. Raises
+    Unfit."""
+    cell = cell_of(node)
+    room = room_for(cell)
+    if any(size >= _MOST_ELEMENTS for t in (*node.input_types, *node.types) for size in [_step_elements(t.ints)]):
+        raise Unfit("its tensors are too large")
+    scratch = Scratch(0, room.scratch_bytes)
+    zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(room.scratch_bytes // 4,))
+    [cleared] = pointwise.filled(zeros, 0.0)
+    kernel = Resident(room, str(Source(cell, room)), int_count(node))
+    return [sized(Launch(cleared.spec, (), (scratch,))), Launch(kernel, node.inputs, (*node.outputs, scratch))]
+
+
+def why_not_resident(node: Node) -> str | None:
+    """Why a loop cannot be one kernel; None if it can."""
+    try:
+        resident(node)
+    except Unfit as why:
+        return str(why)
+    return None
+
+
+def _step_elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape[-2:]:
+        count *= size
+    return count

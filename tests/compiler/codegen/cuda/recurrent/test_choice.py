@@ -1,0 +1,93 @@
+"""A measured choice makes a loop one resident kernel; without one, a loop is the kernels of its body."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dslc.base.errors import BuildError
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.codegen.cuda.variants import RESIDENT
+from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.scan import scan
+from dslc.compiler.lock.model import Block, Lock
+from dslc.compiler.lock.text import format_lock, parse_lock
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import compile_entry
+from dslc.runtime.artifact.instructions import Kernel, Loop
+
+GPU = "NVIDIA H200, 132 SMs, sm_90"
+NOTHING = {"none": (Measured(Choice("own"), 1.0),)}  # other passes ask whether anything was measured
+
+
+def checked(folder: Path, step: str = "tanh(xt @ w + h @ r)") -> Checked:
+    (folder / "net.nn").write_text(
+        "nn 1\nmodel Net(x: [4, 5, 64]) -> [4, 5, 64] {\n  param w: [64, 64] = uniform(0.5)\n"
+        "  param r: [64, 64] = uniform(0.5)\n  h = zeros([4, 64])\n"
+        f"  scan xt in x along 1 carry h into y {{ h = {step}; yield h }}\n  return y\n}}\n"
+        "train Net(t: [4, 5, 64]) {\n  loss = mean(output * t)\n  optimizer = sgd(lr=0.1)\n}\n"
+    )
+    return check_file(folder / "net.nn")
+
+
+def compiled(of: Checked, ways: dict[str, tuple[Measured, ...]], precision: str = "bf16") -> Program:
+    options = Options(target="sm_90", precision=precision, provider="vendor")
+    return compile_entry(of, "train_step", {}, options, choices=Choices({**NOTHING, **ways}))[0]
+
+
+def loops(program: Program) -> list[Node]:
+    return [node for node in program.graph.nodes if node.op is scan]
+
+
+def chosen(program: Program, name: str) -> dict[str, tuple[Measured, ...]]:
+    return {key_of(node): (Measured(Choice("own", name), 1e-3),) for node in loops(program)}
+
+
+def test_a_loop_is_one_kernel_if_a_choice_says_so(tmp_path: Path) -> None:
+    of = checked(tmp_path)
+    plain = compiled(of, {})
+    assert len(loops(plain)) == len(plain.loops) == 2
+    program = compiled(of, chosen(plain, RESIDENT))
+    assert not program.loops and all(node in program.kernels for node in loops(program))
+    plan = plan_of(program)
+    assert not any(isinstance(each, Loop) for each in plan.instructions)
+    symbols = {launches[-1].symbol for node, launches in program.kernels.items() if node.op is scan}
+    assert len(symbols) == sum(isinstance(i, Kernel) and i.symbol in symbols for i in plan.instructions) == 2
+    for node in loops(program):
+        assert program.memory is not None and node in program.memory.scratch
+
+
+def test_the_default_and_an_unknown_way(tmp_path: Path) -> None:
+    of = checked(tmp_path)
+    plain = compiled(of, {})
+    assert len(compiled(of, chosen(plain, "")).loops) == 2
+    with pytest.raises(BuildError, match="no such variant"):
+        compiled(of, chosen(plain, "tile=1"))
+
+
+def test_a_loop_of_another_class_is_refused(tmp_path: Path) -> None:
+    of = checked(tmp_path)
+    with pytest.raises(BuildError, match="not in 16 bits") as refused:
+        compiled(of, chosen(compiled(of, {}, "f32"), RESIDENT), "f32")
+    assert refused.value.code == "E0609"
+
+
+def test_a_lock_keeps_the_choice(tmp_path: Path) -> None:
+    ways = chosen(compiled(checked(tmp_path), {}), RESIDENT)
+    lock = Lock.of([Block(key, GPU, way) for key, way in ways.items()])
+    assert parse_lock(format_lock(lock).encode(), "dslc.lock") == lock
+
+
+def test_keys_tell_bodies_apart_and_not_places(tmp_path: Path) -> None:
+    def keys(step: str) -> list[str]:
+        return [key_of(node) for node in loops(compiled(checked(tmp_path, step), {}))]
+
+    one = keys("tanh(xt @ w + h @ r)")
+    assert len({*one}) == 2
+    assert not {*one} & {*keys("sigmoid(xt @ w + h @ r)")}
+    moved = keys("tanh(\n\n    xt @ w + h @ r)")
+    assert moved == one
