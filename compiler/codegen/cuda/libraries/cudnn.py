@@ -136,6 +136,7 @@ def _call(node: Node) -> VendorConv | str | None:
 
 
 def _own(node: Node) -> str | None:
+    """Of groups, cuDNN's own choice for the gradient of the image is often its plainest algorithm, ``eng0``."""
     call = _call(node)
     assert isinstance(call, VendorConv), "only calls are asked about"
     if int_attr(node.attrs, "groups") != 1:
