@@ -43,7 +43,7 @@ class Modules:
         self._noted: Noted = []
         self._functions: dict[tuple[str, str], Any] = {}
         self._shared: dict[tuple[str, str], int] = {}
-        self._waits: dict[str, bool] = {}
+        self._said: dict[str, tuple[bool, bool]] = {}
         self.compilations = 0
         self.seconds = 0.0
 
@@ -72,16 +72,19 @@ class Modules:
 
     def waits(self, blob: str) -> bool:
         """True if a kernel's code waits by itself for the previously launched kernel, according to its PTX."""
-        if blob not in self._waits:
-            ptx = self._blobs.get(_ptx_of(blob))
-            self._waits[blob] = ptx is not None and _WAIT in bytes(ptx)
-        return self._waits[blob]
+        return self._says(blob)[0]
 
     def together(self, blob: str) -> bool:
         """True if blocks of a kernel wait for one another, so that all must be on the device at once, according to its
         PTX: they look at what others have released."""
-        ptx = self._blobs.get(_ptx_of(blob))
-        return ptx is not None and _LOOK in bytes(ptx)
+        return self._says(blob)[1]
+
+    def _says(self, blob: str) -> tuple[bool, bool]:
+        """Whether the kernel's PTX has these two instructions."""
+        if blob not in self._said:
+            ptx = bytes(self._blobs.get(_ptx_of(blob)) or b"")
+            self._said[blob] = _WAIT in ptx, _LOOK in ptx
+        return self._said[blob]
 
     def _module(self, blob: str) -> Any:
         name = _ptx_of(blob) if self._through_ptx else blob
