@@ -10,7 +10,7 @@ from typing import Any, Final
 from dslc.base.visible import one_line
 
 EXIT_OK: Final = 0
-EXIT_DIFFERENCE: Final = 1  # a check found a difference: fmt --check, verify, lock --check, bench --against
+EXIT_DIFFERENCE: Final = 1  # a check found a difference: docs/robust.md lists the commands
 EXIT_INTERNAL: Final = 70
 EXIT_RANKS: Final = 75  # another process of the training has ended: start again
 EXIT_SIGINT: Final = 130

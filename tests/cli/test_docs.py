@@ -11,6 +11,7 @@ import click
 import pytest
 from places import ROOT
 
+from dslc.base import errors
 from dslc.cli.app import app
 from dslc.cli.table import COMMANDS
 from dslc.runtime.config.config import load_config
@@ -124,3 +125,11 @@ def test_the_readme_shows_what_is_there(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(CompileError) as raised:
         check_file("lenet.nn")
     assert raised.value.render() + "\n" == shown
+
+
+def test_the_table_of_exit_codes_is_complete() -> None:
+    """docs/robust.md: each code that an error or a command has."""
+    text = (ROOT / "docs/robust.md").read_text(encoding="utf-8")
+    listed = {int(n) for row in re.findall(r"^\| ([\d, ]+) \|", text, re.MULTILINE) for n in row.split(",")}
+    possible = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert listed == (possible | {errors.exit_code(code) for code in errors.CODES}) - {errors.EXIT_OK}
