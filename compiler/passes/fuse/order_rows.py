@@ -14,8 +14,8 @@ After::
     %5 = ordered_rows %w, %1, %2 {how=sum, parts=1} : f32[9000, 8]  # spread forward
 
 Rows that were gathered are read where they are, unless that keeps more bytes: a graph convolution has no tensor of its
-edges. Rows are combined in the order of their places, as before. GPU only: on a CPU a thread goes through all rows of
-its columns.
+edges. Rows are combined in the order of their places, as before. Where each element has its own index, the axis is made
+the last one first, so that elements are rows. GPU only: on a CPU a thread goes through all rows of its columns.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.index.ordered import MANY_ROWS
 
+_MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
 _ORDERED: Final = (DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32)
 
 
@@ -39,11 +40,35 @@ def order_rows(graph: Graph) -> Graph:
     orders: dict[tuple[object, ...], tuple[Value, ...]] = {}
 
     def rule(node: Node) -> Sequence[Value] | None:
+        if (turned := _turned(node)) is not None:
+            found = rule(turned)
+            perm = _own_last(node)
+            back = tuple(perm.index(axis) for axis in range(len(perm)))
+            return (Builder().at(node, node.phase)(OPS["transpose"], found[0] if found else turned.out, perm=back),)
         scatter = _Scatter.of(node)
         return None if scatter is None else (scatter.ordered(orders),)
 
     changed = graph.rewrite(rule)
     return graph if changed is graph else dataclasses.replace(changed, nodes=changed.live_nodes())
+
+
+def _turned(node: Node) -> Node | None:
+    """A scatter of many elements with an index each, of which the axis is the last one."""
+    if node.op.name not in ("scatter_add", "scatter_reduce"):
+        return None
+    (*_, src, index), axis = node.inputs, int_attr(node.attrs, "axis")
+    last, each = src.type.rank - 1, index.type.rank == src.type.rank
+    if not each or axis == last or src.type.ints[axis] <= _MAX_SCANNED or src.type.dtype not in _ORDERED:
+        return None
+    b = Builder().at(node, node.phase)
+    inputs = [b(OPS["transpose"], x, perm=_own_last(node)) for x in node.inputs]
+    return b.node(node.op, *inputs, **{**node.attrs, "axis": last})
+
+
+def _own_last(node: Node) -> tuple[int, ...]:
+    """The axes, the node's own last."""
+    axis = int_attr(node.attrs, "axis")
+    return (*(other for other in range(node.types[0].rank) if other != axis), axis)
 
 
 @dataclasses.dataclass(frozen=True)

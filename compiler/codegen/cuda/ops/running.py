@@ -1,4 +1,4 @@
-"""cumsum, cumprod and recurrence as GPU kernels: blocks share an axis, in two launches if few lines are long.
+"""cumsum, cumprod, prod_grad and recurrence as GPU kernels: blocks share an axis, in two launches if it is long.
 
 The first launch combines each chunk of the axis, the second one begins each chunk with those before it (Blelloch 1990).
 """
@@ -14,10 +14,11 @@ from dslc.compiler.codegen.cuda.ops.row_order import as_signed
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import scan
+from dslc.compiler.codegen.region.ir import Access, RegionBuilder
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr, int_attr
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 _THREADS: Final = 256
 _EACH: Final = 8  # neighbours of a thread
@@ -34,7 +35,7 @@ _COMBINED: Final = {
 __device__ __forceinline__ Held combined(Held before, Held own) {{ return before {sign} own; }}
 __device__ __forceinline__ Held up(Held all, int step) {{ return __shfl_up_sync(0xFFFFFFFFu, all, step); }}
 """
-    for how, neutral, sign in (("sum", 0, "+"), ("prod", 1, "*"))
+    for how, neutral, sign in (("sum", 0, "+"), ("prod", 1, "*"), ("others", 1, "*"))
 }
 # y -> a * y + b. What is 0 stays so if the factors of many elements overflow together.
 _RECURRENCE: Final = """struct Held {
@@ -55,7 +56,8 @@ __device__ __forceinline__ Held up(Held all, int step) {
 @dataclass(frozen=True)
 class Running(SizeGeneric):
     """Step 0: ``k(x, totals, numbers)``; step 1: ``k(x, totals, y, numbers)``. x and y are [outer, count, inner];
-    totals are [outer, chunks, inner]. ``how``: sum or prod; or plain or late, for a recurrence of a and b, both x."""
+    totals are [outer, chunks, inner]. ``how``: sum or prod; others for the product of the elements before;
+    plain or late for a recurrence of a and b, which are x."""
 
     given: DType
     dtype: DType
@@ -107,7 +109,7 @@ class Running(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        late = self.how == "late"
+        late = self.how in ("late", "others")
         text = f"using X = {C_TYPES[self.given]};\nusing T = {C_TYPES[self.dtype]};\n"
         text += f"using SUM = {C_TYPES[self.dtype.computed]};\n"
         text += _RECURRENCE if self.how in ("plain", "late") else _COMBINED[self.how]
@@ -132,16 +134,48 @@ def cumprod(node: Node) -> list[Launch]:
     return running(node, "prod") or scan.cumprod(node)
 
 
+@lowers("prod_grad", target="cuda")
+def prod_grad(node: Node) -> list[Launch]:
+    """The product of the elements before each one, that of those after it, and ``dy`` times both; in one launch a
+    thread or a warp goes along each line, if there are many or they are short."""
+    [x, dy], over = node.inputs, int_tuple(node.attrs, "over")
+    shape, dtype = x.type.ints, x.type.dtype
+    if not over or over != tuple(range(over[0], over[-1] + 1)):
+        return scan.prod_grad(node)
+    sizes = prod(shape[: over[0]]), prod(shape[over[0] : over[-1] + 1]), prod(shape[over[-1] + 1 :])
+    sides: list[Launch] = []
+    found = [Scratch(number, prod(shape) * dtype.computed.itemsize) for number in range(2)]
+    for reverse, held in zip((False, True), found):
+        shared = _shared((x,), held, (dtype, dtype.computed), "others", reverse, sizes, 2 + int(reverse))
+        if shared is None:
+            return scan.prod_grad(node)
+        sides += shared
+    strides = (sizes[1] * sizes[2], sizes[2], 1)
+    side = Access(dtype.computed, strides)
+    b = RegionBuilder(sizes, (), [side, side, Access(dtype, (sizes[2], 0, 1))], [Access(dtype, strides)])
+    b.row()
+    b.store(0, b.let(b.input(0) * b.input(1) * b.input(2), dtype))
+    return [*sides, Launch(b.region(), (*found, dy), node.outputs)]
+
+
 def running(node: Node, how: str) -> list[Launch] | None:
     """None for short lines, and for many next to each other."""
     [y], axis = node.types, int_attr(node.attrs, "axis")
-    outer, count, inner = prod(y.ints[:axis]), y.ints[axis], prod(y.ints[axis + 1 :])
-    dtype = as_signed(y.dtype)
+    sizes = prod(y.ints[:axis]), y.ints[axis], prod(y.ints[axis + 1 :])
+    dtypes = node.input_types[0].dtype, as_signed(y.dtype)
+    return _shared(node.inputs, node.out, dtypes, how, bool_attr(node.attrs, "reverse"), sizes, 0)
+
+
+def _shared(
+    given: tuple[Value, ...], y: Value | Scratch, dtypes: tuple[DType, DType], how: str, reverse: bool,
+    sizes: tuple[int, int, int], scratch: int,
+) -> list[Launch] | None:  # fmt: skip
+    """``running`` of [outer, count, inner] with a block of scratch memory."""
+    outer, count, inner = sizes
     few = outer * inner < _MANY_LINES
-    if not prod(y.ints) or count < (_MIN_COUNT if inner > 1 else _MIN_ROW) or not few or max(count, inner) >= 2**30:
+    if not prod(sizes) or count < (_MIN_COUNT if inner > 1 else _MIN_ROW) or not few or max(count, inner) >= 2**30:
         return None
-    given, reverse = node.input_types[0].dtype, bool_attr(node.attrs, "reverse")
-    first, second = (Running(given, dtype, how, reverse, outer, count, inner, step) for step in range(2))
-    totals = Scratch(0, outer * second.chunks * inner * dtype.computed.itemsize * len(node.inputs))
-    last = Launch(second, (*node.inputs, totals), node.outputs)
-    return [Launch(first, node.inputs, (totals,)), last] if second.chunks > 1 else [last]
+    first, second = (Running(*dtypes, how, reverse, *sizes, step) for step in range(2))
+    totals = Scratch(scratch, outer * second.chunks * inner * dtypes[1].computed.itemsize * len(given))
+    last = Launch(second, (*given, totals), (y,))
+    return [Launch(first, given, (totals,)), last] if second.chunks > 1 else [last]

@@ -89,6 +89,22 @@ def test_parts_have_keys_of_their_own_and_one_with_an_unknown_id_is_lost() -> No
     assert np.isnan(evaluate(order_rows(graph), feeds)["y"]).all(1).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("how", ["sum", "max"])
+@pytest.mark.parametrize(("many", "ops"), [(99, []), (30, ["row_order", "ordered_rows"])])
+def test_elements_with_an_index_each(monkeypatch: pytest.MonkeyPatch, many: int, ops: list[str], how: str) -> None:
+    monkeypatch.setattr(module, "MANY_ROWS", many)
+    monkeypatch.setattr(module, "_MAX_SCANNED", 30)
+    x, src = input_of("x", Kind.DATA, 2, COUNT, 3), input_of("src", Kind.DATA, 2, EDGES, 3)
+    index = input_of("index", Kind.DATA, 2, EDGES, 3, dtype=DType.I32)
+    if how == "sum":
+        graph = graph_of([src, index], {"y": B(OPS["scatter_add"], src.value, index.value, axis=1, count=COUNT)})
+    else:
+        y = B(OPS["scatter_reduce"], x.value, src.value, index.value, axis=1, how=how)
+        graph = graph_of([x, src, index], {"y": y})
+    found = [name for name in names(same(graph)) if name != "transpose"]
+    assert found == (ops or ["scatter_add" if how == "sum" else "scatter_reduce"])
+
+
 def test_what_stays() -> None:
     """Few rows, and an index of each element."""
     few, each = input_of("few", Kind.DATA, 30, dtype=DType.I32), input_of("each", Kind.DATA, EDGES, 3, dtype=DType.I32)

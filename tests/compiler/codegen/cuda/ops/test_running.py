@@ -89,6 +89,24 @@ def test_recurrences(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("shape", "over"), [((300,), (0,)), ((2, 15, 10, 3), (1, 2)), ((130, 8), (0,))])
+def test_the_product_of_all_others(
+    shape: tuple[int, ...], over: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a zero, and in lines with two."""
+    for name, number in (("_THREADS", 64), ("_EACH", 2), ("_MIN_ROW", 64)):
+        monkeypatch.setattr(running, name, number)
+    kept = tuple(1 if axis in over else size for axis, size in enumerate(shape))
+    node = Builder(name="here").node(OPS["prod_grad"], value(DType.F32, shape), value(DType.F32, kept), over=over)
+    assert len(lower(node) or []) == 5
+    rng = np.random.default_rng(0)
+    x, dy = rng.uniform(0.9, 1.1, shape).astype(np.float32), rng.normal(size=kept).astype(np.float32)
+    x.reshape(-1)[[7, -1]] = 0
+    [wanted] = OPS["prod_grad"].meaning([x.astype(np.float64), dy.astype(np.float64)], {"over": over})
+    np.testing.assert_allclose(on_machine(node, [x, dy])[0], wanted, rtol=3e-5, atol=1e-6)
+
+
+@pytest.mark.slow
 def test_the_bits_do_not_depend_on_which_block_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_THREADS", 64)
     node, x = node_of((150, 6), 0, DType.F32), drawn((150, 6), DType.F32)
