@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -41,10 +42,17 @@ def test_processes_of_one_host(tmp_path: Path, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")]
+    ("names", "more"),
+    [
+        (("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), {}),
+        (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {}),
+        (("PMI_RANK", "PMI_SIZE"), {}),
+        (("RANK", "WORLD_SIZE"), {"TORCHELASTIC_USE_AGENT_STORE": "True"}),
+    ],
+    ids=["Slurm", "Open MPI", "MPICH", "torchrun"],
 )
-def test_other_launchers(tmp_path: Path, expected: Any, names: tuple[str, str]) -> None:
-    processes = ranks([project(tmp_path)] * 2, names=names)
+def test_other_launchers(tmp_path: Path, expected: Any, names: tuple[str, str], more: dict[str, str]) -> None:
+    processes = ranks([project(tmp_path)] * 2, names=names, of_rank=dict.fromkeys(range(2), more))
     assert [ended(process)[0] for process in processes] == [0, 0]
     assert outcome(tmp_path) == expected
 
@@ -86,6 +94,22 @@ def test_killed_and_resumed_on_other_numbers(tmp_path: Path, expected: Any) -> N
     assert [code for code, _ in found] == [75, -signal.SIGKILL] and "rank 1 of 2 has ended" in found[0][1]
     process = started(folder, "--resume", "--processes", "8")
     assert ended(process, 120)[0] == 0
+    assert outcome(folder) == expected
+
+
+def test_killed_at_random_points(tmp_path: Path, expected: Any, fuzz_seed: int) -> None:
+    """Any rank of any number is killed at any of its next steps, four times; the run goes on with another number."""
+    rng, folder = Random(fuzz_seed), project(tmp_path)
+    for _ in range(4):
+        size, step = rng.choice((2, 4, 8)), rng.randint(1, 7)
+        victim = rng.randrange(size)
+        fault = {victim: {"DSLC_FAILPOINT": f"{'ranks' if victim else 'train'}.step:{step}:kill"}}
+        resumed = ["--resume"] if list(folder.glob("runs/net/checkpoints/*.safetensors")) else []
+        codes = [ended(process, 120)[0] for process in ranks([folder] * size, *resumed, of_rank=fault)]
+        assert codes in ([0] * size, [-signal.SIGKILL if rank == victim else 75 for rank in range(size)])
+    assert (
+        ended(started(folder, "--resume", *rng.choice(([], ["--processes", "2"], ["--processes", "8"]))), 120)[0] == 0
+    )
     assert outcome(folder) == expected
 
 
