@@ -247,8 +247,8 @@ class Session:
     ) -> StepResult:
         """One step of the optimizer on one batch of the built size.
 
-        If the train section accumulates gradients over N micro-batches, or the batch is divided into N shards, it has N
-        times the built rows; loss and metrics are the means over these parts.
+        If the train section accumulates gradients over N micro-batches, or the batch is divided into N shards, or both
+        give N parts, it has N times the built rows; loss and metrics are the means over these parts.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
         learning rate, by default the train section's. ``row``: the global number of the batch's first row, by default
