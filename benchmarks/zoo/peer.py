@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 _SHOWN = 300  # characters of an error
+#: The line of an exception, after which its text may go on.
+_RAISED = re.compile(r"error\b|[\w.]*(?:Error|Exception)\b")
 
 
 class Failed(Exception):
@@ -18,7 +21,8 @@ class Failed(Exception):
 
 
 class Peer:
-    """Starts ``command``; what it says on stderr goes to the file ``log``, whose last line is the text of an error."""
+    """Starts ``command``; what it says on stderr goes to the file ``log``. The last exception there, or the last line,
+    is the text of an error."""
 
     def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]) -> None:
         self.log = log
@@ -34,7 +38,8 @@ class Peer:
         line = self.process.stdout.readline()
         if not line:
             lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            said = next((x for x in lines if x.startswith("error")), lines[-1] if lines else "")
+            first = next((i for i in reversed(range(len(lines))) if _RAISED.match(lines[i])), -1)
+            said = " ".join(lines[first:])
             raise Failed(f"a process ended with code {self.process.wait()}: {said[:_SHOWN]}")
         return json.loads(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ from compare import ROOM, waves
 from entries import BY_NAME, ENTRIES, Entry
 from fake_gpu.gpu_pair import Pair, batch
 from ours import Ours, source
+from peer import Failed, Peer
 from steps import BURSTS, norm_errors, timed
 from thinning import taken
 
@@ -60,6 +62,16 @@ def test_steps_are_timed_one_by_one_or_together() -> None:
     assert ran == [1, 1, 1] and len(found) == 3 and all(ms >= 0 and cpu >= 0 for ms, cpu in found)
     ran.clear()
     assert len(timed(ran.append, 0.001, together=True)) <= BURSTS and ran[0] == 3 and len(set(ran[1:])) == 1
+
+
+def test_a_process_that_ends_is_told_by_its_exception(tmp_path: Path) -> None:
+    """Also if the text of the exception goes on for some lines."""
+    for text in ("raise AssertionError('stride 1==16 at dim=1\\nSee https://a.page')", "import sys; sys.exit('no')"):
+        peer = Peer([sys.executable, "-c", text], tmp_path / "log", {})
+        said = "AssertionError: stride 1==16 at dim=1 See https" if "raise" in text else "code 1: no"
+        with pytest.raises(Failed, match=said):
+            peer.answer()
+        peer.close()
 
 
 def test_waves_fit_into_a_gpu() -> None:
