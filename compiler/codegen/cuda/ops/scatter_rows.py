@@ -30,7 +30,8 @@ from dslc.compiler.ops.index.ordered import MANY_ROWS
 _FEW_THREADS: Final = 256
 _BLOCK_THREADS: Final = 128
 _FEW_BLOCKS: Final = 264  # two for each of a large GPU's processors
-_FEW_IDS: Final = (8, 512)  # least and most ids of a block
+_FEW_IDS: Final = (8, 1024)  # least and most ids of a block
+_SHARED_BYTES: Final = 48 << 10  # of a block
 _LONG: Final = 64  # rows of an id; one with more has all teams of a block
 _VECTOR_BYTES: Final = 16
 _LOADS: Final = 8  # of a thread under way
@@ -126,7 +127,19 @@ class RowsFew(SizeGeneric):
     def held(self) -> int:
         """Ids of a block, a power of 2."""
         least, most = _FEW_IDS
+        while most > least and self._shared_bytes(most) > _SHARED_BYTES:
+            most //= 2
         return min(most, max(least, 1 << (-(-self.rows.keys // _FEW_BLOCKS) - 1).bit_length()))
+
+    @property
+    def most(self) -> int:
+        """Places that a block has room for."""
+        return max(256, 1 << (self.rows.length - 1).bit_length())
+
+    def _shared_bytes(self, held: int) -> int:
+        """Of counts, starts, places, longs, what threads combine, and a few numbers."""
+        joined = _FEW_THREADS * self.rows.vector * self.rows.dtype.computed.itemsize
+        return 4 * (_FEW_THREADS // 32 + 1) * held + 2 * (self.most + self.most // (_LONG + 1) + 1) + joined + 128
 
     @property
     def geometry(self) -> Geometry:
@@ -142,10 +155,9 @@ class RowsFew(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        most = max(256, 1 << (self.rows.length - 1).bit_length())
         sizes = {"THREADS": _FEW_THREADS, "ROWS": self.held, "BITS": self.held.bit_length() - 1}
         text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self._numbers.text()
-        return Code("rows_few.cu", text + constants(**sizes, MOST=most, LONG=_LONG))
+        return Code("rows_few.cu", text + constants(**sizes, MOST=self.most, LONG=_LONG))
 
 
 @dataclass(frozen=True)

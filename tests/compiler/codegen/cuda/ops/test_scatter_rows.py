@@ -178,10 +178,14 @@ def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_blocks_and_teams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scatter_rows, "_FEW_IDS", (8, 512))
+    monkeypatch.setattr(scatter_rows, "_FEW_IDS", (8, 1024))
+    monkeypatch.setattr(scatter_rows, "_FEW_THREADS", 256)
+    monkeypatch.setattr(scatter_rows, "_LONG", 64)
     monkeypatch.setattr(scatter_rows, "_PART_RANGE", (64, 256))
     found = [RowsFew(Rows(DType.BF16, "sum", 1, 2048, n, 64), DType.I32) for n in (5, 10_000, 1 << 20)]
     assert [(few.held, few.geometry.grid[0]) for few in found] == [(8, 1), (64, 157), (512, 2048)]
+    few = [RowsFew(Rows(DType.BF16, "sum", 9000, n, 2000, 1), DType.I32) for n in (4096, 8192)]
+    assert [each.held for each in few] == [1024, 512], "48 KiB of shared memory"
     teams = [
         (Rows(DType.BF16, "sum", 1, 9, 9, n).vector, Rows(DType.BF16, "sum", 1, 9, 9, n).team) for n in (1, 40, 512)
     ]
