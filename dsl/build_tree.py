@@ -20,7 +20,7 @@ from dslc.dsl.other_names import short
 from dslc.dsl.span import Span
 from dslc.dsl.tokens import Token, Tokens
 
-SCALARS: Final = ("int", "float", "bool", "str")
+SCALARS: Final = ("int", "float", "bool", "str", "list")
 _OTHER_SCALARS: Final = {"boolean": "bool", "string": "str", "integer": "int", "double": "float", "number": "float"}
 _ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
@@ -129,10 +129,12 @@ class TreeBuilder:
             near = _OTHER_SCALARS.get(name) or did_you_mean(name, SCALARS)
             dtype = name if name in INTEGERS else integer_for(name)
             if near is None and (dtype is not None or is_float_name(name)):
-                help = f"a tensor's type has a shape: `{dtype or ''}[B]`; a scalar is int, float, bool or str"
+                help = f"a tensor's type has a shape: `{dtype or ''}[B]`; a scalar is int, float, bool, str or list"
             else:
                 help = (
-                    f"did you mean `{near}`?" if near else "write int, float, bool or str, or a shape such as [B, 10]"
+                    f"did you mean `{near}`?"
+                    if near
+                    else "write int, float, bool, str or list, or a shape such as [B, 10]"
                 )
             self._error("E0202", f"`{name}` is not a type", Label(span, ""), help)
             name = "float"

@@ -41,8 +41,8 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
     """``left op right`` for static values; E0202 if their types do not fit."""
     if op in _COMPARE:
         return compare(op, left, right, span)
-    if op == "+" and isinstance(left, list) and isinstance(right, list):
-        return left + right
+    if op == "+" and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return [*left, *right]  # several values, such as the parts of `split`, are a list here
     if isinstance(left, str) and isinstance(right, str) and op == "+":
         return left + right
     if not (_is_number(left) and _is_number(right)):

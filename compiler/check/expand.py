@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from dslc.compiler.check import signatures
 from dslc.compiler.check.arguments import Given
@@ -143,6 +144,7 @@ class Expander:
     def run_block(self, block: syntax.Block, frame: Frame, span: Span) -> Static:
         """Runs a body whose arguments are bound, and checks its results against the signature."""
         self.reports.check_unread(block)
+        arguments = dict(frame.locals)
         returned = self.statements.run(block.body, frame)
         if returned is None:
             raise Problem("E0208", f"`{block.name}` returns nothing", block.span, "no `return` is reached")
@@ -150,7 +152,8 @@ class Expander:
         if isinstance(value, Poison):
             raise Poisoned
         with self._at(frame):
-            return signatures.check_results(block, value, place, frame, self)
+            declared = replace(frame, locals={**frame.locals, **arguments})  # names that the body reassigns, too
+            return signatures.check_results(block, value, place, declared, self)
 
     @contextmanager
     def _at(self, frame: Frame) -> Iterator[None]:

@@ -13,7 +13,14 @@ from dslc.compiler.check.literals import parse_argument
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.sections import sections_of
-from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
+from dslc.compiler.check.signatures import (
+    check_input_name,
+    check_public_name,
+    input_type,
+    is_list,
+    refuse_list,
+    static_argument,
+)
 from dslc.compiler.check.training.section import TrainSection, check_train
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, require_finite
 from dslc.compiler.ir.graph import Value
@@ -76,7 +83,7 @@ def arguments(ref: BlockRef, scope: ModuleScope, args: Mapping[str, str], expand
             declared |= {p.name: p for p in section.params if isinstance(p.type, syntax.ScalarTypeExpr)}
     found: dict[str, Static] = {}
     for name, text in args.items():
-        if name not in declared:
+        if name not in declared or is_list(declared[name]):
             near = did_you_mean(name, declared)
             help = f"did you mean `{near}`?" if near else f"it takes {', '.join(declared) or 'no arguments'}"
             raise BuildError("E0605", f"`{ref.block.name}` has no argument `{name}`", place=f"-D {name}", help=help)
@@ -91,6 +98,7 @@ def _bind_argument(
 ) -> None:
     """Binds a compile-time argument of a model; until then its name is poisoned."""
     frame.locals[param.name] = Poison()
+    refuse_list(param, block.name)
     span = name_span(param, param.name)
     if param.name in given:
         value = given[param.name]

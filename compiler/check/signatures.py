@@ -141,13 +141,27 @@ def static_argument(param: syntax.Param, value: Static, span: Span, callee: str)
         "int": isinstance(value, (int, Poly)) and not isinstance(value, bool),
         "bool": isinstance(value, bool),
         "str": isinstance(value, str),
+        "list": isinstance(value, (list, tuple)),
     }
+    if isinstance(value, tuple) and want == "list":  # several results, such as those of `split`
+        return list(value)
     if fits.get(want):
         return value
     code = "E0205" if isinstance(value, Value) else "E0202"
     raise Problem(
         code, f"`{param.name}` of `{callee}` is {_article(want)}, this is {kind_of(value)}", span, "does not fit"
     )
+
+
+def is_list(param: syntax.Param) -> bool:
+    return isinstance(param.type, syntax.ScalarTypeExpr) and param.type.name == "list"
+
+
+def refuse_list(param: syntax.Param, owner: str) -> None:
+    """E0202 for a list among the arguments of a model or a train section, which are set from outside."""
+    if is_list(param):
+        raise Problem("E0202", f"`{param.name}` of `{owner}` is a list, and only blocks take lists", param.span,
+                      "set from outside", help="write `const NAME = [...]`")  # fmt: skip
 
 
 def _article(word: str) -> str:
@@ -157,6 +171,8 @@ def _article(word: str) -> str:
 def _text(value: Static) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{len(value)}]"
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 

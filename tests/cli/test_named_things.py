@@ -32,7 +32,7 @@ ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {
     name for optimizer in OPTIMIZERS.values() for name in (*COMMON, *optimizer.defaults)
 }
 FIELDS = {"train", "precision", "budget", "loss", "metrics", "optimizer", "ema", "accumulate", "compute", "params",
-          "memory", "mesh", "shards", "output", "weight", "int", "float", "bool", "str", "none", "self",
+          "memory", "mesh", "shards", "output", "weight", "int", "float", "bool", "str", "list", "none", "self",
           "step"}  # fmt: skip
 #: names that stand for the user's own
 EXAMPLES = {"name", "f", "x", "y", "a", "b", "i", "n", "fc", "tok", "embed", "mu", "value", "condition", "nn"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.compiler.check import callgraph
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.signatures import check_input_name, input_type, refuse_list, static_argument
 from dslc.compiler.check.training.metrics import add_scalar, check_metric_name, read_metrics
 from dslc.compiler.check.training.update import Update, read_update
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of, require_finite
@@ -205,6 +205,7 @@ def _declare(
         frame.params[param.name] = param
         found.inputs.append(param.name)
         return
+    refuse_list(param, "train")
     if param.name in given:
         default: Static = given[param.name]
     elif param.default is not None:

@@ -12,7 +12,7 @@ from dslc.compiler.ir.sizes import Poly, Size
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, only, require_kind
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, only, require_kind
 from dslc.compiler.ops.index.embedding import existing, nothing
 from dslc.compiler.ops.lazy import np
 
@@ -188,25 +188,4 @@ class GatherFunction(Function):
         return call.emit(gather, x, index, axis=at)
 
 
-class ScatterAddFunction(Function):
-    """scatter_add(x, index, src, axis=-1): ``x`` with each element of ``src`` added at its index along an axis.
-
-    ``src`` and the integers ``index`` have the shape of ``x`` except for the size of the axis. Elements with equal
-    indices are added in row-major order.
-
-    given: x: [B, 8], t: i32[B, 2], y: [B, 2]
-    >>> scatter_add(x, t, y, axis=1)
-    """
-
-    name = "scatter_add"
-
-    def build(self, call: Call, x: Value, index: Value, src: Value, axis: Axis = -1) -> Value:
-        at = from_zero(self.name, x.type, axis)
-        require_agreement(self.name, x.type, index.type, at)
-        if src.type.dtype is not x.type.dtype:
-            raise Mismatch(f"`scatter_add` of {src.type} into {x.type}", "convert one with `cast`", "E0204")
-        return call.emit(add, x, call.emit(scatter_add, src, index, axis=at, count=x.type.shape[at]))
-
-
 function(GatherFunction())
-function(ScatterAddFunction())

@@ -1,4 +1,4 @@
-"""Scatter along an axis: the op scatter_reduce, and the function scatter with its modes."""
+"""Scatter along an axis: the op scatter_reduce, and the functions scatter with its modes and scatter_add."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ScatterReduce(Op):
         assert "lost" not in attrs or (x.dtype.is_int and attrs["how"] == "max")
         require_kind("scatter", x.dtype, "number")
         require_scattered("scatter", x, index, axis)
-        _require_fit(x, src, TensorType(index.dtype, (*index.shape, *src.shape[index.rank :])), axis)
+        _require_fit("scatter", x, src, TensorType(index.dtype, (*index.shape, *src.shape[index.rank :])), axis)
         return (x,)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -164,12 +164,14 @@ def _added(b: Builder, node: Node, src: Value) -> Value:
     return b(scatter_add, src, node.inputs[2], axis=axis, count=node.inputs[0].type.shape[axis])
 
 
-def _require_fit(x: TensorType, src: TensorType, index: TensorType, axis: int) -> None:
-    require_agreement("scatter", x, index, axis)
+def _require_fit(name: str, x: TensorType, src: TensorType, index: TensorType, axis: int) -> None:
     if src.shape != index.shape:
-        raise Mismatch(f"`scatter` of {src} at indices {index}", "give each element its index", "E0302")
+        swapped = x.shape == index.shape
+        help = f"the target comes first: `{name}(target, index, src)`" if swapped else "give each element its index"
+        raise Mismatch(f"`{name}` of {src} at indices {index}", help, "E0302")
+    require_agreement(name, x, index, axis)
     if src.dtype is not x.dtype:
-        raise Mismatch(f"`scatter` of {src} into {x}", "convert one with `cast`", "E0204")
+        raise Mismatch(f"`{name}` of {src} into {x}", "convert one with `cast`", "E0204")
 
 
 scatter_reduce = register(ScatterReduce())
@@ -198,22 +200,62 @@ class Scatter(Function):
         if mode not in ("replace", "add", *_HOW):
             raise Mismatch(f'there is no mode "{mode}"', 'one of "replace", "add", "mul", "max", "min"', "E0209")
         require_kind("scatter", x.type.dtype, "any" if mode == "replace" else "number")
-        at = from_zero(self.name, x.type, axis)
-        parts = index.type.rank == 1 < src.type.rank
-        _require_fit(x.type, src.type, _of_elements(index.type, src.type, at) if parts else index.type, at)
+        at = _placed(self.name, x, index, src, axis)
         if mode == "replace":
             return _replaced(call, x, index, src, at)
         if not include_self:
             x = _without_self(call, x, index, at, mode)
-        if parts:
-            line = call.emit(reshape, index, shape=_line(src.type, index.type.shape[0], at))
-            index = call.emit(expand, line, shape=src.type.shape)
         if mode == "add":
-            return call.emit(add, x, call.emit(scatter_add, src, index, axis=at, count=x.type.shape[at]))
-        return call.emit(scatter_reduce, x, src, index, axis=at, how=_HOW[mode])
+            return _sum(call, x, index, src, at)
+        return call.emit(scatter_reduce, x, src, _repeated(call, index, src, at), axis=at, how=_HOW[mode])
 
 
-def _of_elements(index: TensorType, src: TensorType, axis: int) -> TensorType:
+class ScatterAddFunction(Function):
+    """scatter_add(x, index, src, axis=-1): ``x`` with each element of ``src`` added at its index along an axis.
+
+    ``src`` and the integers ``index`` have the shape of ``x`` except for the size of the axis; a vector ``index`` has
+    an index for each part of ``src`` along the axis. Elements with equal indices are added in row-major order. It is
+    ``scatter`` with the mode "add".
+
+    given: x: [B, 8], t: i32[B, 2], y: [B, 2]
+    >>> scatter_add(x, t, y, axis=1)
+    """
+
+    name = "scatter_add"
+
+    def build(self, call: Call, x: Value, index: Value, src: Value, axis: Axis = -1) -> Value:
+        require_kind(self.name, x.type.dtype, "number")
+        return _sum(call, x, index, src, _placed(self.name, x, index, src, axis))
+
+
+def _of_parts(index: Value, src: Value) -> bool:
+    """Whether ``index`` is a vector with an index for each part of ``src``."""
+    return index.type.rank == 1 < src.type.rank
+
+
+def _placed(name: str, x: Value, index: Value, src: Value, axis: Axis) -> int:
+    """The axis from 0, along which all of them fit."""
+    at = from_zero(name, x.type, axis)
+    of = _of_elements(name, index.type, src.type, at) if _of_parts(index, src) else index.type
+    _require_fit(name, x.type, src.type, of, at)
+    return at
+
+
+def _repeated(call: Call, index: Value, src: Value, axis: int) -> Value:
+    """An index for each element of ``src``."""
+    if not _of_parts(index, src):
+        return index
+    line = call.emit(reshape, index, shape=_line(src.type, index.type.shape[0], axis))
+    return call.emit(expand, line, shape=src.type.shape)
+
+
+def _sum(call: Call, x: Value, index: Value, src: Value, axis: int) -> Value:
+    """``x`` plus ``src`` added up at its indices."""
+    index = _repeated(call, index, src, axis)
+    return call.emit(add, x, call.emit(scatter_add, src, index, axis=axis, count=x.type.shape[axis]))
+
+
+def _of_elements(name: str, index: TensorType, src: TensorType, axis: int) -> TensorType:
     """The type of a vector of indices along the axis, repeated for each element of ``src``."""
     if not axis < src.rank or index.shape[0] != src.shape[axis]:
         fits = [i for i, size in enumerate(src.shape) if size == index.shape[0]]
@@ -222,7 +264,7 @@ def _of_elements(index: TensorType, src: TensorType, axis: int) -> TensorType:
             if fits
             else "give each part its index"
         )
-        raise Mismatch(f"`scatter` of {src} along axis {axis} at {index}", help, "E0302")
+        raise Mismatch(f"`{name}` of {src} along axis {axis} at {index}", help, "E0302")
     return TensorType(index.dtype, src.shape)
 
 
@@ -285,3 +327,4 @@ def _without_self(call: Call, x: Value, index: Value, axis: int, mode: str) -> V
 
 
 scatter = function(Scatter())
+function(ScatterAddFunction())

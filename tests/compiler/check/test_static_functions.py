@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sources.in_memory import files
 
+from dslc.base.errors import BuildError
 from dslc.compiler.check.model import check_program
 from dslc.dsl.diagnostics import CompileError
 
@@ -76,3 +77,65 @@ def test_tensors_of_a_list_are_added_in_order() -> None:
     for expr, said in (("sum([x, y], over=1)", "a list"), ("sum([x, y[:, 0]])", "E0301"), ("sum([x, [y]])", "a list")):
         with pytest.raises(CompileError, match=said):
             graph(expr)
+
+
+LISTS = """block joined(xs: list, widths: list = [2, 3], more: int = 0) -> [_, _] {
+  check len(widths) == 2, "two"
+  for w in widths as w { xs = xs + [xs[-1] |> linear(w + more) as f] }
+  return concat(xs)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [
+        ("joined([x, x])", 2 + 2 + 2 + 3),
+        ("joined([x], [4, 5], 1)", 2 + 5 + 6),
+        ("joined(split(x, 2))", 1 + 1 + 2 + 3),
+        ("[x] |> joined(widths=[T - T + 7, 1])", 2 + 7 + 1),
+        ("concat(split(x, 2) + [x])", 4),
+        ("concat([x] + split(x, 2))", 4),
+    ],
+)
+def test_blocks_take_lists(call: str, size: int) -> None:
+    text = f"{HEAD}{LISTS}model M(x: [B, 2], t: [B, T]) -> [B, _] {{ return ({call}) + sum(t) }}\n"
+    assert str(check_program(files(text)).graph.outputs["result.output"].type) == f"[B, {size}]"
+
+
+def test_a_layer_takes_a_list_for_all_its_calls() -> None:
+    text = "block f(x: [N, D], widths: list) -> [N, _] { for w in widths as w { x = x |> linear(w) as f }; return x }\n"
+    text += "model M(x: [B, 2]) -> [B, 3] {\n  layer g = f([2, 3])\n  return g(x) + g(-x)\n}\n"
+    assert set(check_program(files(HEAD + text)).params) == {
+        f"g.w.{i}.f.{n}" for i in (0, 1) for n in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("block f(x: [N, D], w: list) -> [N, D] { return x * len(w) }\nmodel M(x: [B, 2]) -> [B, 2] { return f(x, 3) }",
+         "`w` of `f` is a list, this is an int"),
+        ("block f(x: [N, D], w: int) -> [N, D] { return x * w }\nmodel M(x: [B, 2]) -> [B, 2] { return f(x, [3]) }",
+         "`w` of `f` is an int, this is a list"),
+        ("model M(x: [B, 2], w: list = [1]) -> [B, 2] { return x * len(w) }", "only blocks take lists"),
+        ("model M(x: [B, 2]) -> [B, 2] { return x }\ntrain M(w: list = [1]) { loss = mean(output) * len(w)\n"
+         "optimizer = sgd(lr=0.1) }", "only blocks take lists"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list(text: str, says: str) -> None:
+    with pytest.raises(CompileError, match="E0202") as caught:
+        check_program(files(f"{HEAD}{text}\n"))
+    assert says in str(caught.value)
+
+
+def test_a_list_of_a_model_is_not_set_from_outside() -> None:
+    text = "model M(x: [B, 2], w: list = [1]) -> [B, 2] { return x * len(w) }\n"
+    with pytest.raises(BuildError, match="E0605"):
+        check_program(files(HEAD + text), None, {"w": "[1]"})
+
+
+def test_a_result_has_the_size_of_the_argument_that_the_body_reassigns() -> None:
+    text = "block f(x: [N, D], d: int) -> [N, d] {\n  y = x |> linear(d) as f\n  d = relu(y)\n  return d\n}\n"
+    text += "model M(x: [B, 2], v: int = 5) -> [B, v] {\n  v = x |> f(v)\n  return v\n}\n"
+    assert str(check_program(files(HEAD + text)).graph.outputs["result.output"].type) == "[B, 5]"

@@ -77,6 +77,13 @@ def mixture(image: np.ndarray, at: np.ndarray) -> np.ndarray:
     return y
 
 
+def parts_added(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Row i of x added to row t[i, 0]."""
+    y = x.copy()
+    np.add.at(y, t[:, 0], x)
+    return y
+
+
 def added(x: np.ndarray) -> np.ndarray:
     y = x.copy()
     np.add.at(y, (np.arange(4)[:, None], T), 1.0)
@@ -120,6 +127,12 @@ VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
      lambda: X @ X[0] / np.linalg.norm(X, axis=1) / np.linalg.norm(X[0])),
     (f"{XS}, {TS}", "gather(x, t)", "[B, 2]", {"x": X, "t": T}, lambda: np.take_along_axis(X, T.astype(int), 1)),
     (f"{XS}, {TS}", "scatter_add(x, t, ones([B, 2]), axis=1)", "[B, 8]", {"x": X, "t": T}, lambda: added(X)),
+    (f"{XS}, {TS}", "scatter_add(x, t[:, 0], x, axis=0)", "[B, 8]", {"x": X, "t": T % 4},
+     lambda: parts_added(X, T % 4)),
+    (f"{XS}, {TS}", "scatter_add(zeros([B]), t[:, 0], x[:, 0])", "[B]", {"x": X, "t": T % 4},
+     lambda: parts_added(X, T % 4)[:, 0] - X[:, 0]),
+    (f"{XS}, {TS}", "scatter_add(zeros([5, 8]), t[:, 0], x, axis=0)[:4]", "[4, 8]", {"x": X, "t": T % 4},
+     lambda: parts_added(X, T % 4) - X),
     (MS, "tril(m)", "[B, 5, 5]", {"m": M}, lambda: np.tril(M)),
     (MS, "triu(m, 1) + tril(m, -2)", "[B, 5, 5]", {"m": M}, lambda: np.triu(M, 1) + np.tril(M, -2)),
     (QS, "tril(q, 2)", "[B, 3, 8]", {"q": Q}, lambda: np.tril(Q, 2)),
@@ -396,6 +409,8 @@ REFUSED = [
     (XS, "gather(x, x)", "E0203", "needs an integer tensor"),
     (f"{XS}, {TS}", "scatter_add(x, t, x)", "E0302", "at indices"),
     (f"{XS}, {TS}", "scatter_add(x, t, t)", "E0204", "into"),
+    (f"{XS}, {TS}", "scatter_add(x, t[:, 0], x)", "E0302", "`scatter_add` of [B, 8] along axis 1 at i32[B]"),
+    (f"{XS}, {TS}", "scatter_add(x[:, :2], t, x)", "E0302", "`scatter_add` of [B, 8] at indices"),
     (XS, "tril(x[0])", "E0306", "takes a matrix"),
     (XS, "where(tri(-1), x, 0)", "E0209", "size -1"),
     (XS, "x + eye(-1)", "E0209", "size -1"),

@@ -153,7 +153,7 @@ class Generator:
     def params(self) -> str:
         parts = []
         for _ in range(self.count(0, 4)):
-            type = self.tensor() if self.chance(0.5) else self.pick(["int", "float", "bool", "str"])
+            type = self.tensor() if self.chance(0.5) else self.pick(["int", "float", "bool", "str", "list"])
             default = f"{self.gap()}={self.gap(True)}{self.expr(1)}" if self.chance(0.4) else ""
             parts.append(f"{self.name()}{self.gap()}:{self.gap()}{type}{default}")
         return self.bracket("(", parts, ")")
