@@ -1,4 +1,4 @@
-"""Models of papers, most of 2022 to 2025, agree with PyTorch: outputs, loss and gradients.
+"""Models of papers, most of 2022 to 2026, agree with PyTorch: outputs, loss and gradients.
 
 tests/papers/recorded.json holds summaries of what PyTorch computes, so torch is needed only to record them again, and
 for `python -m papers.compare`.

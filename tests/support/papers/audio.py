@@ -96,3 +96,17 @@ def ebranchformer(p: Params, x: Tensor) -> Any:
     both = torch.cat([far, near], -1)
     x = x + linear(both + depthwise(both, b + "merge"), p, b + "proj")
     return linear(layernorm(macaron(x, b + "ff2"), p, b + "ln"), p, "head")
+
+
+def vocos(p: Params, mel: Tensor) -> Any:
+    x = F.conv1d(mel, p["embed.weight"], p["embed.bias"], padding=3)
+    x = layernorm(x.transpose(1, 2), p, "ln").transpose(1, 2)
+    for i in range(2):
+        b = f"blocks.{i}.unit."
+        h = F.conv1d(x, p[b + "dw.weight"], p[b + "dw.bias"], padding=3, groups=x.shape[1]).transpose(1, 2)
+        h = linear(F.gelu(linear(layernorm(h, p, b + "ln"), p, b + "fc1")), p, b + "fc2")
+        x = x + (p[b + "gamma"] * h).transpose(1, 2)
+    size, phase = linear(layernorm(x.transpose(1, 2), p, "last"), p, "head").chunk(2, -1)
+    size, phase = size.exp().clamp(max=100), phase.to(mel.dtype)
+    spectrum = torch.complex(size * phase.cos(), size * phase.sin()).transpose(1, 2)
+    return torch.istft(spectrum, 8, 4, window=torch.hann_window(8, dtype=mel.dtype))

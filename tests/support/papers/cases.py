@@ -1,4 +1,4 @@
-"""Small models of papers, most of 2022 to 2025, with parameters and inputs that follow from names alone.
+"""Small models of papers, most of 2022 to 2026, with parameters and inputs that follow from names alone.
 
 ``recorded.json`` holds what PyTorch computes from them in f64: of each output and of each parameter's gradient the sum
 of its elements times fixed weights, and its length; and the loss.

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers.layers import Params, conv2d, layernorm, linear
+from papers.layers import Params, conv2d, layernorm, linear, split_heads
 
 
 def ngp(p: Params, at: Tensor, ray: Tensor) -> Any:
@@ -124,3 +124,21 @@ def pairformer(p: Params, s: Tensor) -> Any:
     s = s + linear(y * linear(h, p, b + "gate").sigmoid(), p, b + "o")
     s = s + transition(s, b + "single")
     return s, linear(z + z.transpose(1, 2), p, "distogram")
+
+
+def transolver(p: Params, at: Tensor, f: Tensor) -> Any:
+    x = torch.cat(
+        [torch.cdist(at, p["ref"].expand(len(at), -1, -1), compute_mode="donot_use_mm_for_euclid_dist"), f], -1
+    )
+    x = linear(F.gelu(linear(x, p, "pre1")), p, "pre2") + p["placeholder"]
+    for i in range(2):
+        b = f"blocks.{i}."
+        h = layernorm(x, p, b + "ln1")
+        value, key = (split_heads(linear(h, p, b + n), 2) for n in ("attn.fx", "attn.x"))
+        heat = p[b + "attn.temperature"].view(2, 1, 1).clamp(0.1, 5)
+        w = torch.softmax(linear(key, p, b + "attn.to_slices") / heat, -1)
+        tokens = torch.einsum("bhnc,bhng->bhgc", value, w) / (w.sum(2)[..., None] + 1e-5)
+        y = F.scaled_dot_product_attention(*(linear(tokens, p, f"{b}attn.w.{j}") for j in range(3)))
+        x = x + linear(torch.einsum("bhgc,bhng->bhnc", y, w).transpose(1, 2).flatten(2), p, b + "attn.out")
+        x = x + linear(F.gelu(linear(layernorm(x, p, b + "ln2"), p, b + "fc1")), p, b + "fc2")
+    return linear(layernorm(x, p, "ln3"), p, "head")

@@ -172,11 +172,35 @@ def _rssm(p: Params, output: Any, x: Params, y: Params) -> Tensor:
     return (apart + 0.5 * kl(post.detach(), prior) + 0.1 * kl(post, prior.detach())).mean()
 
 
+def _relative(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
+    return ((output - y["y"]).flatten(1).norm(dim=1) / y["y"].flatten(1).norm(dim=1)).mean()
+
+
+def _yolov8(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    sides, boxes, scores = output
+    centre, size = y["at"][..., :2].sigmoid() * 16, y["at"][..., 2:].sigmoid() * 12 + 1
+    a1, a2, b1, b2 = boxes[..., :2], boxes[..., 2:], centre - size / 2, centre + size / 2
+    both = (torch.minimum(a2, b2) - torch.maximum(a1, b1)).clamp(0).prod(-1)
+    iou = both / ((a2 - a1).prod(-1) + size.prod(-1) - both + 1e-7)
+    hull = torch.maximum(a2, b2) - torch.minimum(a1, b1)
+    apart = ((a1 + a2 - b1 - b2) ** 2).sum(-1) / 4 / ((hull**2).sum(-1) + 1e-7)
+    own, wanted = (a2 - a1).unbind(-1), size.unbind(-1)
+    v = 4 / math.pi**2 * (torch.atan(wanted[0] / wanted[1]) - torch.atan(own[0] / (own[1] + 1e-7))) ** 2
+    alpha = (v / (v - iou + 1 + 1e-7)).detach()
+    t = (y["at"].sigmoid() * 5).clamp(0, 3.99)
+    left, p_log = t.floor(), sides.log_softmax(-1)
+    lower, upper = (p_log.gather(-1, (left.long() + i)[..., None])[..., 0] for i in (0, 1))
+    dfl = -(lower * (left + 1 - t) + upper * (t - left)).mean()
+    classes = F.binary_cross_entropy_with_logits(scores, y["target"].sigmoid())
+    return 7.5 * (1 - iou + apart + alpha * v).mean() + 1.5 * dfl + 0.5 * classes
+
+
 LOSSES: Final[dict[str, Loss]] = {
     "encodec": _encodec, "ebranchformer": _ebranchformer, "sam": _sam, "dino_detr": _dino_detr, "fits": _squares,
+    "yolov8": _yolov8, "cyclenet": _squares, "vocos": lambda p, output, x, y: F.l1_loss(output, y["wave"]),
     "consistency": _consistency, "pairformer": _pairformer,
     "fsq": lambda p, output, x, y: F.l1_loss(output[0], x["x"]) + F.mse_loss(output[0], x["x"]),
-    "ffno": lambda p, output, x, y: ((output - y["y"]).flatten(1).norm(dim=1) / y["y"].flatten(1).norm(dim=1)).mean(),
+    **dict.fromkeys(("ffno", "transolver"), _relative),
     "eva02": lambda p, output, x, y: F.cross_entropy(output, y["y"].long(), label_smoothing=0.1),
     "ngp": lambda p, output, x, y: F.huber_loss(output[0], y["y"], delta=0.1),
     "splat": lambda p, output, x, y: 0.8 * F.l1_loss(output, y["y"]) + 0.2 * F.mse_loss(output, y["y"]),

@@ -150,3 +150,29 @@ def raft(p: Params, a: Tensor, b: Tensor) -> Any:
         flow = flow + conv2d(h, p, "head", padding=1)
         flows.append(flow)
     return torch.stack(flows)
+
+
+def grit(p: Params, x: Tensor, adj: Tensor) -> Any:
+    N = x.shape[1]
+    both, eye = torch.maximum(adj, adj.transpose(1, 2)), torch.eye(N, dtype=x.dtype)
+    a = torch.where(eye > 0, 1, both)
+    walks = [eye.expand(len(x), N, N)]
+    for _ in range(3):
+        walks.append(walks[-1] @ (a / a.sum(-1, keepdim=True)))
+    steps, degree = torch.stack(walks, -1), both.sum(-1, keepdim=True)
+    h = linear(x, p, "node") + linear(steps.diagonal(dim1=1, dim2=2).transpose(1, 2), p, "place")
+    e = linear(steps, p, "edge")
+    for i in range(2):
+        b, n = f"layers.{i}.", f"layers.{i}.attn."
+        q, k, v = (linear(h, p, f"{n}w.{j}") for j in range(3))
+        scale, shift = linear(e, p, n + "pair").chunk(2, -1)
+        s = (q[:, :, None] + k[:, None]) * scale
+        s = F.relu(s.sign() * (s.abs().relu() + 1e-6).sqrt() + shift)
+        w = torch.softmax(torch.einsum("bijhn,hn->bijh", s.unflatten(-1, (2, -1)), p[n + "a"]), 2)
+        y = torch.einsum("bijh,bjhn->bihn", w, v.unflatten(-1, (2, -1)))
+        y = (y + torch.einsum("bijh,bijhn->bihn", w, linear(s, p, n + "value").unflatten(-1, (2, -1)))).flatten(2)
+        y = y * p[n + "theta"][0] + y * torch.log1p(degree) * p[n + "theta"][1]
+        h = layernorm(h + linear(y, p, n + "out"), p, b + "ln1")
+        e = layernorm(e + linear(s, p, n + "out_pair"), p, b + "ln_pair")
+        h = layernorm(h + linear(F.relu(linear(h, p, b + "fc1")), p, b + "fc2"), p, b + "ln2")
+    return linear(torch.cat([h.mean(1), e.mean((1, 2))], -1), p, "head")

@@ -89,3 +89,93 @@ def bitnet(p: Params, ids: Tensor) -> Any:
         gate, up = bit_linear(x, b + "gate_up").chunk(2, -1)
         x = x + bit_linear(F.relu(gate) ** 2 * up, b + "down")
     return rmsnorm(x, p, "norm") @ p["tok.weight"].T
+
+
+def fox(p: Params, ids: Tensor) -> Any:
+    x = p["tok.weight"][ids.long()]
+    for i in range(2):
+        b = f"layers.{i}."
+        h = rmsnorm(x, p, b + "n1")
+        q, k, v = (split_heads(linear(h, p, f"{b}attn.w.{j}"), 2) for j in range(3))
+        kept = torch.cumsum(F.logsigmoid(linear(h, p, b + "attn.forget")).transpose(1, 2), -1)
+        hidden = torch.ones(2 * (x.shape[1],), dtype=torch.bool).triu(1)
+        bias = (kept[..., None] - kept[..., None, :]).masked_fill(hidden, float("-inf"))
+        q, k = rmsnorm(q, p, b + "attn.q_norm"), rmsnorm(k, p, b + "attn.k_norm")
+        y = rmsnorm(merged(F.scaled_dot_product_attention(q, k, v, bias.to(q.dtype))), p, b + "attn.norm")
+        x = x + linear(y * torch.sigmoid(linear(h, p, b + "attn.gate")), p, b + "attn.out")
+        gate, up = linear(rmsnorm(x, p, b + "n2"), p, b + "gate_up").chunk(2, -1)
+        x = x + linear(F.silu(gate) * up, p, b + "down")
+    return linear(rmsnorm(x, p, "last"), p, "head")
+
+
+def rwkv7(p: Params, ids: Tensor) -> Any:
+    def low(x: Tensor, n: str) -> Tensor:
+        return linear(torch.tanh(linear(x, p, n + ".down")), p, n + ".up")
+
+    def before(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 1, -1))
+
+    x = layernorm(p["tok.weight"][ids.long()], p, "ln0")
+    B, T, D = x.shape
+    for i in range(2):
+        b, n = f"layers.{i}.", f"layers.{i}.att."
+        h = layernorm(x, p, b + "ln1")
+        r, w, k, v, a, g = (h + (before(h) - h) * p[n + "mix"][j] for j in range(6))
+        w = torch.exp(-0.606531 * torch.sigmoid(low(w, n + "decay")))
+        r, k, v = linear(r, p, n + "r"), linear(k, p, n + "k"), linear(v, p, n + "v")
+        a = torch.sigmoid(low(a, n + "rate"))
+        gate = linear(torch.sigmoid(linear(g, p, n + "g1")), p, n + "g2")
+        removed = (k * p[n + "k_k"]).view(B, T, 2, -1)
+        removed = removed / (removed.norm(dim=-1, keepdim=True) + 1e-6)
+        k = k * (1 + (a - 1) * p[n + "k_a"])
+        r, w, k, v, a = (u.view(B, T, 2, -1) for u in (r, w, k, v, a))
+        s, ys = torch.zeros(B, 2, D // 2, D // 2, dtype=x.dtype), []
+        for t in range(T):
+            c = removed[:, t]
+            lost = torch.einsum("bhij,bhj->bhi", s, -c)
+            s = s * w[:, t, :, None] + lost[..., None] * (c * a[:, t])[:, :, None]
+            s = s + v[:, t, ..., None] * k[:, t, :, None]
+            ys.append(torch.einsum("bhij,bhj->bhi", s, r[:, t]))
+        y = torch.stack(ys, 1).reshape(B * T, D)
+        y = F.group_norm(y, 2, p[n + "ln_x.weight"], p[n + "ln_x.bias"], 64e-5).view(B, T, D)
+        y = y + ((r * k * p[n + "r_k"]).sum(-1, keepdim=True) * v).flatten(2)
+        x = x + linear(y * gate, p, n + "out")
+        h = layernorm(x, p, b + "ln2")
+        h = h + (before(h) - h) * p[b + "mix"]
+        x = x + linear(F.relu(linear(h, p, b + "key")) ** 2, p, b + "value")
+    return linear(layernorm(x, p, "last"), p, "head")
+
+
+def mhc(p: Params, ids: Tensor) -> Any:
+    x = p["tok.weight"][ids.long()][:, :, None].expand(-1, -1, 3, -1)
+    for i in range(4):
+        b = f"layers.{i}.hc."
+        flat, alpha = rmsnorm(x.flatten(2)), p[b + "alpha"]
+        pre = torch.sigmoid(alpha[0] * linear(flat, p, b + "pre"))
+        post = 2 * torch.sigmoid(alpha[1] * linear(flat, p, b + "post"))
+        mixed = (alpha[2] * linear(flat, p, b + "res")).unflatten(-1, (3, 3)).exp()
+        for _ in range(4):
+            mixed = mixed / mixed.sum(-1, keepdim=True)
+            mixed = mixed / mixed.sum(-2, keepdim=True)
+        h = rmsnorm(torch.einsum("btn,btnd->btd", pre, x), p, b + "norm")
+        if i % 2:
+            h = linear(F.gelu(linear(h, p, b + "fc1")), p, b + "fc2")
+        else:
+            q, k, v = (split_heads(u, 2) for u in linear(h, p, b + "qkv").chunk(3, -1))
+            h = linear(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)), p, b + "out")
+        x = torch.einsum("btmn,btnd->btmd", mixed, x) + post[..., None] * h[:, :, None]
+    return linear(rmsnorm(x.mean(2), p, "last"), p, "head")
+
+
+def dora(p: Params, ids: Tensor) -> Any:
+    def adapted(x: Tensor, n: str) -> Tensor:
+        w = p[n + ".weight"].detach() + 2 * (p[n + ".b"] @ p[n + ".a"])
+        return F.linear(x, p[n + ".magnitude"] * w / w.norm(dim=1, keepdim=True).detach())
+
+    x = p["tok.weight"].detach()[ids.long()]
+    for i in range(2):
+        b = f"layers.{i}."
+        q, k, v = (split_heads(u, 2) for u in adapted(rmsnorm(x, p, b + "n1"), b + "qkv").chunk(3, -1))
+        x = x + adapted(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)), b + "out")
+        x = x + adapted(F.silu(adapted(rmsnorm(x, p, b + "n2"), b + "up")), b + "down")
+    return linear(rmsnorm(x, p, "last"), p, "head")

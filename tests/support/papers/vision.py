@@ -200,3 +200,56 @@ def siglip(p: Params, image: Tensor, text: Tensor) -> Any:
     a = a / a.norm(dim=-1, keepdim=True)
     b = b / b.norm(dim=-1, keepdim=True)
     return a @ b.T * p["scale"].exp() + p["bias"]
+
+
+def vmamba(p: Params, image: Tensor) -> Any:
+    x = layernorm(conv2d(image, p, "patches", stride=4).permute(0, 2, 3, 1), p, "ln")
+    u, z = linear(layernorm(x, p, "ln1"), p, "ssm.in").chunk(2, -1)
+    u = F.silu(conv2d(u.permute(0, 3, 1, 2), p, "ssm.conv", padding=1, groups=u.shape[-1]))
+    B, D, H, W = u.shape
+    rows, columns = u.flatten(2), u.transpose(2, 3).flatten(2)
+    xs = torch.stack([rows, columns, rows.flip(-1), columns.flip(-1)], 1)
+    dt, b, c = torch.einsum("bkdl,kcd->bkcl", xs, p["ssm.x_proj"]).split([2, 2, 2], 2)
+    dt = F.softplus(torch.einsum("bkrl,kdr->bkdl", dt, p["ssm.dt_proj"]) + p["ssm.dt_bias"][..., None])
+    h, ys = torch.zeros(B, 4, D, 2, dtype=xs.dtype), []
+    for t in range(H * W):
+        h = h * torch.exp(dt[..., t, None] * -p["ssm.a_log"].exp())
+        h = h + (dt[..., t] * xs[..., t])[..., None] * b[:, :, None, :, t]
+        ys.append((h * c[:, :, None, :, t]).sum(-1))
+    y = torch.stack(ys, -1) + xs * p["ssm.skip"][..., None]
+    y = y[:, :2] + y[:, 2:].flip(-1)
+    y = y[:, 0] + y[:, 1].view(B, D, W, H).transpose(2, 3).flatten(2)
+    y = layernorm(y.transpose(1, 2), p, "ssm.norm").view(B, H, W, D)
+    x = x + linear(y * F.silu(z), p, "ssm.out")
+    x = x + linear(F.gelu(linear(layernorm(x, p, "ln2"), p, "fc1")), p, "fc2")
+    return linear(layernorm(x.mean((1, 2)), p, "last"), p, "head")
+
+
+def yolov8(p: Params, image: Tensor, train: bool = False) -> Any:
+    def cbs(x: Tensor, n: str, stride: int = 1) -> Tensor:
+        x = conv2d(x, p, n + ".conv", stride=stride, padding=p[n + ".conv.weight"].shape[-1] // 2)
+        return F.silu(batchnorm(x, p, n + ".bn", train, 1e-3))
+
+    def c2f(x: Tensor, n: str) -> Tensor:
+        parts = [*cbs(x, n + ".cv1").chunk(2, 1)]
+        parts.append(parts[-1] + cbs(cbs(parts[-1], n + ".m.0.cv1"), n + ".m.0.cv2"))
+        return cbs(torch.cat(parts, 1), n + ".cv2")
+
+    p3 = c2f(cbs(cbs(image, "stem", 2), "down3", 2), "c3")
+    levels = [cbs(c2f(cbs(p3, "down4", 2), "c4"), "pool.cv1")]
+    for _ in range(3):
+        levels.append(F.max_pool2d(levels[-1], 5, 1, 2))
+    p4 = cbs(torch.cat(levels, 1), "pool.cv2")
+    up = c2f(torch.cat([F.interpolate(p4, scale_factor=2), p3], 1), "neck.c2f")
+    sides, scores, centres = [], [], []
+    for n, x in (("head3", up), ("head4", p4)):
+        box = conv2d(cbs(x, n + ".box1"), p, n + ".box2").flatten(2).unflatten(1, (4, 5))
+        sides.append(box.permute(0, 3, 1, 2))
+        scores.append(conv2d(cbs(x, n + ".cls1"), p, n + ".cls2").flatten(2).transpose(1, 2))
+        at = torch.arange(x.shape[-1], dtype=image.dtype) + 0.5
+        centres.append(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1).flatten(0, 1))
+    side = torch.cat(sides, 1)
+    far = (side.softmax(-1) * torch.arange(5)).sum(-1)
+    at, strides = torch.cat(centres), torch.tensor([4.0] * 16 + [8.0] * 4, dtype=image.dtype)[:, None]
+    boxes = torch.cat([at - far[..., :2], at + far[..., 2:]], -1) * strides
+    return side, boxes, torch.cat(scores, 1)
