@@ -120,7 +120,8 @@ class Mixed(SizeGeneric):
 
 @lowers("concat", target="cuda")
 def concat(node: Node) -> list[Launch]:
-    """One launch for adjacent small inputs; separate ones for large inputs and if indices need i64."""
+    """One launch for adjacent small inputs; separate ones for large inputs, for two that differ, and if indices need
+    i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
     pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
     if prod(out.ints) >= 1 << 31:
@@ -133,8 +134,9 @@ def concat(node: Node) -> list[Launch]:
         for at in range(0, len(values), most if small else 1):
             some = values[at : at + (most if small else 1)]
             runs = tuple(prod(value.type.ints[axis:]) for value in some)
-            if len(some) == 1:
-                launches.append(pointwise.copy_into(some[0], node.out, start))
+            if len(some) == 1 or (len({*runs}) == 2 == len(some)):  # copies, whose vectors are measured
+                places = accumulate(runs, initial=start)
+                launches += [pointwise.copy_into(value, node.out, place) for value, place in zip(some, places)]
             elif len({*runs}) == 1:
                 alike = Concat(out.dtype, len(some), rows, runs[0], pitch, start)
                 launches.append(Launch(alike, tuple(some), node.outputs))

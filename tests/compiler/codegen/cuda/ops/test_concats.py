@@ -21,9 +21,9 @@ from dslc.compiler.ir.types import DType, TensorType
 #: Of several sizes: shapes, axis, elements that a thread copies at once of f32 and bf16.
 MIXED: list[tuple[list[tuple[int, ...]], int, dict[DType, int]]] = [
     ([(6, 8), (6, 8), (6, 4), (6, 4), (6, 8)], 1, {DType.F32: 4, DType.BF16: 4}),
-    ([(2, 3, 5), (2, 0, 5), (2, 4, 5)], 1, {DType.F32: 1, DType.BF16: 1}),  # nothing in the middle
+    ([(2, 3, 5), (2, 0, 5), (2, 4, 5), (2, 1, 5)], 1, {DType.F32: 1, DType.BF16: 1}),  # nothing in the middle
     ([(40, 16), *((40, n) for n in range(1, 8))], 1, {DType.F32: 1, DType.BF16: 1}),
-    ([(3, 2, 4), (700, 2, 4)], 0, {DType.F32: 4, DType.BF16: 8}),  # several blocks
+    ([(3, 2, 4), (700, 2, 4), (1, 2, 4)], 0, {DType.F32: 4, DType.BF16: 8}),  # several blocks
 ]
 CASES: list[tuple[list[tuple[int, ...]], int, list[int]]] = [
     # shapes, axis, how many tensors each launch takes
@@ -32,6 +32,7 @@ CASES: list[tuple[list[tuple[int, ...]], int, list[int]]] = [
     ([(6, 1, 24)] * 50, 1, [50]),
     ([(600, 8), (600, 8)], 0, [2]),  # several blocks each
     ([(2, 3, 5), (2, 0, 5), (2, 3, 5)], 1, [2]),  # nothing in the middle
+    ([(2, 3, 5), (2, 0, 5), (2, 4, 5)], 1, [1, 1]),
     ([(2,)] * 502, 0, [500, 2]),
 ]
 
@@ -67,8 +68,8 @@ def test_tensors_of_several_sizes_take_one_launch(
 
 
 def test_a_launch_takes_no_more_tensors_than_a_block_may_search() -> None:
-    shapes = [(2, 1 + i % 2) for i in range(130)]
-    assert [len(launch.reads) for launch in lower(node_of(shapes, 1, DType.F32)) or []] == [64, 64, 2]
+    shapes = [(2, 1 + i % 2) for i in range(131)]
+    assert [len(launch.reads) for launch in lower(node_of(shapes, 1, DType.F32)) or []] == [64, 64, 3]
 
 
 def test_what_is_large_is_copied_by_itself() -> None:
