@@ -250,16 +250,6 @@ class Classes:
         return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
 
-@lowers("nll")
-def nll(node: Node) -> list[Launch]:
-    rows = _along(node, ["x", "row"], ["row"])
-    classes = Classes(rows, rows.input(1))
-    own = rows.extreme("max", select(classes.hit(), rows.input(0), -math.inf))  # a sum would lose a zero's sign
-    rows.b.row()
-    rows.store(0, classes.checked(-own))
-    return rows.launch()
-
-
 @lowers("in_top_k")
 def in_top_k(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])

@@ -1,6 +1,6 @@
-// Sorts tiles of TILE elements along the middle axis of x [., COUNT, AFTER], of ALL lines; a block sorts one tile of LINES
-// lines, each by TILE / 2 threads, which compare pairs in shared memory: Batcher's bitonic sort. The order is strict, as it
-// includes the places, so equal elements keep their order. TILE is a power of 2; what is missing has place -1 and is last.
+// Sorts the middle axis of x [., COUNT, AFTER], of ALL lines of at most TILE elements: a block sorts LINES lines, each by
+// TILE / 2 threads, which compare pairs in shared memory: Batcher's bitonic sort. The order is strict, as it includes the
+// places, so equal elements keep their order. TILE is a power of 2; what is missing has place -1 and is last.
 #include "order.cuh"
 
 __device__ __forceinline__ bool swapped(KEY a, int i, KEY b, int j) { return i < 0 || j < 0 ? j >= 0 : ahead(b, j, a, i); }
@@ -10,10 +10,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
   wait_for_those_before();
   __shared__ KEY keys[LINES * TILE];
   __shared__ int found[LINES * TILE];
-  const int tiles = (s.COUNT + TILE - 1) / TILE;
-  const int first = blockIdx.x / tiles * LINES, start = blockIdx.x % tiles * TILE;
+  const int first = blockIdx.x * LINES;
   for (int i = threadIdx.x; i < LINES * TILE; i += THREADS) {
-    const int line = first + i / TILE, e = start + i % TILE;
+    const int line = first + i / TILE, e = i % TILE;
     const bool there = line < s.ALL && e < s.COUNT;
     const long long at = ((long long)(line / s.AFTER) * s.COUNT + e) * s.AFTER + line % s.AFTER;
     keys[i] = there ? key(x[at]) : KEY(0);
@@ -40,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
     const int line = first + i / TILE, from = found[i];
     if (from < 0) continue;
     const long long base = (long long)(line / s.AFTER) * s.COUNT * s.AFTER + line % s.AFTER;
-    const long long to = base + (long long)(start + i % TILE) * s.AFTER;
+    const long long to = base + (long long)(i % TILE) * s.AFTER;
     values[to] = x[base + (long long)from * s.AFTER];
     places[to] = from;
   }

@@ -13,9 +13,10 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.lines import Lines
 from dslc.compiler.codegen.cuda.ops.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter_rows import Rows, combining, part_of, scattered
-from dslc.compiler.codegen.cuda.ops.sort import Lines, Places, sorted_lines
+from dslc.compiler.codegen.cuda.ops.sort import sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
@@ -122,7 +123,7 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
     if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED or ids.rank < src.rank:
         return None
-    kept, swapped = (_held(lines, number) for number in (0, 3))  # few are sorted without the second
+    kept = lines.held(0)
     parts, part = Scratch(2, lines.elements * out.dtype.computed.itemsize), part_of(length)
     steps = [
         ScatterSorted(out.dtype, ids_dtype, how, length, out.ints[axis], after, lines.all, lost, part, step)
@@ -130,13 +131,9 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     ]
     return [
         start,
-        *sorted_lines(lines, node.inputs[-1:], kept, swapped),
+        *sorted_lines(lines, node.inputs[-1:], kept, 3),
         *(Launch(spec, (node.inputs[-2], *kept), (parts, *node.outputs)) for spec in steps),
     ]
-
-
-def _held(lines: Lines, number: int) -> Places:
-    return Scratch(number, lines.elements * lines.dtype.itemsize), Scratch(number + 1, lines.elements * 4)
 
 
 def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:

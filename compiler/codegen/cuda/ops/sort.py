@@ -1,53 +1,29 @@
-"""sort as GPU kernels: tiles sorted in shared memory, then merged in pairs until a line is one run; and unsort."""
+"""sort as GPU kernels: short lines are sorted by comparison in shared memory, longer ones by digits; and unsort."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.cuda.ops.topk import key_of
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, constants
+from dslc.compiler.codegen.cuda.ops.lines import Lines, Places, turned
+from dslc.compiler.codegen.cuda.ops.radix_sort import radix_sorted
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
-_MAX_TILE: Final = 1024  # elements that a block sorts: 12 KiB of shared memory at most
+_MAX_COMPARED: Final = 256  # elements of a line that are sorted by comparison
 _BLOCK_THREADS: Final = 256
 _MIN_PAIRS: Final = 64  # pairs that a block compares, if there are as many lines
-
-Places: TypeAlias = tuple[Value | Scratch, ...]  # of values and their indices
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Lines of ``count`` elements of a dtype: the middle axis of ``[all / after, count, after]``."""
-
-    dtype: DType
-    count: int
-    after: int
-    all: int
-    descending: bool = False
-
-    @property
-    def elements(self) -> int:
-        return self.all * self.count
-
-    @property
-    def head(self) -> str:
-        """Types, and the order."""
-        return f"using T = {C_TYPES[self.dtype]};\n" + key_of(self.dtype) + constants(LARGEST=int(self.descending))
-
-    def numbers(self, **more: int) -> Numbers:
-        return Numbers(COUNT=self.count, AFTER=self.after, ALL=self.all, **more)
 
 
 @dataclass(frozen=True)
 class SortTiles(SizeGeneric):
-    """``k(x, values, places, numbers)``: sorts each tile of ``tile`` elements, a power of 2."""
+    """``k(x, values, places, numbers)``: sorts lines of at most ``tile`` elements, a power of 2."""
 
     lines: Lines
     tile: int
@@ -63,8 +39,7 @@ class SortTiles(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        tiles = -(-self.lines.count // self.tile)
-        return Geometry((-(-self.lines.all // self.together) * tiles, 1, 1), (self.threads, 1, 1))
+        return Geometry((-(-self.lines.all // self.together), 1, 1), (self.threads, 1, 1))
 
     @property
     def scalar_args(self) -> ScalarArgs:
@@ -74,27 +49,6 @@ class SortTiles(SizeGeneric):
     def code(self) -> Code:
         text = self.lines.head + self.lines.numbers().text()
         return Code("sort_tiles.cu", text + constants(THREADS=self.threads, TILE=self.tile, LINES=self.together))
-
-
-@dataclass(frozen=True)
-class SortMerge(SizeGeneric):
-    """``k(x, from, values, places, numbers)``: merges runs of ``run`` sorted elements in pairs."""
-
-    lines: Lines
-    run: int
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry((-(-self.lines.elements // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self.lines.numbers(RUN=self.run).scalar_args
-
-    @property
-    def code(self) -> Code:
-        text = self.lines.head + self.lines.numbers(RUN=self.run).text()
-        return Code("sort_merge.cu", text + constants(THREADS=_BLOCK_THREADS))
 
 
 @dataclass(frozen=True)
@@ -132,23 +86,24 @@ def sort(node: Node) -> list[Launch] | None:
         return []
     if max(lines.count, lines.all) >= 2**31:
         return None
-    held = Scratch(0, lines.elements * lines.dtype.itemsize), Scratch(1, lines.elements * DType.I32.itemsize)
-    return sorted_lines(lines, node.inputs, node.outputs, held)
+    return sorted_lines(lines, node.inputs, node.outputs)
 
 
-def sorted_lines(lines: Lines, x: Places, found: Places, swapped: Places) -> list[Launch]:
-    """Sorts ``x``: values and their indices come to ``found``, with ``swapped`` of the same sizes for merges."""
-    tile = min(_MAX_TILE, max(2, 1 << (lines.count - 1).bit_length()))
-    merges = []
-    run = tile
-    while run < lines.count:
-        merges.append(SortMerge(lines, run))
-        run *= 2
-    places = [found, swapped]  # the last launch writes to the former
-    launches = [Launch(SortTiles(lines, tile), x, places[len(merges) % 2])]
-    for left, merge in zip(range(len(merges), 0, -1), merges):
-        launches.append(Launch(merge, places[left % 2], places[(left - 1) % 2]))
-    return launches
+def sorted_lines(lines: Lines, x: Places, found: Places, free: int = 0) -> list[Launch]:
+    """Sorts ``x``: values and their indices come to ``found``; scratch memory from block ``free`` on. Long lines that
+    are not contiguous are copied before, and their results after."""
+    if lines.count <= _MAX_COMPARED:
+        return [Launch(SortTiles(lines, max(2, 1 << (lines.count - 1).bit_length())), x, found)]
+    if lines.after == 1:
+        return radix_sorted(lines, x, found, free)
+    before, sizes, dtypes = lines.all // lines.after, (lines.count, lines.after), (lines.dtype, DType.I32)
+    source = Scratch(free, lines.elements * lines.dtype.itemsize)
+    held = lines.held(free + 1)
+    return [
+        turned(lines.dtype, before, sizes, x[0], source),
+        *radix_sorted(replace(lines, after=1), (source,), held, free + 3),
+        *(turned(dtype, before, sizes[::-1], *ends) for dtype, *ends in zip(dtypes, held, found)),
+    ]
 
 
 @lowers("unsort", target="cuda")

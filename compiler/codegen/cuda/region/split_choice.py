@@ -17,10 +17,9 @@ _PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per
 
 
 def split_choice(region: Region) -> tuple[Region, Cut] | None:
-    """The split that gives a large GPU enough blocks, with equal parts if possible; None if splitting does not pay, or
-    if a stage reads an element's index."""
-    if any(region.index in used_values(stage) for stage in region.stages):
-        return None
+    """The split that gives a large GPU enough blocks, with equal parts if possible; None if splitting does not pay. If a
+    stage reads an element's index, as for argmax, parts of the first axis are in order."""
+    counted = any(region.index in used_values(stage) for stage in region.stages)
     whole = schedule(region)
     if isinstance(whole, (Flat, Tiles)):
         return None
@@ -31,15 +30,15 @@ def split_choice(region: Region) -> tuple[Region, Cut] | None:
     if most < 2:
         return None
     exact = [
-        Cut(axis, parts, size // parts, 0, _piece(region, axis, size // parts, columns))
-        for axis, size in enumerate(region.inner)
+        Cut(axis, parts, size // parts, 0, size // parts if counted else _piece(region, axis, size // parts, columns))
+        for axis, size in enumerate(region.inner[:1] if counted else region.inner)
         for parts in range(2, min(most, size) + 1)
         if size % (parts * _part_multiple(region, axis, columns)) == 0
     ]
     best = max(exact, key=lambda cut: (cut.parts, -cut.axis), default=None)
     if best is not None and 4 * best.parts >= most:
         return region, best
-    axis = max(range(len(region.inner)), key=lambda a: (region.inner[a], -a))
+    axis = 0 if counted else max(range(len(region.inner)), key=lambda a: (region.inner[a], -a))
     size, whole_vectors = region.inner[axis], _part_multiple(region, axis, columns)
     step = -(-size // min(most, size))
     step = -(-step // whole_vectors) * whole_vectors

@@ -1,4 +1,4 @@
-"""nll on the CPU: each row's element is read at its place, without a pass over the row."""
+"""nll: each row's element is read at its place, without a pass over the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
 
-@lowers("nll", target="cpu")
+@lowers("nll")
 def nll(node: Node) -> list[Launch]:
     x, target = node.input_types
     axis, out = int_attr(node.attrs, "axis"), node.types[0]
