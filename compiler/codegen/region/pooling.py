@@ -93,9 +93,13 @@ def maxpool(node: Node) -> list[Launch]:
 
 @lowers("maxpool_places")
 def maxpool_places(node: Node) -> list[Launch]:
+    return _greatest(node, placed(node), in_image=True)
+
+
+def placed(node: Node) -> list[Run]:
+    """The runs of ``maxpool_places``."""
     k, stride, pad, dilation = (int_tuple(node.attrs, name) for name in ("k", "stride", "pad", "dilation"))
-    pools = [_Pool(*sizes) for sizes in zip(*zip(*space(node)), k, stride, pad, dilation)]
-    return _greatest(node, [p.forth() for p in pools], in_image=True)
+    return [_Pool(*sizes).forth() for sizes in zip(*zip(*space(node)), k, stride, pad, dilation)]
 
 
 @lowers("adaptive_maxpool", "adaptive_maxpool_last")

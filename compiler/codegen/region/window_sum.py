@@ -7,8 +7,9 @@ the longest; a mask excludes the surplus. So a gradient gathers, too, and no two
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
@@ -60,11 +61,17 @@ class Gathered:
         self.writes: tuple[Value | Scratch, ...] = node.outputs
         self.dtypes = [t.dtype for t in node.types]
         indices = (*range(first, first + axes), *range(2 + axes, 2 + 2 * axes))
-        self.b = RegionBuilder(shape, [r.steps for r in runs], sources, targets, indices)
+        self.b = self._builder(shape, [r.steps for r in runs], sources, targets, indices)
         greatest = max(max(2 * (r.size + 1) * (n + 1), r.reach) for r, n in zip(runs, image_of(node, node.types[0])))
         self.places = DType.I32 if max(greatest, *(math.prod(t.ints) for t in _types(node))) < 1 << 31 else DType.I64
         self.b.row()
         self.own = [self.place(self.b.along(first + n)) for n in range(axes)]
+
+    def _builder(
+        self, shape: Sequence[int], steps: Sequence[int], reads: list[Access], writes: list[Access],
+        indices: Sequence[int],
+    ) -> RegionBuilder:  # fmt: skip
+        return RegionBuilder(shape, steps, reads, writes, indices)
 
     def place(self, expr: Expr) -> Expr:
         """An integer in the index type (i32 or i64)."""
@@ -82,18 +89,22 @@ class Gathered:
         self.b.element()
         where, mask, weight = as_expr(0), as_expr(True), None
         for n, run in enumerate(self.runs):
-            step = self.place(self.b.step(n))
-            place = self.place(run.place(self.own[n], step))
-            index = self.place(call("min", call("max", place, 0), run.size - 1)) if run.clamped else place
-            counts = call("and", index >= 0, index < run.size)
-            if run.inside is not None:
-                counts = call("and", counts, run.inside(self.own[n], index))
+            index, counts, share = self._along(n, self.place(self.b.step(n)))
             mask = self.holds(call("and", mask, counts))
             where = self.place(where * run.size + index)
-            if run.weight is not None:
-                share = run.weight(self, self.own[n], place)
+            if share is not None:
                 weight = share if weight is None else self.let(weight * share)
         return where, mask, weight
+
+    def _along(self, axis: int, step: Expr) -> tuple[Expr, Expr, Expr | None]:
+        """At a step along an axis: the source index, whether it counts, and its weight."""
+        run, own = self.runs[axis], self.own[axis]
+        place = self.place(run.place(own, step))
+        index = self.place(call("min", call("max", place, 0), run.size - 1)) if run.clamped else place
+        counts = call("and", index >= 0, index < run.size)
+        if run.inside is not None:
+            counts = call("and", counts, run.inside(own, index))
+        return index, counts, None if run.weight is None else run.weight(self, own, place)
 
     def fetch(self, number: int, where: Expr, mask: Expr | None = None) -> Expr:
         """The element of input ``number`` at an index in its plane."""
@@ -118,6 +129,41 @@ class Gathered:
 
     def launch(self) -> list[Launch]:
         return [Launch(self.b.region(), self.reads, self.writes)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A source element: its index in the plane and along each axis, whether it counts, and its weight."""
+
+    where: Expr
+    places: tuple[Expr, ...]
+    mask: Expr
+    weight: Expr | None
+
+
+class Unrolled(Gathered):
+    """The same without inner axes: the steps are written one after the other, each axis's once."""
+
+    def _builder(
+        self, shape: Sequence[int], steps: Sequence[int], reads: list[Access], writes: list[Access],
+        indices: Sequence[int],
+    ) -> RegionBuilder:  # fmt: skip
+        outer, count = [i for i in indices if i < len(shape)], len(shape)
+        inputs, outputs = ([replace(a, strides=a.strides[:count]) for a in each] for each in (reads, writes))
+        return RegionBuilder(shape, (), inputs, outputs, outer)
+
+    def points(self) -> Iterator[Point]:
+        """The source elements in row-major order."""
+        lines = []
+        for axis, run in enumerate(self.runs):
+            line = [self._along(axis, as_expr(step)) for step in range(run.steps)]
+            lines.append([(index, self.holds(counts), weight) for index, counts, weight in line])
+        for each in product(*lines):
+            where, mask, weight = each[0]
+            for run, (index, counts, share) in zip(self.runs[1:], each[1:]):
+                where, mask = self.place(where * run.size + index), self.holds(call("and", mask, counts))
+                weight = share if weight is None else weight if share is None else self.let(weight * share)
+            yield Point(where, tuple(index for index, _, _ in each), mask, weight)
 
 
 class Line(Gathered):

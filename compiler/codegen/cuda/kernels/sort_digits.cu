@@ -26,18 +26,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(int *__restrict__ counts, int *__restrict__ totals, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
-  __shared__ int warps[WARPS + 1];  // the last: of all
-  const int tiles = (s.COUNT + TILE - 1) / TILE;
-  counts += (long long)blockIdx.x * tiles;
+  const int tiles = (s.COUNT + TILE - 1) / TILE, lane = threadIdx.x % 32;
+  const long long number = (long long)blockIdx.x * WARPS + threadIdx.x / 32;  // a warp for each digit of a line
+  counts += number * tiles;
   int all = 0;
-  for (int first = 0; first < tiles; first += THREADS) {
-    const int at = first + threadIdx.x, mine = at < tiles ? counts[at] : 0, before = before_me(mine, warps);
-    if (at < tiles) counts[at] = all + before;
-    if (threadIdx.x == THREADS - 1) warps[WARPS] = all + before + mine;
-    __syncthreads();
-    all = warps[WARPS];
+  for (int first = 0; first < tiles; first += 32) {
+    const int at = first + lane, mine = at < tiles ? counts[at] : 0;
+    int sum = mine;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (at < tiles) counts[at] = all + sum - mine;
+    all += __shfl_sync(0xFFFFFFFFu, sum, 31);
   }
-  if (threadIdx.x == 0) totals[blockIdx.x] = all;
+  if (lane == 0) totals[number] = all;
 }
 #else
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ x,

@@ -17,6 +17,7 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
 _BLOCK_THREADS: Final = 256
+_BLOCK_WARPS: Final = _BLOCK_THREADS // 32
 _DIGITS: Final = 256
 _DIGIT_BITS: Final = 8
 _KEYS: Final = {1: "unsigned short", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}  # by bytes
@@ -84,7 +85,7 @@ class SortDigits(_Tiled):
 
     @property
     def geometry(self) -> Geometry:
-        blocks = self.lines.all * (_DIGITS if self.step == 1 else self.tiles)
+        blocks = self.lines.all * (_DIGITS // _BLOCK_WARPS if self.step == 1 else self.tiles)
         return Geometry((blocks, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property

@@ -22,9 +22,10 @@ from typing import Final, TypeAlias
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
-from dslc.compiler.codegen.region.queries import has_scans, used_values
+from dslc.compiler.codegen.region.queries import dtypes_of, has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.bits import BYTE
 
 WARP: Final = 32
@@ -169,8 +170,10 @@ def draws(region: Region) -> bool:
 
 def needs_wide_index(region: Region) -> bool:
     """Whether an index of an element, of the region or of an argument, may exceed i32."""
-    if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
-        return True  # the range of the computed index is unknown
+    dtypes = dtypes_of(region)
+    fetched = {let.index for stage in region.stages for let in stage.lets if isinstance(let, Fetch)}
+    if any(dtypes[index] is not DType.I32 for index in fetched):
+        return True  # the range of the computed index is unknown; who computes it in i32 knows that its input is small
     sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
     spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
     spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.mixed_radix) for n, a in zip(spans, arguments)]

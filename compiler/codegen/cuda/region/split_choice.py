@@ -17,8 +17,8 @@ _PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per
 
 
 def split_choice(region: Region) -> tuple[Region, Cut] | None:
-    """The split that gives a large GPU enough blocks, with equal parts if possible; None if splitting does not pay. If a
-    stage reads an element's index, as for argmax, parts of the first axis are in order."""
+    """The split that gives a large GPU enough blocks, with equal parts if possible; None if splitting does not pay. If
+    a stage reads an element's index, as for argmax, parts of the first axis are in order."""
     counted = any(region.index in used_values(stage) for stage in region.stages)
     whole = schedule(region)
     if isinstance(whole, (Flat, Tiles)):

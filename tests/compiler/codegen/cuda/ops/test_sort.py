@@ -66,23 +66,22 @@ def test_lines_of_a_tile(dtype: str, descending: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "descending"), [("bf16", False), ("i8", True), ("f32", True)])
-@pytest.mark.parametrize("count", [513, 1024, 1100])
+@pytest.mark.parametrize(("dtype", "descending"), [("bf16", False), ("i8", True)])
+@pytest.mark.parametrize("count", [513, 1024])
 def test_lines_of_several_tiles(dtype: str, count: int, descending: bool) -> None:
     x = numbers(dtype, (2, count))
     check(node_of("sort", x, dtype, axis=1, descending=descending), x, dtype)
 
 
-@pytest.mark.slow
 def test_many_tiles_are_summed_in_pieces() -> None:
-    """More tiles than a block has threads: a sum over those before takes several rounds."""
-    step = radix_sort.SortDigits(Lines(DType.I8, 512 * 300, 1, 1), 512, False, 0, 1)
-    counts = np.random.default_rng(1).integers(0, 9, (256, 300)).astype(np.int32)
+    """More tiles than a warp has threads: a sum over those before takes several rounds."""
+    step = radix_sort.SortDigits(Lines(DType.I8, 512 * 70, 1, 1), 512, False, 0, 1)
+    found = np.random.default_rng(1).integers(0, 9, (8, 70)).astype(np.int32)
+    before, totals = found.copy(), np.zeros(8, np.int32)
     ptx = cuda_compile.compiled(step.code, "k", "sm_90").ptx.decode("ascii")
-    found, totals = counts[:2].copy(), np.zeros(2, np.int32)
-    ptx_machine.run(ptx, (2, 1, 1), 256, [found.reshape(-1), totals], step.scalar_args)
-    np.testing.assert_array_equal(totals, counts[:2].sum(1))
-    np.testing.assert_array_equal(found, np.cumsum(counts[:2], 1) - counts[:2])
+    ptx_machine.run(ptx, (1, 1, 1), 256, [found.reshape(-1), totals], step.scalar_args)
+    np.testing.assert_array_equal(totals, before.sum(1))
+    np.testing.assert_array_equal(found, np.cumsum(before, 1) - before)
 
 
 @pytest.mark.slow
