@@ -11,7 +11,7 @@ from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import scatter, sort
+from dslc.compiler.codegen.cuda.ops import scatter
 from dslc.compiler.codegen.cuda.ops.scatter import ScatterSorted
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
@@ -31,9 +31,8 @@ HOW: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "m
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 16 elements, tiles of 32."""
+    """Parts of 16 elements."""
     monkeypatch.setattr(scatter, "part_of", lambda length: 16)
-    monkeypatch.setattr(sort, "_MAX_TILE", 32)
     monkeypatch.setattr(scatter, "_BLOCK_THREADS", 32)
 
 
