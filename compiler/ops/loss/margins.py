@@ -33,6 +33,8 @@ def _beyond(call: Call, x: Value, margin: float) -> Value:
 class Hinge(Function):
     """hinge(x, t, margin=1, reduce="mean"): ``max(0, margin - t * x)`` of scores x and targets t, 1 or -1.
 
+    The gradient is 0 where ``t * x`` is the margin itself.
+
     given: x: [B, 8], t: i32[B, 8]
     >>> loss = hinge(x, t)
     """
@@ -46,6 +48,8 @@ class Hinge(Function):
 
 class HingeEmbedding(Function):
     """hinge_embedding(x, t, margin=1, reduce="mean"): distances x where t is 1, ``max(0, margin - x)`` where it is -1.
+
+    The gradient is 0 where x is the margin itself and t is -1.
 
     given: x: [B], t: i32[B]
     >>> loss = hinge_embedding(x, t)
@@ -62,7 +66,7 @@ class HingeEmbedding(Function):
 class MarginRanking(Function):
     """margin_ranking(x, y, t, margin=0, reduce="mean"): ``max(0, margin - t * (x - y))``; t is 1 where x should win.
 
-    t is -1 where y should be the greater one.
+    t is -1 where y should be the greater one. The gradient is 0 where ``t * (x - y)`` is the margin itself.
 
     given: x: [B], y: [B], t: i32[B]
     >>> loss = margin_ranking(x, y, t, margin=0.1)
