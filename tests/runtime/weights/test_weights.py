@@ -323,3 +323,18 @@ def test_a_checkpoint_is_loaded_as_weights(open_line: Open, tmp_path: Path) -> N
     (tmp_path / "no").write_bytes(tensorfile.encode(tensors))  # the same tensors, but not a checkpoint
     with pytest.raises(ArtifactError, match=r"extra: .*w\.momentum"):
         other.weights.load(tmp_path / "no")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        rb'{"a\ud800":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+        rb'{"__metadata__":{"a\ud800":"b"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+        rb'{"__metadata__":{"a":"\udfff"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+    ],
+)
+def test_a_text_that_cannot_be_encoded_is_refused(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(DslcError, match="lone surrogate"):
+        tensorfile.read(path)
