@@ -94,7 +94,7 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "ordered_rows": [
         Sample(
-            [Spec((9, 3)), np.roll(np.arange(9, dtype=np.int32), 4), np.array([0, 3, 3, 4, 9], np.int32)],
+            [Spec((9, 3)), np.roll(np.arange(9, dtype=np.int32), 4), np.array([0, 1, 1, *range(2, 10)], np.int32)],
             {"how": "sum", "parts": 1},
             (),
             combined,
