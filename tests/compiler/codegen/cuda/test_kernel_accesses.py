@@ -8,7 +8,9 @@ the other samples of op_samples, chosen by DSLC_SEED; with DSLC_SOAK=1 all of th
 from __future__ import annotations
 
 import os
+import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,13 @@ from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import (
+    concat,
     indexing,
     paths,
     pooling,
     recurrence,
+    row_order,
+    running,
     scatter,
     scatter_rows,
     sort,
@@ -58,9 +63,12 @@ CPP = ops_of(
     cuda_random,
     random,
     attention,
+    concat,
     indexing,
     paths,
     recurrence,
+    row_order,
+    running,
     scatter,
     scatter_rows,
     sort,
@@ -119,13 +127,28 @@ def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
         checked(*node_of(name, number, dtype), name, dtype)
 
 
-def test_every_file_of_kernels_is_run_by_one_of_these_tests() -> None:
+#: The files of kernels that no sample of an op is large enough for, and where they run thread by thread.
+ELSEWHERE = {
+    "attention.cu": "test_kernel_accesses.py",
+    "compare.cu": "test_kernel_accesses.py",
+    "concat.cu": "ops/test_concats.py",
+    "mma.cu": "contraction/test_contract_ptx.py",
+    "resident.cu": "recurrent/test_resident.py",
+    "running.cu": "ops/test_running.py",
+    "scatter_sorted.cu": "ops/test_scatter_sorted.py",
+    "sort_block.cu": "ops/test_sort.py",
+    "sort_digits.cu": "ops/test_sort.py",
+}
+
+
+def test_every_file_of_kernels_is_run_thread_by_thread() -> None:
     nodes = [node_of(name, *case)[0] for name in CPP for case in chosen(name)]
     found = frozenset[str]().union(*map(files_of, nodes))
-    elsewhere = {"attention.cu", "compare.cu", "mma.cu"}  # below, and in test_contract_ptx.py
-    elsewhere |= {"sort_block.cu", "sort_digits.cu"}  # in test_sort.py
-    assert found | elsewhere == {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()
-                                 if p.name.endswith(".cu")}  # fmt: skip
+    there = {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()}
+    assert found | ELSEWHERE.keys() == {name for name in there if name.endswith(".cu")}
+    for name in set(ELSEWHERE.values()):
+        text = (Path(__file__).parent / name).read_text()
+        assert re.search(r"\b(?:on_machine|ptx_machine|compared)\b", text), name
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
