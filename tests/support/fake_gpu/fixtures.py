@@ -65,7 +65,9 @@ def pair(tmp_path: Path, machine: Callable[..., FakeDriver]) -> Iterator[Callabl
 
 @pytest.fixture
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeDriver], tuple[FakeCublasLt, FakeCudnn]]:
-    """Puts fakes in the place of the libraries of this process, for a driver."""
+    """Puts fakes in the place of the libraries of this process, for a driver. No load is told to have taken long, as
+    each does on a busy machine: a test of that sets the limit itself."""
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries._WORTH_TELLING", float("inf"))
 
     def make(fake: FakeDriver) -> tuple[FakeCublasLt, FakeCudnn]:
         lt, dnn = FakeCublasLt(fake), FakeCudnn(fake)
