@@ -113,6 +113,7 @@ def test_the_time_that_choosing_takes_is_told(
     path, kernels = small(tmp_path, monkeypatch)
     libraries(machine(**kernels.driver()))
     clock = iter(range(100_000))
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries._WORTH_TELLING", 1.0)
     monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with pytest.warns(DslcWarning, match=r"small: cuBLASLt and cuDNN took \d+\.0 s .* choose \d+ algorithms") as told:
         opened(path, device="gpu").close()
