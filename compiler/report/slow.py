@@ -89,8 +89,9 @@ def _of_program(program: Program, choices: Choices) -> Iterable[Slow]:
         taken = sum(max(0.0, work(node, machine) - machine.of_node(node).start) for node in nodes)
         if taken < max(SHARE * total, LAUNCHES * len(nodes) * machine.device.launch):
             continue
-        moving, arithmetic = map(sum, zip(*(roof(node, machine) for node in nodes)))
-        of_roof = sum(max(roof(node, machine)) for node in nodes) / taken
+        roofs = [roof(node, machine) for node in nodes]
+        moving, arithmetic = map(sum, zip(*roofs))
+        of_roof = sum(map(max, roofs)) / taken
         if of_roof >= ROOF:
             continue
         longest = max(nodes, key=lambda node: work(node, machine))

@@ -233,8 +233,8 @@ def places(views: Sequence[View], mask: Sequence[View] = ()) -> Places | None:
     found = []
     for view, each, count in zip(every, steps, heads):
         within = each[inner[-1]] // (share if count > kept else 1) if inner else 0
-        beside = each[outer[-1]] if outer else 0
-        found.append((view.start, beside, within, view.strides[-2] if view.shape[-2] > 1 else 0))
+        outermost = each[outer[-1]] if outer else 0
+        found.append((view.start, outermost, within, view.strides[-2] if view.shape[-2] > 1 else 0))
     rows = found[: len(views)]
     if any(view.strides[-1] != 1 for view in views) or any(n % _CHUNK for row in rows for n in row):
         return None
