@@ -128,6 +128,7 @@ def test_a_random_contraction(number: int) -> None:
         ways = [("own", item.own), ("vendor", item.vendor())]
         ways += [(text, item.vendor(text)) for text, _ in item.candidates()]
         assert len(ways) > 2, "the library proposes nothing"
+        right = 0
         for label, work in ways:
             bits = []
             for _ in range(2):
@@ -139,7 +140,10 @@ def test_a_random_contraction(number: int) -> None:
             error = np.sqrt(np.mean((got - exact) ** 2)) / np.sqrt(np.mean(exact**2))
             print(label, case["name"], f"{error:.2e}", list(libraries.choices.values())[-1][:40])
             assert np.array_equal(bits[0], bits[1]), label
-            assert error <= unit, label
+            right += error <= unit
+            # cuDNN also proposes sums in parts of 16 bits; `dslc tune` refuses them, and no default may be one.
+            assert error <= unit or label not in ("own", "vendor"), label
+        assert right > 2, "no proposal is right"
 
 
 def stored(x: np.ndarray, dtype: str) -> np.ndarray:
