@@ -11,6 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
@@ -109,9 +110,21 @@ _INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
 
 
 @cache
+def kernel_files() -> dict[str, Traversable]:
+    """The files in the folders of ``kernels/`` by their names. A name is part of symbols; its folder is not."""
+    found: dict[str, Traversable] = {}
+    for folder in (files("dslc.compiler.codegen.cuda") / "kernels").iterdir():
+        assert folder.is_dir(), f"kernels/{folder.name}: move it to the folder of its kind"
+        for file in folder.iterdir():
+            assert file.name not in found, f"two files of kernels have the name {file.name}"
+            found[file.name] = file
+    return found
+
+
+@cache
 def kernel_text(name: str) -> str:
-    """A file of ``kernels/`` with its includes expanded, each a line ``#include "NAME"``."""
-    text = (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
+    """A file of ``kernels/`` with its includes expanded: lines ``#include "NAME"``, where NAME is in any folder."""
+    text = kernel_files()[name].read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
 
 

@@ -1,4 +1,4 @@
-"""The text of a resident kernel's step: ``struct Steps`` of ``kernels/resident.cu``.
+"""The text of a resident kernel's step: ``struct Steps`` of ``kernels/recurrent/resident.cu``.
 
 A value of the body is an array ``v[EACH][groups]`` of a thread's elements, which stay in registers. A thread loads the
 elements of the sequences for a step while its block waits for the others.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +143,7 @@ ELSEWHERE = {
 def test_every_file_of_kernels_is_run_thread_by_thread() -> None:
     nodes = [node_of(name, *case)[0] for name in CPP for case in chosen(name)]
     found = frozenset[str]().union(*map(files_of, nodes))
-    there = {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()}
-    assert found | ELSEWHERE.keys() == {name for name in there if name.endswith(".cu")}
+    assert found | ELSEWHERE.keys() == {name for name in cuda_cpp.kernel_files() if name.endswith(".cu")}
     for name in set(ELSEWHERE.values()):
         text = (Path(__file__).parent / name).read_text()
         assert re.search(r"\b(?:on_machine|ptx_machine|compared)\b", text), name
