@@ -51,6 +51,7 @@ from dslc.compiler.passes.conditions import (
     tensor_cores,
     when,
     when_by,
+    writes_rows,
 )
 from dslc.compiler.passes.fuse.bitmask import bitmask
 from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
@@ -74,10 +75,12 @@ from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.compiler.passes.lower.channels_last import channels_last, on_tensor_cores
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.few_queries import few_queries
 from dslc.compiler.passes.lower.half_loops import half_loops
 from dslc.compiler.passes.lower.half_reads import half_reads
 from dslc.compiler.passes.lower.pad_classes import pad_classes
 from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.lower.put_rows import put_rows
 from dslc.compiler.passes.lower.simplify import simplify
 from dslc.compiler.passes.lower.transposes import transposes
 from dslc.compiler.passes.lower.widen_halves import widen_halves
@@ -139,7 +142,9 @@ _LOWERING: Final[tuple[Pass, ...]] = (
         when(batches_launches, half_loops),
         when(batches_launches, after_loops),
         simplify,
+        when(writes_rows, put_rows),
         when(reads_any_layout, transposes),
+        when(attends_in_place, few_queries),
         when(attends_in_place, attention_views),
         when(calls_libraries, pad_classes),
     ),

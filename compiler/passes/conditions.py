@@ -113,6 +113,11 @@ def batches_launches(build: Build) -> bool:
     return build.fuse and traits_of(build.target).launches_are_costly
 
 
+def writes_rows(build: Build) -> bool:
+    """Whether the build fuses, and a kernel writes rows of tables in place."""
+    return build.fuse and traits_of(build.target).has_device_memory
+
+
 def shares_orders(build: Build) -> bool:
     """Whether the build fuses, and large scatters of rows sort their ids first."""
     return build.fuse and traits_of(build.target).has_device_memory

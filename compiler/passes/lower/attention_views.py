@@ -87,15 +87,15 @@ def _plans(graph: Graph) -> dict[Node, _Plan]:
 def _planned(node: Node, grads: Sequence[Node], readers: _Readers, roots: Collection[Value]) -> list[_Plan] | None:
     """The plans of an ``sdpa`` and its gradients; None if nothing is moved, or if the kernels cannot do it."""
     y, lse = node.outputs
-    operands, mask = _operands(node), [(x, _whole(x)) for x in node.inputs[_OPERANDS:]]
-    end, view = _result(y, grads, readers, roots)
-    plans = [_Plan([*operands, *mask], [(0, view), (1, _whole(lse))], [end, lse])]
+    operands, mask = _operands(node), [(x, whole_of(x)) for x in node.inputs[_OPERANDS:]]
+    end, view = result(y, grads, readers, roots)
+    plans = [_Plan([*operands, *mask], [(0, view), (1, whole_of(lse))], [end, lse])]
     rows = [[*(each for _, each in operands), view]]
     for grad in grads:
         if grad.inputs != (*node.inputs[:_OPERANDS], y, lse, grad.inputs[5], *node.inputs[_OPERANDS:]):
             return None
-        dy = _furthest(grad.inputs[5], slices=False)
-        plan = _Plan([*operands, (end, view), (lse, _whole(lse)), dy, *mask], *_gradients(grad, readers, roots))
+        dy = furthest(grad.inputs[5], slices=False)
+        plan = _Plan([*operands, (end, view), (lse, whole_of(lse)), dy, *mask], *_gradients(grad, readers, roots))
         plans.append(plan)
         rows.append([*rows[0], dy[1], *(each for _, each in plan.writes)])
     pairs = [masks(node, x) for x in node.inputs[_OPERANDS:]]
@@ -104,39 +104,39 @@ def _planned(node: Node, grads: Sequence[Node], readers: _Readers, roots: Collec
     return plans if any(plan.moves for plan in plans) else None
 
 
-def _whole(value: Value) -> View:
+def whole_of(value: Value) -> View:
     return whole(value.type.ints)
 
 
 def _operands(node: Node) -> list[tuple[Value, View]]:
     """The sources of q, k and v."""
-    found = [_furthest(value, slices=True) for value in node.inputs[:_OPERANDS]]
+    found = [furthest(value, slices=True) for value in node.inputs[:_OPERANDS]]
     read: dict[Value, int] = {}
     for source, view in found:
         read[source] = read.get(source, 0) + prod(view.shape)
     return [
-        (source, view) if read[source] >= prod(source.type.ints) else _furthest(value, slices=False)
+        (source, view) if read[source] >= prod(source.type.ints) else furthest(value, slices=False)
         for value, (source, view) in zip(node.inputs, found)
     ]
 
 
-def _furthest(value: Value, slices: bool) -> tuple[Value, View]:
+def furthest(value: Value, slices: bool) -> tuple[Value, View]:
     """The value as a view of the furthest tensor that it is moved from."""
-    best, way, source = (value, _whole(value)), list[Node](), value
+    best, way, source = (value, whole_of(value)), list[Node](), value
     while isinstance(made := source.producer, Node) and made.op.name in ("reshape", "transpose", "slice"):
         if made.op.name == "slice" and not (slices and set(int_tuple(made.attrs, "steps")) == {1}):
             break
         way.append(made)
         source = made.inputs[0]
-        view: View | None = _whole(source)
+        view: View | None = whole_of(source)
         for node in reversed(way):
-            view = view and _moved(view, node)
+            view = view and moved(view, node)
         if view is not None and _loadable(view):
             best = (source, view)
     return best
 
 
-def _moved(view: View, node: Node) -> View | None:
+def moved(view: View, node: Node) -> View | None:
     """The view of a node's result for that of its input; None if there is none."""
     match node.op.name:
         case "reshape":
@@ -187,17 +187,17 @@ def _ends(
         way.append(reader)
         value = reader.out
     while way:
-        view = _undone(_whole(way[-1].out), way)
+        view = _undone(whole_of(way[-1].out), way)
         if view is not None:
             yield way[-1].out, view
         way.pop()
-    yield start, _whole(start)
+    yield start, whole_of(start)
 
 
-def _result(value: Value, but: Collection[Node], readers: _Readers, roots: Collection[Value]) -> tuple[Value, View]:
+def result(value: Value, but: Collection[Node], readers: _Readers, roots: Collection[Value]) -> tuple[Value, View]:
     """The furthest of them in which the kernels can write."""
     found = ((end, view) for end, view in _ends(value, but, readers, roots) if _loadable(view))
-    return next(found, (value, _whole(value)))
+    return next(found, (value, whole_of(value)))
 
 
 def _only(value: Value, but: Collection[Node], readers: _Readers, roots: Collection[Value]) -> Node | None:
@@ -224,7 +224,7 @@ def _gradients(grad: Node, readers: _Readers, roots: Collection[Value]) -> tuple
     joined = _joined(grad, readers, roots)
     if joined is not None:
         return joined
-    found = [_result(value, (), readers, roots) for value in grad.outputs]
+    found = [result(value, (), readers, roots) for value in grad.outputs]
     return [(number, view) for number, (_, view) in enumerate(found)], [value for value, _ in found]
 
 

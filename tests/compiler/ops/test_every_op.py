@@ -159,7 +159,7 @@ def test_cost_counts_what_moves(op: Op, sample: Sample) -> None:
     read = sum(t.bytes for t in node.input_types)
     assert cost.flops >= 0
     assert cost.bytes <= 2 * (read + written)
-    if not op.view:
+    if not op.view and op.name != "put_rows":  # which writes some rows of its results
         assert cost.bytes >= (read if isinstance(op, Pointwise) else 0) + written
 
 

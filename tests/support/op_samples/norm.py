@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from op_samples.sample import Sample, Spec
 
+from dslc.compiler.ir.types import DType
+
 STEP = 1e-30
 
 
@@ -297,3 +299,30 @@ def _strided_samples(batch: int, length: int, heads: int, features: int) -> tupl
 
 _STRIDED = [_strided_samples(2, 3, 2, 4), _strided_samples(1, 3, 2, 32)]
 SAMPLES["strided_sdpa"], SAMPLES["strided_sdpa_grad"] = ([pair[n] for pair in _STRIDED] for n in (0, 1))
+
+
+def _few_queries_sample(share: int, queries: int, keys: int) -> Sample:
+    """Queries of several heads to a cache [keys, batch, heads, features], with a mask for each query."""
+    batch, heads, features = 2, 2, 8
+    q, kept = (batch, heads * share, queries, features), (batch, heads, keys, features)
+    width, row = heads * share * features, heads * features
+    cache = (kept, (row, features, batch * row, 1), 0)
+    columns = (q, (queries * width, features, width, 1), 0)
+    mask = ((queries, keys), (keys, 1), 0)
+    attrs = {"reads": (columns, cache, cache, mask), "writes": ((0, *columns),), "scale": 0.4, "causal": False}
+    attrs |= {"results": ((batch, queries, width),), "dtype": DType.FLOAT}
+
+    def attended(x: Any, k: Any, v: Any, mask: Any, **_: Any) -> Any:
+        turned = x.reshape(batch, queries, heads * share, features).transpose(0, 2, 1, 3)
+        k, v = (np.repeat(each.transpose(1, 2, 0, 3), share, axis=1) for each in (k, v))
+        scores = np.where(mask, 0.4 * turned @ k.swapaxes(-1, -2), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        found = weights / weights.sum(-1, keepdims=True) @ v
+        return found.transpose(0, 2, 1, 3).reshape(batch, queries, width)
+
+    cached = [_draw(keys, batch, heads, features, seed=n) for n in (4, 5)]
+    seen = np.arange(keys) <= np.arange(queries)[:, None] + keys // 3
+    return Sample([_draw(batch, queries, width), *cached, seen], attrs, differentiable=(), reference=attended)
+
+
+SAMPLES["few_queries_sdpa"] = [_few_queries_sample(1, 1, 5), _few_queries_sample(2, 3, 40)]
