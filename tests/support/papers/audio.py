@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers.layers import Params, layernorm, linear, merged, split_heads
+from papers.layers import Params, conv2d, layernorm, linear, merged, split_heads
 
 
 def encodec(p: Params, wave: Tensor) -> Any:
@@ -110,3 +110,62 @@ def vocos(p: Params, mel: Tensor) -> Any:
     size, phase = size.exp().clamp(max=100), phase.to(mel.dtype)
     spectrum = torch.complex(size * phase.cos(), size * phase.sin()).transpose(1, 2)
     return torch.istft(spectrum, 8, 4, window=torch.hann_window(8, dtype=mel.dtype))
+
+
+def zipformer(p: Params, mel: Tensor) -> Tensor:
+    def swoosh(x: Tensor, left: bool) -> Tensor:
+        offset, down = (4.0, 0.035) if left else (1.0, 0.313261687)
+        return F.softplus(x - offset) - 0.08 * x - down
+
+    def bias_norm(x: Tensor, n: str) -> Tensor:
+        return x * p[n + ".scale"].exp() / torch.sqrt(((x - p[n + ".bias"]) ** 2).mean(-1, keepdim=True) + 1e-8)
+
+    def feed(x: Tensor, n: str) -> Tensor:
+        return linear(swoosh(linear(x, p, n + ".up"), True), p, n + ".down")
+
+    def weights(x: Tensor, n: str) -> Tensor:
+        time = x.shape[1]
+        q, k = (split_heads(u, 2) for u in linear(x, p, n + ".qk").chunk(2, -1))
+        far = torch.arange(time - 1, -time, -1, dtype=x.dtype)
+        angle = torch.atan(far.sign() * 2 * (torch.log(far.abs() + 4) - math.log(4)) / 4)
+        wave = angle[:, None] * torch.arange(1, 4)
+        keys = linear(torch.cat([wave.cos(), wave.sin()], 1), p, n + ".place").view(-1, 2, 4).permute(1, 2, 0)
+        slid = split_heads(linear(x, p, n + ".p"), 2) @ keys
+        near = torch.stack([slid[:, :, t, time - 1 - t : 2 * time - 1 - t] for t in range(time)], 2)
+        return (q @ k.mT + near).softmax(-1)
+
+    def mix(x: Tensor, w: Tensor, n: str) -> Tensor:
+        return linear(merged(w @ split_heads(linear(x, p, n + ".v"), 2)), p, n + ".out")
+
+    def non_linear(x: Tensor, w: Tensor, n: str) -> Tensor:
+        a, s, c = linear(x, p, n + ".inner").chunk(3, -1)
+        return linear(w @ (a * s.tanh()) * c, p, n + ".out")
+
+    def convolve(x: Tensor, n: str) -> Tensor:
+        y = F.glu(linear(x, p, n + ".inner"), -1).transpose(1, 2)
+        y = F.conv1d(y, p[n + ".depth.weight"], p[n + ".depth.bias"], padding=2, groups=y.shape[1])
+        return linear(swoosh(y.transpose(1, 2), False), p, n + ".out")
+
+    def bypass(x: Tensor, y: Tensor, n: str) -> Tensor:
+        return torch.lerp(x, y, p[n + ".mix"].clamp(0.2, 1.0))
+
+    def layer(x: Tensor, n: str) -> Tensor:
+        w = weights(x, n + ".weights")
+        y = x + feed(x, n + ".feed1")
+        y = y + non_linear(y, w[:, 0], n + ".nla")
+        y = y + mix(y, w, n + ".attn1")
+        y = y + convolve(y, n + ".conv1")
+        y = y + feed(y, n + ".feed2")
+        y = bypass(x, y, n + ".middle")
+        y = y + mix(y, w, n + ".attn2")
+        y = y + convolve(y, n + ".conv2")
+        y = y + feed(y, n + ".feed3")
+        return bypass(x, bias_norm(y, n + ".norm"), n + ".last")
+
+    def slower(x: Tensor, r: int, n: str) -> Tensor:
+        y = (x.unflatten(1, (-1, r)) * p[n + ".weight"].softmax(0)[:, None]).sum(2)
+        return bypass(x, layer(y, n + ".layer").repeat_interleave(r, 1), n + ".out")
+
+    x = conv2d(mel[:, None], p, "c1", stride=2, padding=(0, 1)).transpose(1, 2).flatten(2)
+    x = layer(bias_norm(linear(swoosh(x, False), p, "enter"), "norm"), "first")
+    return linear(slower(slower(x, 2, "second"), 4, "third"), p, "head")

@@ -46,7 +46,7 @@ def given(paper: str, name: str, shape: Sequence[int], integer: bool) -> NDArray
             return (50 * drawn).astype(np.float32)
         case "adj":
             return (drawn < 0.5).astype(np.float32)
-    return (2 * drawn - 1).astype(np.float32)
+    return np.asarray(2 * drawn - 1, np.float32)
 
 
 def summary(x: NDArray[Any]) -> tuple[float, float]:

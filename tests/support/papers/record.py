@@ -22,10 +22,14 @@ from torch import Tensor
 
 from papers import (
     audio,
+    detection,
     fields,
     flows,
+    guided,
     images,
     language,
+    memory,
+    points,
     sequences,
     series,
     signals,
@@ -40,7 +44,8 @@ Loss = Callable[[Params, Any, Params, Params], Tensor]
 
 #: the module of the models in each folder
 FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (
-    audio, fields, flows, images, language, sequences, series, signals, structures, tokens, vision,
+    audio, detection, fields, flows, guided, images, language, memory, points, sequences, series, signals,
+    structures, tokens, vision,
 )}  # fmt: skip
 
 
@@ -82,6 +87,11 @@ def _encodec(p: Params, output: Any, x: Params, y: Params) -> Tensor:
 
 def _ebranchformer(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
     lengths = torch.full((2,), 7), torch.full((2,), 3)
+    return F.ctc_loss(output.log_softmax(-1).transpose(0, 1), y["y"].long(), *lengths, blank=4)
+
+
+def _zipformer(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
+    lengths = torch.full((2,), 8), torch.full((2,), 3)
     return F.ctc_loss(output.log_softmax(-1).transpose(0, 1), y["y"].long(), *lengths, blank=4)
 
 
@@ -220,6 +230,7 @@ LOSSES: Final[dict[str, Loss]] = {
     **dict.fromkeys(("spline", "ffjord"), lambda p, output, x, y: -output[1].mean()),
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
+    "zipformer": _zipformer, **detection.LOSSES, **guided.LOSSES, **memory.LOSSES, **points.LOSSES,
 }  # fmt: skip
 
 
