@@ -104,12 +104,9 @@ class ScatterRowsAdd(Op):
         wrong = existing(ids, count)[1].reshape(-1)
         table = np.zeros((count, math.prod(inner)), rows.dtype)
         flat, rows = ids.reshape(-1)[~wrong], rows.reshape(wrong.size, table.shape[1])[~wrong]
-        if flat.size:
-            order = np.argsort(flat, kind="stable")
-            found = flat[order]
-            first = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))
-            sums = np.add.reduceat(rows[order], first, axis=0) if table.size else table[:0]
-            table[found[first][: len(sums)]] = sums
+        places = flat.astype(np.int64)[:, None] * table.shape[1] + np.arange(table.shape[1])
+        with np.errstate(all="ignore"):
+            np.add.at(table.reshape(-1), places.reshape(-1), rows.reshape(-1))
         if wrong.any() and table.dtype.kind == "f":
             table[...] = np.nan
         return [table.reshape(count, *inner)]

@@ -201,6 +201,20 @@ def test_an_id_outside_the_table_gives_nan(ids: list[int]) -> None:
     assert np.isnan(hot).all(1).tolist() == np.isnan(hot).any(1).tolist() == lost.tolist()
 
 
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rows_of_one_id_are_added_in_their_order(width: int, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([-np.zeros((1, width)), rng.normal(size=(40, width))]).astype(dtype)
+    ids = np.concatenate([[2], rng.integers(0, 2, 40)])
+    wanted = np.zeros((3, width), dtype)
+    for i, row in zip(ids, rows):
+        wanted[i] += row
+    [sums] = apply(ops()["scatter_rows_add"], [rows, ids], {"count": 3})
+    [same] = apply(ops()["scatter_add"], [rows, np.broadcast_to(ids[:, None], rows.shape)], {"axis": 0, "count": 3})
+    assert sums.tobytes() == same.tobytes() == wanted.tobytes()
+
+
 def test_an_integer_divided_by_zero_is_zero() -> None:
     x, zero = np.array([1, -7, 2**31 - 1], np.int32), np.zeros(3, np.int32)
     assert apply(ops()["floordiv"], [x, zero], {})[0].tolist() == [0, 0, 0]
