@@ -310,8 +310,17 @@ class TreeBuilder:
     def _list(self, c: list[Any], first: int, last: int) -> t.List:
         return t.List(_present(c), span=self._span(first, last))
 
+    def _clause(self, c: list[Any], first: int, last: int) -> list[Any]:
+        return c
+
     def _comprehension(self, c: list[Any], first: int, last: int) -> t.Comprehension:
-        return t.Comprehension(*c, span=self._span(first, last))
+        item, *outer, inner = c
+        span = self._span(first, last)
+        names, values, condition = inner
+        found = t.Comprehension(item, names, values, condition, span=span)
+        for names, values, condition in reversed(outer):
+            found = t.Comprehension(found, names, values, condition, joined=True, span=span)
+        return found
 
     def _string(self, c: list[Any], first: int, last: int) -> t.String:
         return t.String(self._text(c[0]), span=self._span(first, last))

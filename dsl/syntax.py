@@ -67,12 +67,14 @@ class List(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Comprehension(Expr):
-    """``[item for i in values if condition]``; several ``names`` unpack tuples."""
+    """``[item for i in values if condition]``; several ``names`` unpack tuples. ``joined``: the item is the list of a
+    clause that follows, as in ``[item for i in a for j in b]``, and the result holds its elements."""
 
     item: Expr
     names: tuple[str, ...]
     values: Expr
     condition: Expr | None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
+from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import (
@@ -228,7 +229,8 @@ class Calls:
         )
         if not also and given and isinstance(given[0].value, Value):
             also = (Label(given[0].span, str(given[0].value.type)),)
-        return Problem(wrong.code, title, site.span, text, help=wrong.help, also=also)
+        help = with_cast(wrong.help, [(g.expr, g.value) for g in given])
+        return Problem(wrong.code, title, site.span, text, help=help, also=also)
 
     def _call_layer(self, layer: Layer, given: list[Given], span: Span, frame: Frame) -> Static:
         layer.calls += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.arguments import NO_SIZE, is_scalar
+from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import NAMED_NUMBERS, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
@@ -109,12 +110,15 @@ class Evaluator:
             return value
         return self.size(expr, frame)
 
-    def truth(self, expr: syntax.Expr, frame: Frame) -> bool:
-        """A condition, which must have a static value."""
+    def truth(self, expr: syntax.Expr, frame: Frame, operator: str | None = None) -> bool:
+        """A condition, which must have a static value; or a side of ``operator``, `and`, `or` or `not`."""
         value = self(expr, frame)
         if isinstance(value, bool):
             return value
-        help = "to choose between tensors, use `where(condition, a, b)`" if isinstance(value, Value) else None
+        use = "to choose between tensors, use `where(condition, a, b)`"
+        if operator is not None:
+            use = f"of tensors, use `logical_{operator}({'a' if operator == 'not' else 'a, b'})`"
+        help = use if isinstance(value, Value) else None
         raise Problem("E0202", f"a condition is a bool, this is {kind_of(value)}", expr.span, "not a bool", help=help)
 
     # --- one rule per kind of expression -------------------------------------------------------------------
@@ -294,7 +298,7 @@ class Evaluator:
 
     def _unary(self, expr: syntax.Unary, frame: Frame) -> Static:
         if expr.op == "not":
-            return not self.truth(expr.value, frame)
+            return not self.truth(expr.value, frame, "not")
         value = self(expr.value, frame)
         if isinstance(value, Value):
             return self.expander.emit(frame, expr.span, OPS["neg"], value)
@@ -302,8 +306,8 @@ class Evaluator:
 
     def _binary(self, expr: syntax.Binary, frame: Frame) -> Static:
         if expr.op in ("and", "or"):
-            left = self.truth(expr.left, frame)
-            return self.truth(expr.right, frame) if left == (expr.op == "and") else left
+            left = self.truth(expr.left, frame, expr.op)
+            return self.truth(expr.right, frame, expr.op) if left == (expr.op == "and") else left
         # the parser's trees of long sums are left-deep: descend without recursion
         chain: list[syntax.Binary] = [expr]
         while isinstance(chain[-1].left, syntax.Binary) and chain[-1].left.op not in ("and", "or"):
@@ -353,7 +357,7 @@ class Evaluator:
             expr.right.span,
             self.describe(expr.right, right, frame),
             also=(Label(expr.left.span, self.describe(expr.left, left, frame)),),
-            help=wrong.help,
+            help=with_cast(wrong.help, ((expr.left, left), (expr.right, right))),
         )
 
     def describe(self, expr: syntax.Expr, value: Static, frame: Frame) -> str:

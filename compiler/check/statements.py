@@ -216,7 +216,7 @@ class Statements:
         return init
 
     def comprehension(self, expr: syntax.Comprehension, frame: Frame) -> Static:
-        """``[item for names in values if condition]``; the names exist only in it."""
+        """``[item for names in values if condition]``, also of several clauses; the names exist only in it."""
         values = self._looped(expr.values, frame)
         own = replace(frame, locals=dict(frame.locals), origins=dict(frame.origins), params=dict(frame.params),
                       states={})  # fmt: skip
@@ -225,7 +225,8 @@ class Statements:
             inner = own.inner(suffix=f"{frame.suffix}.{i}")
             self._bind_round(expr, value, inner)
             if expr.condition is None or self.expander.evaluate.truth(expr.condition, inner):
-                found.append(self.expander.evaluate(expr.item, inner))
+                item = self.expander.evaluate(expr.item, inner)
+                found += item if expr.joined and isinstance(item, list) else [item]
         return found
 
     def _looped(self, expr: syntax.Expr, frame: Frame) -> Sequence[Static]:

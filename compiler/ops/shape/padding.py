@@ -51,9 +51,10 @@ _MODES: Final[dict[str, tuple[End, Callable[[int], int]]]] = {
 class PadFunction(Function):
     """pad(x, before, after=none, value=none, mode="constant"): ``x`` with elements added before and after each axis.
 
-    ``before`` and ``after`` hold one number for each axis; ``after`` defaults to ``before``. In the mode "constant" the
-    new elements are ``value``, 0 by default. The other modes are PyTorch's: "reflect" mirrors the tensor at its
-    outermost element, which is not repeated; "replicate" repeats that element; "circular" goes on at the other end.
+    ``before`` and ``after`` hold one number for each axis, or one for all; ``after`` defaults to ``before``. In the
+    mode "constant" the new elements are ``value``, 0 by default. The other modes are PyTorch's: "reflect" mirrors the
+    tensor at its outermost element, which is not repeated; "replicate" repeats that element; "circular" goes on at the
+    other end.
 
     given: x: [B, 8]
     >>> pad(x, [0, 1])
@@ -72,9 +73,8 @@ class PadFunction(Function):
         value: float | None = None,
         mode: str = "constant",
     ) -> Value:
-        after = before if after is None else after
-        if len(before) != x.type.rank or len(after) != x.type.rank:
-            raise Mismatch(f"{x.type} has {x.type.rank} axes", "give one number for each axis", "E0306")
+        before = _of_each_axis("before", before, x)
+        after = before if after is None else _of_each_axis("after", after, x)
         if mode == "constant":
             zeros = (0,) * len(before)
             filler = as_attr(0.0 if value is None else value)
@@ -90,6 +90,16 @@ class PadFunction(Function):
             if low or high:
                 x = _padded(call, x, axis, low, high, mode)
         return x
+
+
+def _of_each_axis(name: str, given: Ints, x: Value) -> Ints:
+    """One number for each axis. Raises Mismatch E0306."""
+    rank = x.type.rank
+    if len(given) not in (1, rank):
+        why = f"`{name}` has {len(given)} numbers, {x.type} has {rank} axes"
+        help = "give one number for each axis, in `before` for its start and in `after` for its end; or one for all"
+        raise Mismatch(why, help, "E0306")
+    return given if len(given) == rank else given * rank
 
 
 def _padded(call: Call, x: Value, axis: int, low: int, high: int, mode: str) -> Value:

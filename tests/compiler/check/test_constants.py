@@ -291,9 +291,24 @@ model M(x: [4, 4]) -> (y: [4, 6], i: i32[3]) {
     assert literal.attrs["values"] == (7, 4, 21)  # type: ignore[union-attr]
 
 
+def test_a_comprehension_of_several_clauses() -> None:
+    text = """nn 1
+model M(x: [4, 4]) -> (y: [4, 8], i: i32[8]) {
+  parts = [x |> linear(2) as part for i in 0..3 if i != 1 for j in 0..2]
+  found = [k for (a, b) in [[1, 2], [3, 4]] for k in [a, b, a * b] if k > 1 for _ in 0..(k - 1) // 2]
+  return concat(parts, axis=1), tensor(found + [[[i, j] for j in 0..2 for i in 0..2][1][0]])
+}
+"""
+    checked = check_program(files(text))
+    assert [*checked.params][::2] == [f"part.{i}.{j}.weight" for i in (0, 2) for j in (0, 1)]
+    literal = checked.graph.outputs["result.i"].producer
+    assert literal.attrs["values"] == (3, 4, 12, 12, 12, 12, 12, 1)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "const A = [1 for i in 0..999 for j in 0..999 for k in 0..999]",
         "const A = [[[[1 for i in 0..999] for j in 0..999] for k in 0..999] for l in 0..999]",
         "const A = [[0..1000 for i in 0..1000] for j in 0..1000]",
     ],

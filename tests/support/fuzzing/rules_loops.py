@@ -89,10 +89,10 @@ def _scan(w: Writer) -> None:
     inside = {v.name for v in [*own, *made]}
     outer = [u for s in body for u in s.uses if u not in inside]
     uses = tuple(dict.fromkeys([*(v.name for _, v in sequences), *(v.name for v in first), *outer]))
-    known = {v.name: v for v in w.pool}
     layer = any(s.layer for s in body)
     layers = frozenset().union(*(v.layers for _, v in sequences), *(v.layers for v in first))
-    whole = layers.union(*(known[u].layers for u in outer), [number] if layer else [])
+    reached = {each for v in sinks for each in v.layers if each < number}  # not statements of the body itself
+    whole = layers.union(reached, [number] if layer else [])
     defs = [Var(name, shape, "f", bound, 0, layers) for name, shape, bound in results]
     defs += [Var(name, element, "f", max(1.0, v.bound), 0, frozenset()) for name, v in begun]
     defs[0] = Var(*results[0][:2], "f", results[0][2], 0, whole)  # it depends on all that a step makes

@@ -75,10 +75,13 @@ class Generator:
         return f"({self.gap(True)}{self.expr(depth - 1)}{self.gap(True)})"
 
     def comprehension(self, depth: int) -> str:
+        clauses = [self.clause(depth) for _ in range(self.pick([1, 1, 2]))]
+        return f"[{self.gap(True)}{self.expr(depth - 1)}{self.gap(True)} {' '.join(clauses)}{self.gap(True)}]"
+
+    def clause(self, depth: int) -> str:
         names = self.bracket("(", [self.name(), self.name()], ")") if self.chance(0.3) else self.name()
         rest = f" if{self.gap(True)} {self.operand(depth - 1)}" if self.chance(0.3) else ""
-        head = f"{self.gap(True)}{self.expr(depth - 1)}{self.gap(True)} for {names} in{self.gap(True)} "
-        return f"[{head}{self.operand(depth - 1)}{rest}{self.gap(True)}]"
+        return f"for {names} in{self.gap(True)} {self.operand(depth - 1)}{rest}"
 
     def args(self, depth: int) -> str:
         parts = []

@@ -1,0 +1,50 @@
+"""Hints that name the tensor to convert."""
+
+from __future__ import annotations
+
+import pytest
+from sources.in_memory import files
+
+from dslc.compiler.check.model import check_program
+from dslc.dsl.diagnostics import CompileError
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("arange(4) * pi", '`arange(4, dtype="float")`'),
+        ("x * arange(4)", '`arange(4, dtype="float")`'),
+        ("x + tensor([1, 2, 3, 4])", '`tensor([1, 2, 3, 4], dtype="float")`'),
+        ('0.5 * arange(4, dtype="i64")', '`cast(arange(4, dtype="i64"), "float")`'),
+        ("n * 0.5", '`cast(n, "float")`'),
+        ("n / 2", '`cast(n, "float")`'),
+        ("n * 2.0", 'write 2, or convert the tensor: `cast(n, "float")`'),
+        ("maximum(n, 0.5)", '`cast(n, "float")`'),
+        ("sin(n)", '`cast(n, "float")`'),
+        ("n |> sin", '`cast(n, "float")`'),
+        ("x @ n", '`cast(n, "float")`'),
+        ("mean(x > 0)", '`cast(x > 0, "float")`'),
+        ("where(x > 0, x, n)", '`cast(n, "float")`'),
+        ("not (x > 0)", "`logical_not(a)`"),
+        ("x > 0 and n > 0", "`logical_and(a, b)`"),
+        ("(x > 0) or n > 0", "`logical_or(a, b)`"),
+    ],
+)
+def test_a_hint_names_the_tensor(expression: str, hint: str) -> None:
+    text = f"nn 1\nmodel M(x: [4], n: i32[4]) -> [_] {{\n  y = n\n  z = {expression}\n  return x\n}}\n"
+    with pytest.raises(CompileError) as error:
+        check_program(files(text))
+    assert hint in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["pad(x, [1, 2], 0)", "pad(x, [1, 2], [0])", "pad(x, [1, 2], [0, 0])"])
+def test_one_number_pads_all_axes(text: str) -> None:
+    checked = check_program(files(f"nn 1\nmodel M(x: [4, 4]) -> [5, 6] {{ return {text} }}\n"))
+    assert checked.graph.outputs["result.output"].type.ints == (5, 6)
+
+
+@pytest.mark.parametrize(("text", "told"), [("[1, 2, 3]", "`before` has 3"), ("[1, 2], [1, 2, 3]", "`after` has 3")])
+def test_numbers_of_other_axes_are_refused(text: str, told: str) -> None:
+    with pytest.raises(CompileError, match="E0306") as error:
+        check_program(files(f"nn 1\nmodel M(x: [4, 4]) -> [_, _] {{ return pad(x, {text}) }}\n"))
+    assert told in str(error.value)
