@@ -26,6 +26,7 @@ from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
 from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, read_bytes
+from dslc.compiler.ops.compound.fused_rows import core_of, fused_rows
 
 #: Matrix products and convolutions, with their gradients and with fused epilogues.
 PRODUCTS: Final = frozenset(
@@ -34,7 +35,7 @@ PRODUCTS: Final = frozenset(
 )
 #: Ops that compute matrix products.
 CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad"}
-_BODIES: Final = ("fused", "fused_sums", "finished_sums")
+_BODIES: Final = ("fused", "fused_rows", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -132,7 +133,7 @@ _KINDS: Final = {
 
 def kind(node: Node) -> str:
     """The kind of kernel that runs a node, as in ``device_model.Fractions``."""
-    name = node.op.name
+    name = core_of(node)[0].op.name if node.op is fused_rows else node.op.name
     return kind_of(str(node.attrs["product"]) if name in ("contraction", "of_panels") else name)
 
 

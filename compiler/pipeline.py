@@ -65,6 +65,7 @@ from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.fuse.row_bodies import row_bodies, row_fits
 from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
@@ -109,12 +110,13 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(fuses_reductions, cross_entropy),
     when(batches_launches, small_tensors),
     when(batches_launches, horizontal),
-    when(fuses_reductions, inline),
+    when_by(fuses_reductions, inline, row_fits),
     when(fuses_reductions, reduction_outputs),
     when(fuses_reductions, bitmask),
     when(fuses_reductions, reduction_epilogue),
     when(fuses_reductions, horizontal_reductions),
     when(fuses_reductions, recompute_outputs),
+    when_by(fuses_reductions, row_bodies, row_fits),
     when(reads_slices, slice_reads),
     when(rounds_to_tf32, tf32),
 )

@@ -271,11 +271,11 @@ class Facts:
 
 def what(node: Node) -> str:
     """A node's op; for a fused node, its ops in order."""
-    if node.op.name not in ("fused", "fused_sums", "finished_sums"):
+    if node.op.name not in ("fused", "fused_rows", "fused_sums", "finished_sums"):
         return node.op.name
     names = [name for name, _, _ in steps(node.attrs) if name != "full"]
     shown = " + ".join(names[:_SHOWN_STEPS]) + (f" + {len(names) - _SHOWN_STEPS} more" * (len(names) > _SHOWN_STEPS))
-    return shown if node.op.name == "fused" else f"sums of {shown}"
+    return shown if node.op.name in ("fused", "fused_rows") else f"sums of {shown}"
 
 
 def ranked(facts: Facts, count: int) -> Sequence[Line]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from dslc.base.visible import one_line, visible
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
-from dslc.compiler.ops.compound.fused import steps
+from dslc.compiler.ops.compound.fused import Fused, steps
 
 MAX_BOXES: Final = 400
 _WIDTH: Final = 208
@@ -116,7 +116,7 @@ def _boxes(graph: Graph, length: int) -> list[_Box]:
 def _describe(box: _Box, node: Node) -> None:
     """Describes the box: its ops, the parameters they read, and last the largest tensor that it makes."""
     result = box.lines.pop() if box.lines else ""
-    ops = [name for name, _, _ in steps(node.attrs) if name != "full"] if node.op.name == "fused" else [node.op.name]
+    ops = [name for name, _, _ in steps(node.attrs) if name != "full"] if isinstance(node.op, Fused) else [node.op.name]
     read = [v.producer for v in node.inputs if isinstance(v.producer, Input)]
     names = [f"{i.name.rpartition('.')[2]} {i.value.type}" for i in read if i.kind in (Kind.PARAM, Kind.BUFFER)]
     does = [] if node.op.view and box.lines else [" + ".join(ops)]

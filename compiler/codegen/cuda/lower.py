@@ -8,6 +8,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.ops.own import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
+from dslc.compiler.codegen.cuda.region.join import Unfit, joined
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
@@ -22,6 +23,7 @@ from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import Chooser, split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.compound.fused_rows import FusedRows, core_of
 from dslc.compiler.ops.compound.fused_sums import FusedSums
 from dslc.compiler.ops.packages.composed import Composed
 
@@ -36,6 +38,8 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
     if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
+    elif isinstance(node.op, FusedRows):
+        return _joined(node, choose)
     elif isinstance(node.op, Composed):
         launches = own_kernel(node)
     else:
@@ -49,6 +53,19 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
 def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:
     """The launches of a node that is not pointwise as the GPU runs them, from those of its lowering."""
     return _size_generic(_prepared(node, launches, choose))
+
+
+def _joined(node: Node, choose: Chooser) -> list[Launch] | None:
+    """The launches of an op with pointwise steps before and after it; None if its kernels cannot compute them."""
+    core, steps = core_of(node)
+    found = LOWERINGS.get(core.op.name)
+    launches = None if found is None else found(core)
+    if launches is None:
+        return None
+    try:
+        return _size_generic(joined(_prepared(core, launches, choose), core, steps, node.out))
+    except Unfit:
+        return None
 
 
 def _size_generic(launches: list[Launch]) -> list[Launch]:

@@ -10,9 +10,14 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.compound.fused import results_of
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
-_BODIES: Final = ("fused", "fused_sums")  # nodes with steps
+_BODIES: Final = ("fused", "fused_sums", "fused_rows")  # nodes with steps
 #: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
 SMALL_BYTES: Final = 1 << 16
+#: Steps that a kernel which waits for memory computes for next to nothing.
+CHEAP: Final = frozenset(
+    {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
+     "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
+)  # fmt: skip
 
 
 def is_small(value: Value) -> bool:
@@ -80,7 +85,7 @@ class Body:
         for step in body_of(node):
             assert isinstance(step, tuple) and isinstance(step[1], tuple)
             self.steps.append((step[0], tuple(map(place, step[1])), step[2]))  # type: ignore[arg-type]
-        if node.op.name == "fused":
+        if node.op.name != "fused_sums":
             last = count + len(body_of(node))
             self.number.update(zip(node.outputs, map(place, results_of(node.attrs, last))))
         return place

@@ -11,7 +11,8 @@ After::
     %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
     %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
 
-Readers are pointwise nodes with one result, and reductions. There are two rules:
+Readers are pointwise nodes with one result, sums, and the other ops that take neighbours (``row_bodies.py``) if
+``fits`` says so. There are two rules:
 
 - The value vanishes: it is no result of the program, and each of its readers computes it. The producer's inputs, read
   once per reader, must have at most as many bytes as making, writing and reading the value. So each reader that needs
@@ -37,24 +38,21 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape
-from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small, names_of
-from dslc.compiler.passes.fuse.rebuild import inlined
+from dslc.compiler.passes.fuse.body import CHEAP, body_of, draws, has_neighbours, is_chain, is_small, names_of
+from dslc.compiler.passes.fuse.rebuild import inlined, joined
+from dslc.compiler.passes.fuse.row_bodies import Fits, joins, times_computed
 
 _MAX_FREE_STEPS: Final = 12  # of a value that costs nothing
-_CHEAP: Final = frozenset(
-    {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
-     "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
-)  # fmt: skip
 
 
-def inline(graph: Graph) -> Graph:
+def inline(graph: Graph, fits: Fits = lambda node: True) -> Graph:
     """The graph in which no more producers can move into their readers. Deterministic and idempotent."""
-    while chosen := _chosen(graph):
+    while chosen := _chosen(graph, fits):
         graph = inlined(graph, chosen)
     return graph
 
 
-def _chosen(graph: Graph) -> dict[Node, list[Node]]:
+def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
     """A reader -> the producers of the inputs that it will compute. Of a chain of values that vanish, the last."""
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, set[Node]] = {}
@@ -63,7 +61,7 @@ def _chosen(graph: Graph) -> dict[Node, list[Node]]:
         own = readers.get(made.out, []) if is_chain(made) else []
         if not own or any(reader in vanishing for reader in own):
             continue
-        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()))]
+        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()), fits)]
         vanishes = made.out not in roots and takers == own and _saves_bytes(made, own)
         if vanishes:
             vanishing.add(made)
@@ -74,10 +72,15 @@ def _chosen(graph: Graph) -> dict[Node, list[Node]]:
     return {node: [v.producer for v in dict.fromkeys(node.inputs) if v.producer in own] for node, own in found.items()}
 
 
-def _may_compute(reader: Node, made: Node, others: Collection[Node]) -> bool:
+def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits) -> bool:
     """Whether the reader's kernel can compute the value next to ``others``."""
     if sum(len(body_of(n)) for n in (reader, made, *others)) > MAX_STEPS:
         return False
+    if times_computed(reader):
+        if not joins(made, reader):
+            return False
+        producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
+        return fits(joined(reader, producers, {}))
     if reader.op.name == "fused_sums":
         drawn = draws(made) or draws(reader)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))
@@ -95,17 +98,23 @@ def _is_summed(value: Value, made: Node, sums: Node) -> bool:
 def _saves_bytes(made: Node, readers: Sequence[Node]) -> bool:
     """Whether fewer bytes are moved if each reader computes the value."""
     type, drawn = made.types[0], draws(made) or any(map(draws, readers))
-    if any(r.op.name != "fused_sums" and r.types[0].shape != type.shape for r in readers) or not made.inputs:
+    whole = [r for r in readers if r.op.name != "fused_sums" and not times_computed(r)]
+    if any(r.types[0].shape != type.shape for r in whole) or not made.inputs:
         return False
-    if len(readers) == 1:
-        return drawn or readers[0].op.name == "fused_sums"
-    read, count = sum(v.type.bytes for v in dict.fromkeys(made.inputs)), len(readers)
+    if len(readers) == 1 and not times_computed(readers[0]):
+        return drawn or not whole
+    read, count = sum(v.type.bytes for v in dict.fromkeys(made.inputs)), sum(times_computed(r) or 1 for r in readers)
     return not drawn and read * count <= read + type.bytes * (1 + count)
 
 
 def _costs_nothing(made: Node, reader: Node) -> bool:
     """Whether the reader computes the value from what it reads in any case."""
-    if is_small(made.out) or len(body_of(made)) > _MAX_FREE_STEPS or not _CHEAP.issuperset(names_of(made)):
+    if (
+        times_computed(reader) > 1
+        or is_small(made.out)
+        or len(body_of(made)) > _MAX_FREE_STEPS
+        or not CHEAP.issuperset(names_of(made))
+    ):
         return False
     large = any(v.type.shape == made.types[0].shape for v in made.inputs)
     return large and all(v in reader.inputs or is_small(v) for v in made.inputs)

@@ -107,7 +107,9 @@ class _Typing:
         outputs = {}
         for name, value in graph.outputs.items():
             dtype = self.asked.shared if name.startswith(SHARD) else self.asked.boundary
-            outputs[name] = self._as(value, dtype, Builder(name=name, span=value.producer.span))
+            made = value.producer
+            phase = Phase.BACKWARD if isinstance(made, Node) and made.phase is Phase.BACKWARD else Phase.FORWARD
+            outputs[name] = self._as(value, dtype, Builder(name=name, span=made.span, phase=phase))
         updates = []
         for source, value in graph.updates:
             b = Builder(name=source.name, span=source.span, phase=Phase.UPDATE)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.row_indices import added_rows, gathered_rows, reduced_rows
+
+_FEW_OF: Final = 8  # a part is small if the whole has so many times as many elements
 
 Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
 
@@ -163,6 +166,15 @@ def _dropout(node: Node) -> Value | None:
     return node.inputs[0] if node.attrs["p"] == 0 else None
 
 
+def _slice(node: Node) -> Node | None:
+    """A small part of a tensor is cast after it is taken out: whatever else reads the tensor, few elements are cast."""
+    made = _producer(node.inputs[0], "cast")
+    if made is None or prod(node.types[0].ints) * _FEW_OF > prod(node.input_types[0].ints):
+        return None
+    at = _at(node)
+    return at.node(made.op, at(node.op, made.inputs[0], **node.attrs), **made.attrs)
+
+
 def _nonfinite(node: Node) -> Node | None:
     """Whether all elements are finite does not depend on their order or on widening casts."""
     inputs = [_unmoved(value) for value in node.inputs]
@@ -201,6 +213,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "matmul": _matmul,
     "dropout": _dropout,
     "nonfinite": _nonfinite,
+    "slice": _slice,
     "gather": gathered_rows,
     "scatter_add": added_rows,
     "scatter_reduce": reduced_rows,

@@ -63,6 +63,8 @@ def wanted(node: Node, xs: list[np.ndarray], dtype: str) -> list[np.ndarray] | N
     half = dtype in ("bf16", "f16")
     if half and node.op.name in ("fused_sums", "finished_sums"):
         return by_steps(node, xs)
+    if half and node.op.name == "fused_rows":
+        return _rounded(xs, expanded(node.inputs, node.attrs), node.attrs["body"])[-1:]
     attrs: dict[str, Any] = {k: DType.F32 if half and v is DType(dtype) else v for k, v in node.attrs.items()}
     try:
         found = apply(node.op, xs, attrs)

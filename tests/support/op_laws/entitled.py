@@ -134,6 +134,7 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         (Excuse(("",), "a gradient of statistics that are given, through scores as sdpa's"),),
     ),
     "fused_sums": (Excuse(("",), "sums of whatever its steps make"),),
+    "fused_rows": (Excuse(("",), "rows of whatever its steps make"),),
     "finished_sums": (Excuse(("",), "sums of whatever its steps make"),),
 }
 

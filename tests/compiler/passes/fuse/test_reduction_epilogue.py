@@ -28,7 +28,7 @@ from dslc.compiler.passes.lower.simplify import simplify_graph
 @pytest.mark.parametrize("last", [False, True])
 def test_statistics_come_with_the_sums(last: bool, tmp_path: Path) -> None:
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
-    before = inline(horizontal(fuse_graph(graph)))
+    before = inline(horizontal(fuse_graph(graph)), lambda _: True)
     found = reduction_epilogue(before)
     verify_graph(found)
     assert reduction_epilogue(found) is found

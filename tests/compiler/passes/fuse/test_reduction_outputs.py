@@ -26,7 +26,7 @@ def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkey
     """After the sum of a block and its relu the gradient takes two paths, and passes a norm."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True)))
-    absorbed = inline(fuse_graph(graph))
+    absorbed = inline(fuse_graph(graph), lambda _: True)
     found = reduction_outputs(absorbed)
     verify_graph(found)
     assert reduction_outputs(found) is found

@@ -1,0 +1,142 @@
+"""Computes pointwise neighbours of a reduction, a softmax or a transpose in its kernel.
+
+Before, the logits and their softmax are in memory in f32, too::
+
+    %1 = cast %0 {dtype=f32} : f32[64, 1000]
+    %2 = softmax %1 {axis=1} : f32[64, 1000]
+    %3 = cast %2 {dtype=bf16} : bf16[64, 1000]
+
+After::
+
+    %1 = fused_rows %0 {cast to f32; softmax along 1; cast to bf16} : bf16[64, 1000]
+
+A pointwise node before the op joins it if nothing else reads its result and no more bytes are moved: a kernel that
+reads a row several times loads what the node reads each time. Only cheap steps are computed several times. A pointwise
+node after the op joins it if nothing else reads the op's result. ``fits`` says whether the target has a kernel for the
+whole; the op's sums keep their order, so results keep their bits. Sums of several tensors, or with several results, are
+those of ``fused_sums``. GPU only; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ops.compound.fused import MAX_STEPS
+from dslc.compiler.ops.compound.fused_rows import fused_rows
+from dslc.compiler.passes.fuse.body import CHEAP, Body, body_of, draws, is_pointwise, names_of
+
+Fits: TypeAlias = Callable[[Node], bool]
+
+#: Ops that take neighbours -> how often their kernels compute an element of their inputs.
+_CORES: Final[Mapping[str, int]] = {
+    "sum": 1, "sum_to": 1, "mean": 1, "max": 1, "min": 1, "prod": 1, "norm": 1, "any": 1, "all": 1,
+    "argmax": 2, "argmin": 2, "logsumexp": 2, "softmax": 3, "log_softmax": 3, "softmax_grad": 2, "log_softmax_grad": 2,
+    "cumsum": 1, "cumprod": 1, "transpose": 1,
+}  # fmt: skip
+_MAX_AGAIN: Final = 12  # steps that are computed several times
+_PLACES: Final = frozenset({"slice", "reshape", "pack_bits", "unpack_bits"})
+
+
+def row_bodies(graph: Graph, fits: Fits) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    cores = [node for node in graph.nodes if times_computed(node)]
+    if not cores:
+        return graph
+    readers, roots = graph.readers(), set(graph.roots)
+    whole: dict[Node, Node] = {}  # the last node of a group -> the joined node over values of the old graph
+    taken: set[Node] = set()
+    for core in cores:
+        before = [p for p in _producers(core) if p not in taken and _joins_before(p, core, readers, roots)]
+        after = _after(core, readers, roots)
+        after = None if after in taken else after
+        for makers, last in ((before, after), (before, None), ([], after)):
+            if not makers and last is None:
+                continue
+            node = _joined(makers, core, last)
+            if len(body_of(node)) <= MAX_STEPS and fits(node):
+                whole[last or core] = node
+                taken |= {*makers, core, *([] if last is None else [last])}
+                break
+    return _rebuilt(graph, whole, taken) if whole else graph
+
+
+def row_fits(build: Build) -> Fits:
+    """Whether the build's target computes such a node with one kernel a launch of its op."""
+    return lambda node: lowered(node, build.target, vendor=False) is not None
+
+
+def times_computed(node: Node) -> int:
+    """How often the kernel of an op that takes neighbours computes an element of its inputs; 0 for other ops."""
+    name = node.op.name
+    if name == fused_rows.name:
+        [name] = [name for name in names_of(node) if name in _CORES]
+    return _CORES.get(name, 0)
+
+
+def joins(made: Node, core: Node) -> bool:
+    """Whether a pointwise node may be computed as often as such an op's kernel does it."""
+    if not _plain(made) or made.phase is not core.phase or not made.inputs:
+        return False
+    few = len(body_of(made)) <= _MAX_AGAIN and CHEAP.issuperset(names_of(made))
+    return few or times_computed(core) == 1
+
+
+def _producers(core: Node) -> list[Node]:
+    return list(dict.fromkeys(v.producer for v in core.inputs if isinstance(v.producer, Node)))
+
+
+def _joins_before(made: Node, core: Node, readers: Mapping[Value, list[Node]], roots: set[Value]) -> bool:
+    if not joins(made, core) or made.out in roots:
+        return False
+    if any(reader is not core for reader in readers.get(made.out, ())):
+        return False
+    times, read = times_computed(core), sum(v.type.bytes for v in dict.fromkeys(made.inputs))
+    return times * read <= read + (1 + times) * made.out.type.bytes
+
+
+def _plain(node: Node) -> bool:
+    return is_pointwise(node) and len(node.outputs) == 1 and not draws(node) and _PLACES.isdisjoint(names_of(node))
+
+
+def _after(core: Node, readers: Mapping[Value, list[Node]], roots: set[Value]) -> Node | None:
+    """The pointwise node that alone reads the result."""
+    own = dict.fromkeys(readers.get(core.out, ()))
+    if len(own) != 1 or core.out in roots:
+        return None
+    [node] = own
+    same = node.types[0].shape == core.types[0].shape and node.phase is core.phase
+    return node if same and _plain(node) else None
+
+
+def _joined(makers: list[Node], core: Node, last: Node | None) -> Node:
+    nodes = [*makers, core, *([] if last is None else [last])]
+    made = {node.out for node in nodes}
+    body = Body(v for node in nodes for v in node.inputs if v not in made)
+    for node in nodes:
+        body.add(node)
+    end = nodes[-1]
+    return end.replaced(
+        op=fused_rows,
+        inputs=body.inputs,
+        types=end.types,
+        attrs={"body": tuple(body.steps)},
+        origins=origins_of(nodes),
+    )
+
+
+def _rebuilt(graph: Graph, whole: Mapping[Node, Node], taken: set[Node]) -> Graph:
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in whole:
+            fresh = whole[node].reading(new)
+        elif node in taken:
+            continue
+        else:
+            fresh = node.reading(new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
