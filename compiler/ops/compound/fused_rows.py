@@ -15,9 +15,9 @@ _NO_CORES: Final = ("full", "dropout", "pack_bits", "unpack_bits", *PLACES)
 class FusedRows(Fused):
     """fused_rows(x0, x1, ...): the result of the last step of the attribute ``body``, which is as in ``fused``.
 
-    One step, the core, is neither pointwise nor another step of `fused`. It has one result. The steps before it compute its inputs;
-    the steps after it have the shape of its result. Every step rounds its result to its dtype, so the node gives the
-    same bits as separate nodes.
+    One step, the core, is neither pointwise nor another step of `fused`. It has one result. The steps before it compute
+    its inputs; the steps after it have the shape of its result. Every step rounds its result to its dtype, so the node
+    gives the same bits as separate nodes.
     """
 
     name = "fused_rows"

@@ -11,8 +11,8 @@ After::
     %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
     %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
 
-Readers are pointwise nodes with one result, sums, and the other ops that take neighbours (``row_bodies.py``) if
-``fits`` says so. There are two rules:
+Readers are pointwise nodes with one result, and sums. The other ops that take neighbours (``row_bodies.py``) compute
+what has more bytes than its inputs, such as a cast to f32, if ``fits`` says so. There are two rules:
 
 - The value vanishes: it is no result of the program, and each of its readers computes it. The producer's inputs, read
   once per reader, must have at most as many bytes as making, writing and reading the value. So each reader that needs
@@ -77,7 +77,7 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits)
     if sum(len(body_of(n)) for n in (reader, made, *others)) > MAX_STEPS:
         return False
     if times_computed(reader):
-        if not joins(made, reader):
+        if not _widens(made) or not joins(made, reader):
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
         return fits(joined(reader, producers, {}))
@@ -86,6 +86,12 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))
     operand = reader.op.name != "dropout" or made.out is reader.inputs[0]  # not one of dropout's scalars
     return is_chain(reader) and operand
+
+
+def _widens(made: Node) -> bool:
+    """Whether a large value has more bytes than what it is computed from. Other values are left to the passes that let
+    a sum store its operand, too."""
+    return not is_small(made.out) and sum(v.type.bytes for v in dict.fromkeys(made.inputs)) < made.out.type.bytes
 
 
 def _is_summed(value: Value, made: Node, sums: Node) -> bool:

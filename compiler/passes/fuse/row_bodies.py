@@ -10,11 +10,11 @@ After::
 
     %1 = fused_rows %0 {cast to f32; softmax along 1; cast to bf16} : bf16[64, 1000]
 
-A pointwise node before the op joins it if nothing else reads its result and no more bytes are moved: a kernel that
-reads a row several times loads what the node reads each time. Only cheap steps are computed several times. A pointwise
-node after the op joins it if nothing else reads the op's result. ``fits`` says whether the target has a kernel for the
-whole; the op's sums keep their order, so results keep their bits. Sums of several tensors, or with several results, are
-those of ``fused_sums``. GPU only; linear in nodes and reads.
+A pointwise node before the op joins it if nothing else reads its result and no more bytes are moved or held: a kernel
+that reads a row several times loads what the node reads each time. Only cheap steps are computed several times. A
+pointwise node after the op joins it if nothing else reads the op's result, and its other operands are there as early.
+``fits`` says whether the target has a kernel for the whole; the op's sums keep their order, so results keep their bits.
+Sums of several tensors, or with several results, are those of ``fused_sums``. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_rows import fused_rows
-from dslc.compiler.passes.fuse.body import CHEAP, Body, body_of, draws, is_pointwise, names_of
+from dslc.compiler.passes.fuse.body import CHEAP, SMALL_BYTES, Body, body_of, draws, is_pointwise, names_of
 
 Fits: TypeAlias = Callable[[Node], bool]
 
@@ -47,11 +47,16 @@ def row_bodies(graph: Graph, fits: Fits) -> Graph:
     if not cores:
         return graph
     readers, roots = graph.readers(), set(graph.roots)
+    depth: dict[Value, int] = {}  # how many nodes, one after another, a value waits for
+    for node in graph.nodes:
+        depth.update(dict.fromkeys(node.outputs, 1 + max((depth.get(v, 0) for v in node.inputs), default=0)))
     whole: dict[Node, Node] = {}  # the last node of a group -> the joined node over values of the old graph
     taken: set[Node] = set()
     for core in cores:
         before = [p for p in _producers(core) if p not in taken and _joins_before(p, core, readers, roots)]
         after = _after(core, readers, roots)
+        if after is not None and any(depth.get(v, 0) > depth[core.out] for v in after.inputs):
+            after = None  # the op would wait for another operand, and what it reads would stay in memory
         after = None if after in taken else after
         for makers, last in ((before, after), (before, None), ([], after)):
             if not makers and last is None:
@@ -94,8 +99,10 @@ def _joins_before(made: Node, core: Node, readers: Mapping[Value, list[Node]], r
         return False
     if any(reader is not core for reader in readers.get(made.out, ())):
         return False
-    times, read = times_computed(core), sum(v.type.bytes for v in dict.fromkeys(made.inputs))
-    return times * read <= read + (1 + times) * made.out.type.bytes
+    times, read, own = times_computed(core), sum(v.type.bytes for v in dict.fromkeys(made.inputs)), made.out.type.bytes
+    if 2 * core.out.type.bytes > own and read > own + max(SMALL_BYTES, own // 4):
+        return False  # the node can overwrite one of several large inputs, the op can not
+    return times * read <= read + (1 + times) * own
 
 
 def _plain(node: Node) -> bool:
