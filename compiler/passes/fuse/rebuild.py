@@ -8,7 +8,7 @@ from typing import TypeVar
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.fused import fused
+from dslc.compiler.ops.compound.fused import fused, steps
 from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
 from dslc.compiler.passes.fuse.body import Body
 
@@ -51,7 +51,7 @@ def joined(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) ->
     place = body.add(node, read)
     origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
     if node.op.name != "fused_sums":
-        op = fused_rows if any(is_core(OPS[step[0]]) for step in body.steps) else fused
+        op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused
         return node.replaced(op=op, inputs=body.inputs, attrs=attrs, origins=origins)
     own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
     return node.replaced(inputs=body.inputs, attrs={**node.attrs, **attrs, **own}, origins=origins)

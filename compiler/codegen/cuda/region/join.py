@@ -70,7 +70,7 @@ class _Join:
         self.before, self.after, self.result = before, after, result
         self.reads: dict[tuple[Value | Scratch, Access], int] = {}
         self.kept: dict[int, int] = {}  # an input of the old region -> the input of the new one
-        self.cuts = [(size,) for size in self.old.outer]
+        self.cuts: list[tuple[int, ...]] = [(size,) for size in self.old.outer]
 
     def launch(self) -> Launch:
         self._cut_axes()
