@@ -7,7 +7,7 @@ import math
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ops.elementwise.arithmetic import abs_, sub
+from dslc.compiler.ops.elementwise.arithmetic import abs_, add, neg
 from dslc.compiler.ops.reduction.distance import norm
 from dslc.compiler.ops.reduction.reduce import max_
 from dslc.compiler.ops.shape.views import reshape
@@ -35,7 +35,7 @@ class PairwiseDistance(Function):
         size = x.type.shape[-1]
         left = call.emit(reshape, x, shape=(*x.type.shape[:-1], 1, size))
         right = call.emit(reshape, y, shape=(*y.type.shape[:-2], 1, y.type.shape[-2], size))
-        apart = call.emit(sub, left, right)
+        apart = call.emit(add, left, call.emit(neg, right))  # not sub: its gradient would negate all differences
         over = (apart.type.rank - 1,)
         if p == math.inf:
             return call.emit(max_, call.emit(abs_, apart), over=over, keep=False)

@@ -14,15 +14,19 @@ from op_laws.evaluation import run
 from op_laws.function_gradients import with_gradients
 from op_laws.language import check, evaluate
 from op_laws.recorder import Recorder, compute, value_of
+from sources.in_memory import files
 
 from dslc.base.errors import CODES
 from dslc.compiler.check import entries
+from dslc.compiler.check.model import check_program
 from dslc.compiler.check.rows import Rows, rows_of_batch
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.random.quantile import normal_probability, normal_quantile
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import compile_entry
 from dslc.dsl.diagnostics import CompileError
 
 B = of_dim(Dim("B", 1, 64, 8))
@@ -292,6 +296,24 @@ def test_distances_are_those_of_a_loop_and_have_no_gradient_at_zero(p: float) ->
     assert found[1, 1, 2] == 0 and all(np.isfinite(g).all() for g in gradients)
     _, [alone, _] = with_gradients(lambda call, *xs: call.build("cdist", *xs, p), [x[1, 1:2], y[2:3]])
     assert not alone.any()
+
+
+@pytest.mark.parametrize("p", ["1", "2", "3"])
+def test_training_keeps_the_differences_of_distances_once(p: str) -> None:
+    text = f"""nn 1
+model M(x: [64, 32, 8]) -> [64, 32, 48] {{
+  param codes: [48, 8] = normal(1)
+  return cdist(x |> linear(8) as fc, codes, p={p})
+}}
+train M() {{
+  loss      = mean(output)
+  optimizer = sgd(lr=0.1)
+}}
+"""
+    program, _ = compile_entry(check_program(files(text)), "train_step", {}, Options())
+    assert program.memory is not None
+    differences = 4 * 64 * 32 * 48 * 8
+    assert differences <= program.memory.work_bytes < 1.5 * differences
 
 
 def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:
