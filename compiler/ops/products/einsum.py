@@ -30,11 +30,13 @@ Order: TypeAlias = "int | tuple[Order, Order]"
 def parse(pattern: str) -> tuple[tuple[str, ...], str]:
     """The letters of the operands and of the result; raises Mismatch."""
     if _PATTERN.fullmatch(pattern) is None:
-        raise Mismatch(f"{pattern!r} is not a pattern of operands and a result", _HELP)
+        help = "`...` is not in the language: write a letter for each axis" if "..." in pattern else _HELP
+        raise Mismatch(f"{pattern!r} is not a pattern of operands and a result", help)
     given, _, out = "".join(pattern.split()).partition("->")
     twice = sorted({c for c in out if out.count(c) > 1})
     if twice:
-        raise Mismatch(f"`{twice[0]}` occurs twice in {out!r}", "each axis of the result needs a different letter")
+        help = "each axis of the result needs a different letter; `unsqueeze(x, -1) * eye(n)` makes diagonal matrices"
+        raise Mismatch(f"`{twice[0]}` occurs twice in {out!r}", help)
     lost = [c for c in out if c not in given]
     if lost:
         raise Mismatch(f"`{lost[0]}` of the result is not an axis of an operand", _HELP)
@@ -47,7 +49,10 @@ def _sizes(letters: str, x: Value, known: dict[str, Size]) -> None:
         raise Mismatch(f"{letters!r} names {len(letters)} axes, {x.type} has {x.type.rank}", _HELP, "E0302")
     for letter, size in zip(letters, x.type.shape):
         if known.setdefault(letter, size) != size:
-            raise Mismatch(f"`{letter}` is {known[letter]} and {size}", "a letter has one size", "E0302")
+            help = "a letter has one size"
+            if letters.count(letter) > 1:
+                help += f"; {letters!r} takes the diagonal of {x.type}, whose axes must be equal"
+            raise Mismatch(f"`{letter}` is {known[letter]} and {size}", help, "E0302")
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,19 @@ def test_numbers_of_other_axes_are_refused(text: str, told: str) -> None:
     with pytest.raises(CompileError, match="E0306") as error:
         check_program(files(f"nn 1\nmodel M(x: [4, 4]) -> [_, _] {{ return pad(x, {text}) }}\n"))
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("ij,jj->i", "'jj' takes the diagonal of [4, 5], whose axes must be equal"),
+        ("ij,ij->i", "a letter has one size"),
+        ("ij,kl->ijj", "`unsqueeze(x, -1) * eye(n)` makes diagonal matrices"),
+        ("i...,k...->ik", "write a letter for each axis"),
+    ],
+)
+def test_a_pattern_of_einsum_that_does_not_fit(pattern: str, told: str) -> None:
+    text = f'nn 1\nmodel M(x: [4, 4], y: [4, 5]) -> [4, 4] {{\n  z = einsum("{pattern}", x, y)\n  return x\n}}\n'
+    with pytest.raises(CompileError) as error:
+        check_program(files(text))
+    assert told in str(error.value)
