@@ -226,7 +226,15 @@ def _check_hidden(stmt: syntax.Scan, frame: Frame, inner: Frame) -> None:
         if inner.locals.get(name) is not value and name not in own:
             title = f"the body of `scan` assigns `{name}`, which exists before the loop, and does not carry it"
             help = f"`carry {', '.join((*stmt.carry, name))}` passes it from step to step; or choose another name"
-            raise Problem("E0112", title, stmt.span, "the next step would not see it", help=help)
+            place = next((each.span for each in walk(stmt.body) if _assigns(each, name)), stmt.span)
+            raise Problem("E0112", title, place, "the next step would not see it", help=help)
+
+
+def _assigns(tree: syntax.Tree, name: str) -> bool:
+    """Whether a statement gives the name a value."""
+    if not isinstance(tree, syntax.Assign):
+        return False
+    return any(isinstance(target, syntax.Name) and target.name == name for target in tree.targets)
 
 
 def _body(

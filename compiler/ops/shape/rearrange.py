@@ -79,7 +79,10 @@ def solve(left: Groups, shape: tuple[Size, ...], given: Mapping[str, Size]) -> d
         rest = exact_div(size, have)
         if rest is None or (not unknown and rest != 1):
             inner = " ".join(group) or "1"
-            raise Mismatch(f"an axis of {size} does not split into ({inner}) with known sizes {have}", None, "E0303")
+            help = None
+            if not isinstance(size, int) and unknown:
+                help = f"declare a multiple: `dim K in 1..64` and `{have}*K` for the size {size}"
+            raise Mismatch(f"an axis of {size} does not split into ({inner}) with known sizes {have}", help, "E0303")
         if unknown:
             sizes[unknown[0]] = rest
     return sizes

@@ -64,3 +64,17 @@ def test_a_pattern_of_einsum_that_does_not_fit(pattern: str, told: str) -> None:
     with pytest.raises(CompileError) as error:
         check_program(files(text))
     assert told in str(error.value)
+
+
+def test_an_axis_of_an_open_size_does_not_split() -> None:
+    text = 'nn 1\ndim N in 1..8 = 4\nmodel M(x: [N]) -> [_, 4] { return rearrange(x, "(n k) -> n k", k=4) }\n'
+    with pytest.raises(CompileError, match="E0303") as error:
+        check_program(files(text))
+    assert "`4*K` for the size N" in str(error.value)
+
+
+def test_the_place_of_an_assignment_that_a_loop_does_not_carry() -> None:
+    loop = "  scan t in x along 0 into y {\n    z = 2 * t\n    a, q = z, z\n    yield z\n  }\n"
+    with pytest.raises(CompileError, match="E0112") as error:
+        check_program(files(f"nn 1\nmodel M(x: [4]) -> [4] {{\n  a = x\n{loop}  return y\n}}\n"))
+    assert "net.nn:6:5" in str(error.value)
