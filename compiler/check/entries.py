@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
 from dslc.compiler.check.training.averages import averaged
 from dslc.compiler.epoch_metrics import epoch_states, over_epochs
@@ -32,9 +31,6 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
     train = checked.train
     if train is None or any(update.optimizer is None for update in train.updates):
         return None
-    if scale is not None and len(train.updates) > 1:
-        raise BuildError("E0602", "a train section with several steps cannot scale its loss, which f16 needs",
-                         place="precision", help="compute in bf16 or f32")  # fmt: skip
     base = float(train.updates[0].optimizer_args["lr"])
     updates: list[UpdateSpec] = []
     found: dict[str, ParamSpec] = {}

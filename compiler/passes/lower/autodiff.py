@@ -95,7 +95,7 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
     if whole:
         if verdict is not None and not sums:
             gradients = _times(verdict.inverse(), gradients, tensors)
-        found, flags = _step(train, update, inputs, added, gradients, verdict)
+        found, flags = _step(train, update, inputs, added, gradients, scaling, verdict)
         updates += [*found, *averages(train, inputs, found, verdict)]
         outputs["nonfinite"] = _flags(flags) if verdict is None else verdict.flags
         if verdict is not None:
@@ -128,16 +128,17 @@ def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
     sums = {name.removeprefix(SHARD): i for name, i in inputs.items() if name.startswith(SHARD)}
     trained = _trained(train, update)
     totals = {name: i.value for name, i in sums.items() if name != LOSS_SUM}
+    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
     verdict = None
-    if train.loss_scale is not None:
-        verdict = Scaling(train.loss_scale, inputs).judge([totals[spec.name] for spec in trained], sums[LOSS_SUM].value)
+    if scaling is not None:
+        verdict = scaling.judge([totals[spec.name] for spec in trained], sums[LOSS_SUM].value)
         of = [inputs[train.iterate(spec)] for spec in trained]
         unscaled = _times(verdict.inverse(), [totals[spec.name] for spec in trained], of)
         totals |= {spec.name: gradient for spec, gradient in zip(trained, unscaled)}
     b = Builder(name="shards", phase=Phase.UPDATE)
     count = b(OPS["full"], value=float(train.shards * train.accumulate), dtype=DType.FLOAT, shape=())
     means = {name: b(OPS["div"], total, count) for name, total in totals.items()}
-    found, flags = _step(train, update, inputs, added, [means[spec.name] for spec in trained], verdict)
+    found, flags = _step(train, update, inputs, added, [means[spec.name] for spec in trained], scaling, verdict)
     updates = [(inputs[name], mean) for name, mean in means.items() if inputs[name].kind is Kind.BUFFER]
     updates = updates if verdict is None else verdict.kept(updates)
     updates += [*found, *averages(train, inputs, found, verdict)]
@@ -151,20 +152,27 @@ def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
 
 def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
     """The graph of a step with several updates: the loss of each is computed with the parameters that the updates
-    before it have changed. What these do not change is computed once."""
-    assert train.accumulate == 1 and train.loss_scale is None, "refused by the check and by the options"
+    before it have changed. What these do not change is computed once. With a loss scale, all updates are computed, and
+    none is kept if a gradient or loss of any of them is not finite."""
+    assert train.accumulate == 1, "refused by the check"
     inputs = {i.name: i for i in graph.inputs}
+    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
     added: list[Input] = []
     updates, outputs = list(graph.updates), dict(graph.outputs)
     changed: dict[Value, Value] = {}  # a parameter's value at the start of the step -> its present one
     flags: dict[str, Value] = {}
+    scaled: dict[str, Value] = {}
     losses: list[Value] = []
     for update in train.updates:
         name = f"metric.{update.name}"
         loss = _reading(graph.inputs, graph.outputs[name], changed)
         trained = _trained(train, update)
-        gradients = _gradients(graph, loss, [inputs[train.iterate(spec)] for spec in trained], None)
-        found, own = _step(train, update, inputs, added, gradients, None)
+        tensors = [inputs[train.iterate(spec)] for spec in trained]
+        gradients = _gradients(graph, loss, tensors, None if scaling is None else scaling.seed)
+        if scaling is not None:
+            scaled |= {spec.name: gradient for spec, gradient in zip(trained, gradients)}
+            gradients = _times(scaling.inverse(), gradients, tensors)
+        found, own = _step(train, update, inputs, added, gradients, scaling)
         updates += found
         iterates = {train.iterate(spec) for spec in trained}
         changed |= {
@@ -177,7 +185,14 @@ def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
         losses.append(loss)
     updates += averages(train, inputs, updates, None)
     outputs["loss"] = _sum(losses)
-    outputs["nonfinite"] = _flags([flags[spec.name] for spec in train.params if spec.trained])
+    names = [spec.name for spec in train.params if spec.trained]
+    if scaling is None:
+        outputs["nonfinite"] = _flags([flags[name] for name in names])
+    else:
+        verdict = scaling.judge([scaled[name] for name in names], outputs["loss"])
+        of_metrics = [u for u in graph.updates if u[0].kind is Kind.OPTIMIZER]  # they count every step
+        updates = [*verdict.kept([u for u in updates if u not in of_metrics]), *of_metrics, *verdict.updates()]
+        outputs |= {"nonfinite": verdict.flags, **verdict.outputs()}
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return continued_sums(merged_loops(Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))))
 
@@ -217,13 +232,14 @@ def _step(
     inputs: dict[str, Input],
     added: list[Input],
     gradients: list[Value],
-    verdict: Verdict | None,
+    scaling: Scaling | None,
+    verdict: Verdict | None = None,
 ) -> tuple[list[tuple[Input, Value]], list[Value]]:
     """The new values of an update's parameters, of their slots and averages, and the flag b1[] of each parameter's
     gradient.
 
-    ``verdict``: with a loss scale, the result of checking the gradients; its updates keep the old value if one is not
-    finite.
+    ``scaling``: with a loss scale, which counts the steps that were not skipped. ``verdict``: the result of checking
+    the gradients; its updates keep the old value if one is not finite.
     """
     if train.accumulate > 1 and train.shards == 1:
         b = Builder(name="accumulate", phase=Phase.UPDATE)
@@ -239,8 +255,8 @@ def _step(
         gradients = clip_by_global_norm(b, gradients, update.clip_norm)
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
     step = _scalar(inputs, added, "step", DType.I64)
-    if verdict is not None:
-        step = verdict.applied(step)
+    if scaling is not None:
+        step = scaling.applied(step)
     pace = None if train.ema is None else _pace(train.ema, step)
     updates: list[tuple[Input, Value]] = []
     flags: list[Value] = []

@@ -54,6 +54,10 @@ class Scaling:
         """The factor that unscales a gradient."""
         return self.b(OPS["div"], self._number(1.0), self.scale.value)
 
+    def applied(self, step: Value) -> Value:
+        """The number of steps before this one that were not skipped."""
+        return self.b(OPS["sub"], step, self.skipped.value)
+
     def judge(self, tensors: Sequence[Value], loss: Value) -> Verdict:
         """Checks gradients (scaled or not, or their sums) and the loss."""
         return Verdict(self, tensors, loss)
@@ -91,10 +95,6 @@ class Verdict:
             (state, Builder(name=state.name, span=state.span, phase=Phase.UPDATE)(
                 OPS["where"], self.skip, state.value, new)) for state, new in updates
         ]  # fmt: skip
-
-    def applied(self, step: Value) -> Value:
-        """The number of steps before this one that were not skipped."""
-        return self.scaling.b(OPS["sub"], step, self.scaling.skipped.value)
 
     def updates(self) -> Updates:
         """The updates of the scale's own states."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from sources.in_memory import files
 
-from dslc.base.errors import BuildError
 from dslc.compiler.check.entries import optimizer_slots, train_spec
 from dslc.compiler.check.model import Checked, check_program
-from dslc.compiler.ir.build import LossScale
 from dslc.dsl.diagnostics import CompileError
 
 NET = """nn 1
@@ -91,12 +89,6 @@ def test_wrong_steps(body: list[str], code: str, part: str) -> None:
         checked(*body)
     first = caught.value.diagnostics[0]
     assert first.code == code and part in first.title, caught.value
-
-
-def test_f16_needs_a_single_loss() -> None:
-    with pytest.raises(BuildError) as caught:
-        train_spec(checked(ONE, TWO), LossScale())
-    assert caught.value.code == "E0602"
 
 
 def test_a_step_outside_of_a_section() -> None:

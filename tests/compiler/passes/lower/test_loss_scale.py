@@ -139,6 +139,58 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale(
         assert {n for n in before if s.state_tensors()[n].tobytes() == after[n].tobytes()} <= {SKIPPED_STEPS}
 
 
+STEPS = """nn 1
+dim B in 1..64 = 8
+block part(x: [B, n], d: int) -> [B, d] { return x |> linear(6) as up |> batchnorm as n |> relu |> linear(d) as down }
+model Pair(x: [B, 6]) -> (one: [B, 6], two: [B, 3]) {
+  one = part(x, 6) as first
+  return one, part(one, 3) as second
+}
+train Pair(label: i32[B]) {
+%s  step a {
+    params    = "first"
+    loss      = mse(one, x)
+    optimizer = adam(lr=0.01)
+  }
+  step b {
+    params    = "second"
+    loss      = %scross_entropy(two, label)
+    optimizer = sgd(lr=0.05, momentum=0.9, clip_norm=0.5)
+  }
+}
+"""
+
+
+def pair(folder: Path, more: str = "", loss: str = "") -> Any:
+    (folder / "pair.nn").write_text(STEPS % (more, loss))
+    return check_file(folder / "pair.nn")
+
+
+@pytest.mark.parametrize("more", ["", "  ema = 0.9\n"])
+def test_of_several_updates_it_changes_no_bit_where_it_is_not_needed(tmp_path: Path, more: str) -> None:
+    model = pair(tmp_path, more)
+    with session(model, LossScale(interval=4)) as scaled, session(model) as plain:
+        for step in range(6):
+            one, other = (s.train_step(**batch(step)) for s in (scaled, plain))
+            assert (one.loss, one.metrics, one.nonfinite, one.skipped) == (other.loss, other.metrics, None, False)
+            assert one.loss_scale == (START if step < 4 else 2 * START)
+        assert not changed(plain.state_tensors(), scaled.state_tensors())
+
+
+@pytest.mark.parametrize("provider", ["reference", pytest.param("auto", marks=pytest.mark.slow)])
+def test_if_one_update_overflows_none_is_made(tmp_path: Path, provider: str) -> None:
+    """Only the gradients of the second one are so large."""
+    with session(pair(tmp_path, "  ema = 0.9\n", "1e6 * "), LossScale(), provider) as s:
+        s.train_step(**batch(0))
+        before = scaled_to(s, float(TOO_HIGH) / 2**10)
+        result = s.train_step(**batch(1))
+        assert changed(before, s.state_tensors()) == set(SCALING)
+        assert result.skipped and result.skipped_steps == 1 and np.isfinite(result.loss)
+        scaled_to(s, START)
+        assert not s.train_step(**batch(1)).skipped
+        assert {"first.up.weight", "second.down.weight", "second.n.running_mean"} <= changed(before, s.state_tensors())
+
+
 def test_of_micro_batches_the_sums_are_let_go(tmp_path: Path) -> None:
     """Of a step that is skipped only running statistics may move, with the micro-batches that were finite."""
     with session(checked(tmp_path, ADAM, ALL_PARTS), LossScale()) as s:

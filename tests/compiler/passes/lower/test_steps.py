@@ -102,7 +102,7 @@ def test_the_first_computation_is_shared(tmp_path: Path) -> None:
     assert products.count("inner") == 1 and sum(name.endswith(".hidden") for name in products) == 3
 
 
-@pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"streams": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"precision": "f16"}, {"streams": 3}], ids=str)
 def test_plans_for_a_gpu(options: dict[str, Any]) -> None:
     program, _ = compile_entry(
         check_file(str(MODELS / "gan.nn")), "train_step", {"B": 32}, Options(target="sm_90", **options)
