@@ -62,7 +62,7 @@ class Sampling:
         """The tokens that may be drawn, the most likely first, and their probabilities, all above 0."""
         _require_finite(logits)
         wide = np.asarray(logits, np.float64)
-        order = np.argsort(-wide, kind="stable")[: self.top_k]
+        order = _most_likely(wide, len(wide) if self.temperature and self.top_k is None else self.top_k or 1)
         if self.temperature == 0:
             return order[:1], np.ones(1)
         scaled = (wide[order] - wide[order[0]]) / self.temperature  # the first is 0, so nothing overflows
@@ -73,6 +73,16 @@ class Sampling:
             order, chances = order[:count], chances[:count] / chances[:count].sum()
         kept = chances > 0
         return order[kept], chances[kept]
+
+
+def _most_likely(logits: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The tokens of the ``count`` greatest logits, the greatest first, of equal ones the lower token first. None is
+    nan."""
+    if count >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    least = np.partition(logits, len(logits) - count)[len(logits) - count]
+    found = np.flatnonzero(logits >= least)  # more than wanted if several are equal to the least
+    return found[np.argsort(-logits[found], kind="stable")[:count]]
 
 
 def unit(seed: int, row: int, position: int) -> float:
