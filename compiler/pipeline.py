@@ -56,6 +56,8 @@ from dslc.compiler.passes.conditions import (
 from dslc.compiler.passes.fuse.bitmask import bitmask
 from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
 from dslc.compiler.passes.fuse.epilogue import epilogue, joins
+from dslc.compiler.passes.fuse.few_rows import few_rows
+from dslc.compiler.passes.fuse.few_rows import takes as takes_few
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
@@ -105,6 +107,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(shares_orders, order_rows),
     fuse,
+    when_by(fuses_reductions, few_rows, takes_few),
     when_by(fuses_into_contractions, epilogue, joins),
     when_by(calls_libraries, library_sums, takes),
     when(fuses_reductions, cross_entropy),

@@ -29,7 +29,7 @@ CONDITIONAL = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
     "transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_sums", "pad_classes",
-    "order_rows", "put_rows", "few_queries", "row_bodies",
+    "few_queries", "few_rows", "order_rows", "put_rows", "row_bodies",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers
+from dslc.compiler.codegen.cuda.recurrent.formulas import formula
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, Let, Region
 from dslc.compiler.ir.graph import Node
@@ -24,6 +25,7 @@ _OPERATORS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&&", "or": "||",
 }  # fmt: skip
+_UP_TO_32_BITS: Final = frozenset((DType.F32, DType.BF16, DType.F16, DType.B1))
 _COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -102,6 +104,54 @@ class Epilogue:
             f"i{a} * {numbers.add(f'e{number}_stride{a}', stride)}" if stride > 1 else f"i{a}" for a, stride in moved
         ]
         return " + ".join(terms) or "0"
+
+
+@dataclass(frozen=True)
+class F32Epilogue(Epilogue):
+    """The same for sums in f32 that all steps keep: their results are rounded once, to the dtype of the output."""
+
+    @classmethod
+    def of(cls, fused: Node) -> F32Epilogue | None:
+        """The epilogue of a pointwise node whose first input is the contraction; None if it has other values than
+        floats of up to 32 bits and booleans, or a function that C++ lacks."""
+        [launch] = pointwise.pointwise(fused)
+        found = cls(launch.spec)
+        dtypes = {a.dtype for a in found.region.inputs} | {let.dtype for let in found._lets}
+        if not dtypes <= _UP_TO_32_BITS or math.prod(found.region.outer) > _MAX_I32_ELEMENTS:
+            return None
+        whole = len(found._lets) == len(found.region.stages[0].lets)
+        return found if whole and not any(_has(let.expr, "sign") for let in found._lets) else None
+
+    def text(self, numbers: Numbers, kept: DType) -> str:
+        given = [f"e{n}" for n in range(1, len(self.region.inputs))]
+        kinds = [C_TYPES[access.dtype] for access in self.others]
+        lines = self._coordinates(numbers)
+        names = ["x"]
+        for n, (access, e) in enumerate(zip(self.others, given), 1):
+            read = f"{e}[{self._place(access, n, numbers)}]"
+            lines.append(
+                f"const {_in_f32(access.dtype)} v{n} = {read if access.dtype is DType.B1 else f'wide({read})'};"
+            )
+            names.append(f"v{n}")
+        names += [""] * (self.region.first - len(names))
+        for number, let in enumerate(self._lets, self.region.first):
+            lines.append(f"const {_in_f32(let.dtype)} v{number} = {formula(let.expr, names)};")
+            names.append(f"v{number}")
+        [store] = self.region.stages[0].stores
+        body = "".join(f"  {line}\n" for line in [*lines, f"return {names[store.value]};"])
+        parameters = "".join(f", const {kind} *{e}" for kind, e in zip(kinds, given))
+        declared = "".join(f"const {kind} *__restrict__ {e}, " for kind, e in zip(kinds, given))
+        called = "".join(f", {e}" for e in given)
+        head = f"{_INLINE} float finished(const Numbers &s, int at, float x{parameters}) {{\n"
+        return f"{head}{body}}}\n#define OTHERS {declared}\n#define FINISHED(at, x) finished(s, at, x{called})\n"
+
+
+def _in_f32(dtype: DType) -> str:
+    return "bool" if dtype is DType.B1 else "float"
+
+
+def _has(expr: Expr, function: str) -> bool:
+    return expr.function == function or any(_has(each, function) for each in expr.args)
 
 
 NOTHING: Final = "#define OTHERS\n#define FINISHED(at, x) (x)\n"

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums, Shape
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
+from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tiling
@@ -241,6 +242,9 @@ PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
 
 @lowers(*PROBLEMS, target="cuda")
 def product(node: Node, tiling: Tiling | None = None) -> list[Launch]:
+    few = few_rows(node) if tiling is None else None
+    if few is not None:
+        return [Launch(few, node.inputs, node.outputs)]
     return _product(node, node.outputs[0], 0, tiling)
 
 
@@ -249,6 +253,9 @@ def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, if the factors have 16 bits, or if nothing is summed."""
     first, finish = apart(node)
+    few = few_rows(first, finish) if tiling is None else None
+    if few is not None:
+        return [Launch(few, node.inputs, node.outputs)]
     same = first.input_types[0].dtype is first.types[0].dtype  # else tensor cores sum in f32, and have no epilogue
     others, epilogue = node.inputs[2:], Epilogue.of(finish) if same else None
     if epilogue is not None and (direct := _direct(first, node.outputs[0], 0, epilogue, others)) is not None:

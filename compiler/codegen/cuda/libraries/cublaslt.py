@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, Literal
 
+from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -83,8 +84,9 @@ class VendorSum:
 def _call(node: Node) -> VendorGemm | VendorSum | str | None:
     if node.op.name != "contraction":
         return _product(node)
-    added = summands(node)
-    found = None if added is None or node.types[0].dtype is DType.F64 else _product(apart(node)[0])
+    added, found = summands(node), _product(apart(node)[0])
+    if isinstance(found, str) or node.types[0].dtype is DType.F64:
+        return found if isinstance(found, str) else None
     return VendorSum(found, added) if isinstance(found, VendorGemm) and added is not None else None
 
 
@@ -111,7 +113,15 @@ def _product(node: Node) -> VendorGemm | str | None:
     return "stacks that broadcast both ways"
 
 
+def _own(node: Node) -> str | None:
+    first, last = apart(node) if node.op.name == "contraction" else (node, None)
+    return "few rows: an own kernel reads the weights as fast as memory gives them" if few_rows(first, last) else None
+
+
 #: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.
 LIBRARY: Final = Library(
-    VendorGemm.library, _call, re.compile(r"[a-z]{1,16}=-?[0-9]{1,10}(?: [a-z]{1,16}=-?[0-9]{1,10}){0,15}", re.ASCII)
+    VendorGemm.library,
+    _call,
+    re.compile(r"[a-z]{1,16}=-?[0-9]{1,10}(?: [a-z]{1,16}=-?[0-9]{1,10}){0,15}", re.ASCII),
+    _own,
 )

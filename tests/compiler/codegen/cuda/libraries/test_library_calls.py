@@ -275,7 +275,7 @@ def test_features_and_options(tmp_path: Path) -> None:
     assert result.header["options"]["providers"] == "vendor"
     assert [p.vendor for p in result.programs] == [p.target == "sm_90" for p in result.programs]
     said = said_of(result)  # predict of 1 row and of 32; the same on the CPU is not counted
-    assert said == ["contractions: 1 cuBLASLt; 1 own kernels: 1 matmul (few multiply-adds)"]
+    assert said == ["contractions: 1 cuBLASLt; 1 own kernels: 1 contraction (few multiply-adds)"]
     own = pipeline.build(checked, replace(options, provider="own"), cache=Cache.open())
     assert own.header["required_features"] == ["cuda", "native"] and said_of(own) == []
     with pytest.raises(BuildError, match="needs a GPU target"):

@@ -1,0 +1,79 @@
+"""Products of few rows take the pointwise node that reads them into their kernel, as in the generation of text.
+
+Before, for one token::
+
+    %1 = matmul %x, %w {transpose_b=True, ...} : bf16[1, 1, 3072]  # fc forward
+    %2 = fused %1, %bias {gelu(%1 + bias)} : bf16[1, 1, 3072]  # gelu forward
+
+After::
+
+    %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : bf16[1, 1, 3072]  # gelu forward
+
+Such a product takes as long as its weights come from memory, and a launch of its own for the rest takes as long again.
+All steps are computed in f32 and rounded once. Only where the target computes both as one kernel of its own; linear in
+nodes and reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ops.compound.contraction import joined
+from dslc.compiler.passes.fuse.body import Body, is_pointwise
+from dslc.compiler.passes.fuse.rebuild import rebuilt
+
+MOST_ROWS: Final = 8
+#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
+Takes: TypeAlias = Callable[[Node, Node, Node], bool]
+
+
+def few_rows(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    readers, roots = graph.readers(), set(graph.roots)
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        first = _product(node)
+        if first is None or first.out in roots or readers[first.out] != [node]:
+            return node.reading(new)
+        body = Body([first.out, *node.inputs])
+        body.add(node)
+        found = joined(first.reading(new), node, [new.get(v, v) for v in body.inputs[1:]], tuple(body.steps))
+        return found if takes(first, node, found) else node.reading(new)
+
+    return rebuilt(graph, rule)
+
+
+def takes(build: Build) -> Takes:
+    """The rule of a build: whether both are one own kernel, and measured times do not speak against it."""
+    choices, providers, vendor = build.choices, build.providers, build.provider == "vendor"
+
+    def rule(first: Node, last: Node, found: Node) -> bool:
+        launches = lowered(found, build.target, vendor) or ()
+        if len(launches) != 1 or not getattr(launches[0].spec, "is_of_few_rows", False):
+            return False
+        if not choices.ways:
+            return True
+        together, product, pointwise = (choices.seconds(node, providers) for node in (found, first, last))
+        if together is None or product is None or pointwise is None:
+            return True
+        return together < product + pointwise
+
+    return rule
+
+
+def _product(node: Node) -> Node | None:
+    """The product of few rows, weights in a matrix, that a pointwise node reads."""
+    if not is_pointwise(node) or len(node.outputs) > 1 or len(node.types[0].ints) < 2:
+        return None
+    for value in dict.fromkeys(node.inputs):
+        made = value.producer
+        if isinstance(made, Node) and made.op.name == "matmul" and made.phase is node.phase:
+            shape = value.type.ints
+            if shape == node.types[0].ints and made.inputs[1].type.rank == 2 and 0 < prod(shape[:-1]) <= MOST_ROWS:
+                return made
+    return None
