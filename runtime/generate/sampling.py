@@ -49,14 +49,28 @@ class Sampling:
 
     def draw(self, logits: NDArray[Any], row: int, position: int) -> int:
         """A token for the logits [V]. Of equal logits the lower token comes first. NumericError R501 if one is nan or
-        inf, or all are -inf."""
+        inf, or all are -inf.
+
+        Without ``top_k`` and ``top_p`` the probabilities are added up in the order of tokens, which sorts nothing; else
+        the most likely one comes first."""
+        _require_finite(logits)
         if self.temperature == 0:
-            _require_finite(logits)
             return int(np.argmax(logits))
-        tokens, chances = self.distribution(logits)
+        if self.top_k is None and self.top_p is None:
+            tokens, chances = None, self._chances(np.asarray(logits, np.float64))
+        else:
+            tokens, chances = self.distribution(logits)
         ends = np.cumsum(chances)
         at = int(np.searchsorted(ends, unit(self.seed, row, position) * ends[-1], side="right"))
-        return int(tokens[min(at, len(tokens) - 1)])
+        at = min(at, int(np.searchsorted(ends, ends[-1])))  # the last one with a probability above 0
+        return at if tokens is None else int(tokens[at])
+
+    def _chances(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers in the ratio of the probabilities; the largest is 1, so nothing overflows."""
+        scaled = logits - logits.max()
+        scaled /= self.temperature
+        found: NDArray[np.float64] = np.exp(scaled, out=scaled)
+        return found
 
     def distribution(self, logits: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The tokens that may be drawn, the most likely first, and their probabilities, all above 0."""
@@ -65,8 +79,7 @@ class Sampling:
         order = _most_likely(wide, len(wide) if self.temperature and self.top_k is None else self.top_k or 1)
         if self.temperature == 0:
             return order[:1], np.ones(1)
-        scaled = (wide[order] - wide[order[0]]) / self.temperature  # the first is 0, so nothing overflows
-        chances = np.exp(scaled)
+        chances = self._chances(wide[order])
         chances /= chances.sum()
         if self.top_p is not None:
             count = int(np.searchsorted(np.cumsum(chances), self.top_p)) + 1

@@ -99,3 +99,21 @@ def test_numbers_that_are_no_logits() -> None:
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         Sampling(**options).check()
+
+
+@pytest.mark.parametrize("k", [1, 5, 40, 299, 300])
+def test_the_most_likely_tokens_are_those_of_a_stable_sort(k: int) -> None:
+    """Logits of 16-bit models are often equal: of these the lower tokens come first."""
+    rng = np.random.default_rng(k)
+    for logits in (rng.integers(0, 9, 300) / 4, np.zeros(300), rng.normal(size=300)):
+        tokens, _ = Sampling(top_k=k).distribution(logits.astype(np.float32))
+        assert tokens.tolist() == np.argsort(-logits, kind="stable")[:k].tolist()
+
+
+def test_a_draw_from_all_tokens_adds_up_in_their_order() -> None:
+    logits = np.array([-np.inf, 0.5, 2.0, -1.0, 2.0, -np.inf])
+    with np.errstate(divide="ignore"):
+        ends = np.cumsum(np.exp(logits / 0.7) / np.exp(logits / 0.7).sum())
+    for position in range(200):
+        wanted = int(np.searchsorted(ends, unit(3, 1, position), side="right"))
+        assert Sampling(0.7, seed=3).draw(logits, 1, position) == wanted in (1, 2, 3, 4)
