@@ -58,11 +58,14 @@ from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
 from dslc.compiler.passes.fuse.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.few_rows import few_rows
 from dslc.compiler.passes.fuse.few_rows import takes as takes_few
+from dslc.compiler.passes.fuse.gather_casts import gather_casts
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
+from dslc.compiler.passes.fuse.joined_slices import joined_slices
 from dslc.compiler.passes.fuse.library_sums import library_sums, takes
 from dslc.compiler.passes.fuse.order_rows import order_rows
+from dslc.compiler.passes.fuse.placed_pads import placed_pads
 from dslc.compiler.passes.fuse.pointwise import fuse
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
@@ -71,6 +74,7 @@ from dslc.compiler.passes.fuse.row_bodies import row_bodies, row_fits
 from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
+from dslc.compiler.passes.fuse.together import together
 from dslc.compiler.passes.lower.after_loops import after_loops
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 from dslc.compiler.passes.lower.attention_views import attention_views
@@ -106,6 +110,9 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 
 _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(shares_orders, order_rows),
+    when(batches_launches, gather_casts),
+    when(batches_launches, placed_pads),
+    when(batches_launches, together),
     fuse,
     when_by(fuses_reductions, few_rows, takes_few),
     when_by(fuses_into_contractions, epilogue, joins),
@@ -121,6 +128,7 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(fuses_reductions, recompute_outputs),
     when_by(fuses_reductions, row_bodies, row_fits),
     when(reads_slices, slice_reads),
+    when(batches_launches, joined_slices),
     when(rounds_to_tf32, tf32),
 )
 

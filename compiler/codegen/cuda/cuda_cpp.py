@@ -95,6 +95,11 @@ class Numbers:
         return self.add(name, size), self.add(f"{name}_magic", magic), self.add(f"{name}_shift", shift)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(self._kinds)
+
+    @property
     def scalar_args(self) -> ScalarArgs:
         """Kinds and values, in order."""
         return tuple(zip(self._kinds.values(), self._values, strict=True))

@@ -13,6 +13,7 @@ from dslc.compiler.ir.sizes import Poly, Size
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only, require_kind
+from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -41,7 +42,8 @@ def _rows_of_ids(node: Node, ids: int, axes: Sequence[int | None]) -> tuple[int 
 class GatherRows(Op):
     """gather_rows(table, ids): the rows of ``table`` [V, ...] at the integers ``ids``: shape of ids, then of a row.
 
-    An id outside 0..V-1 gives a row of nan, or 0 for integers; in data it is refused.
+    An id outside 0..V-1 gives a row of nan, or 0 for integers; in data it is refused. The attribute ``dtype``, if there
+    is one, is what floats are cast to; a pass sets it on targets that launch kernels.
     """
 
     name = "gather_rows"
@@ -52,7 +54,8 @@ class GatherRows(Op):
         require_kind("gather_rows", ids.dtype, "int")
         if not table.rank:
             raise Mismatch("a table without rows", "it has at least one axis", "E0306")
-        return (TensorType(table.dtype, (*ids.shape, *table.shape[1:])),)
+        dtype = dtype_attr(attrs) if "dtype" in attrs else table.dtype
+        return (TensorType(dtype, (*ids.shape, *table.shape[1:])),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         table, ids = node.inputs
@@ -66,10 +69,12 @@ class GatherRows(Op):
         rows = np.take(table, safe, axis=0)
         if wrong.any():
             rows[wrong] = nothing(table.dtype)
-        return [rows]
+        return cast.meaning([rows], attrs) if "dtype" in attrs else [rows]
 
     def cost(self, node: Node) -> Cost:
-        return Cost(0, node.input_types[1].bytes + 2 * node.types[0].bytes)
+        (table, ids), out = node.input_types, node.types[0]
+        read = out.bytes // out.dtype.itemsize * table.dtype.itemsize
+        return Cost(0, ids.bytes + read + out.bytes)
 
     def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
         return (0, node.inputs[0].type.shape[0]) if index == 1 else None

@@ -15,8 +15,8 @@ After::
 
 Updates are merged if they have the same op, attributes, learning rate and step, and none needs another one's result. A
 large parameter keeps its own node: it is worth a launch, and its gradient's memory is freed at once. On a GPU, large
-parameters are merged, too, if all parameters together have few bytes. There, a gradient that was cast from 16 bits is
-read before the cast. Results keep their bits. Linear in nodes.
+parameters are merged, too, if all parameters together have few bytes, or if one node makes their gradients. There, a
+gradient that was cast from 16 bits is read before the cast. Results keep their bits. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _groups(graph: Graph, on_gpu: bool) -> list[Sequence[tuple[Node, Value]]]:
         if before or changes:
             after |= dict.fromkeys(node.outputs, before + changes)
         if isinstance(node.op, Update):
-            alone = node if node.types[0].bytes > most else None
             grad = _before_cast(node.inputs[1]) if on_gpu else None
+            alone = node if node.types[0].bytes > most and not _made_together(grad or node.inputs[1]) else None
             if not node.op.layerwise and (grad or not alone):
                 grad = grad or node.inputs[1]
                 kind = (node.types[0].dtype, grad.type.dtype)
@@ -98,6 +98,14 @@ def _bytes_of_all(graph: Graph) -> int:
             states, _, _ = parted(node.input_types, member(node.attrs)[0])
             found += sum(own[0].bytes for own in states)
     return found
+
+
+def _made_together(grad: Value) -> bool:
+    """Whether a node makes the gradients of several tables, so that they are in memory together in any case."""
+    made = grad.producer
+    while isinstance(made, Node) and made.op.name in _MOVES:
+        made = made.inputs[0].producer
+    return isinstance(made, Node) and made.op.name == "together"
 
 
 def _before_cast(grad: Value) -> Value | None:

@@ -48,7 +48,72 @@ _PUTS += [
 ]  # fmt: skip
 
 
+def _parts(x: Any, *, starts: Any, shapes: Any) -> Any:
+    return tuple(x[tuple(map(slice, a, np.add(a, n)))] for a, n in zip(starts, shapes))
+
+
+def _placed(*xs: Any, shape: Any, starts: Any) -> Any:
+    """Each part padded with zeros to the shape, and added up."""
+    ends = [[(a, size - a - n) for a, n, size in zip(start, x.shape, shape)] for x, start in zip(xs, starts)]
+    return sum(np.pad(x, end) for x, end in zip(xs, ends))
+
+
+#: Rows at the same distance, of one element, of vectors, in two axes that are no one axis, whole, and none.
+_BOXES: dict[tuple[int, ...], list[tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    (6, 5): [((0, 0), (6, 1)), ((0, 1), (6, 3)), ((2, 4), (4, 1))],
+    (5, 4, 8): [((0, 0, 0), (5, 1, 8)), ((0, 1, 0), (5, 2, 4)), ((0, 3, 7), (5, 1, 1)), ((1, 1, 4), (2, 2, 0))],
+    (3, 2, 4, 6): [((0, 0, 1, 0), (2, 2, 2, 6)), ((2, 0, 0, 0), (1, 2, 4, 6)), ((0, 1, 3, 2), (2, 1, 1, 3))],
+    (7,): [((0,), (7,))],
+}
+
+
+def _boxes() -> tuple[list[Sample], list[Sample]]:
+    sliced, placed = [], []
+    for whole, boxes in _BOXES.items():
+        starts, shapes = (tuple(each) for each in zip(*boxes))
+        sliced.append(Sample([Spec(whole)], {"starts": starts, "shapes": shapes}, differentiable=(), reference=_parts))
+        specs = [Spec(shape) for shape in shapes]
+        placed.append(Sample(specs, {"shape": whole, "starts": starts}, differentiable=(), reference=_placed))
+    return sliced, placed
+
+
+def _gathered(*xs: Any, member: str, reads: Any, each: Any) -> Any:
+    return tuple(table[ids] for table, ids in zip(xs[::2], xs[1::2]))
+
+
+def _scattered(*xs: Any, member: str, reads: Any, each: Any) -> Any:
+    found = []
+    for rows, ids, attrs in zip(xs[::2], xs[1::2], each):
+        found.append(np.zeros((dict(attrs)["count"], *rows.shape[ids.ndim :])))
+        np.add.at(found[-1], ids, rows)
+    return tuple(found)
+
+
+#: Tables of several sizes and widths, and ids of two dtypes and ranks.
+_TABLES: list[tuple[tuple[int, ...], np.ndarray]] = [
+    ((9, 4), np.array([8, 0, 3, 3, 1], np.int32)),
+    ((300, 4), np.array([299, 7, 7], np.int32)),
+    ((5, 3), np.array([[4, 4], [0, 2]], np.int64)),
+    ((6, 2, 8), np.array([5], np.int32)),
+]
+_GATHERED = Sample(
+    [x for shape, ids in _TABLES for x in (Spec(shape), ids)],
+    {"member": "gather_rows", "reads": (2,) * len(_TABLES), "each": ((),) * len(_TABLES)},
+    differentiable=(), reference=_gathered,
+)  # fmt: skip
+_SCATTERED = Sample(
+    [x for shape, ids in _TABLES for x in (Spec((*ids.shape, *shape[1:])), ids)],
+    {
+        "member": "scatter_rows_add", "reads": (2,) * len(_TABLES),
+        "each": tuple((("count", shape[0]),) for shape, _ in _TABLES),
+    },
+    differentiable=(), reference=_scattered,
+)  # fmt: skip
+
 SAMPLES: dict[str, list[Sample]] = {
+    "slices": _boxes()[0],
+    "placed": _boxes()[1],
+    "together": [_GATHERED, _SCATTERED],
     "put_rows": _PUTS,
     "casts": [
         Sample(

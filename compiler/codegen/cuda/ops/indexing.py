@@ -25,13 +25,14 @@ def take(node: Node) -> list[Launch]:
     length, count, inner = prod(ids.ints), table.ints[axis], prod(table.ints[axis + 1 :])
     own = 0 if axis else 1  # without an axis before them, rows have no part of the table of their own
     shape, parts = [prod(table.ints[:axis]), length, inner][own:], (count * inner, 0, 1)[own:]
-    sources = [Access(table.dtype, parts), Access(ids.dtype, (0, 1, 0)[own:])]
-    b = RegionBuilder(shape, (), sources, [Access(table.dtype, (length * inner, inner, 1)[own:])])
+    sources, dtype = [Access(table.dtype, parts), Access(ids.dtype, (0, 1, 0)[own:])], node.types[0].dtype
+    b = RegionBuilder(shape, (), sources, [Access(dtype, (length * inner, inner, 1)[own:])])
     b.row()
     found = b.let(b.input(1), DType.I64)
     known = b.let(call("and", found >= 0, found < count), DType.B1)
     x = b.fetch(0, b.let(found * inner, DType.I64), known)
-    b.store(0, b.let(select(known, x, math.nan if table.dtype.is_float else 0), table.dtype))
+    row = b.let(select(known, x, math.nan if table.dtype.is_float else 0), table.dtype)
+    b.store(0, row if dtype is table.dtype else b.let(row, dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 

@@ -124,6 +124,10 @@ class RowsFew(SizeGeneric):
     ids: DType
 
     @property
+    def result(self) -> DType:
+        return self.rows.dtype
+
+    @property
     def held(self) -> int:
         """Ids of a block, a power of 2."""
         least, most = _FEW_IDS
@@ -146,17 +150,17 @@ class RowsFew(SizeGeneric):
         return Geometry((self.rows.parts * -(-self.rows.count // self.held), 1, 1), (_FEW_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return self.rows.numbers(LENGTH=self.rows.length, COUNT=self.rows.count)
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
+        return self.numbers.scalar_args
 
     @property
     def code(self) -> Code:
         sizes = {"THREADS": _FEW_THREADS, "ROWS": self.held, "BITS": self.held.bit_length() - 1}
-        text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self._numbers.text()
+        text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self.numbers.text()
         return Code("rows_few.cu", text + constants(**sizes, MOST=self.most, LONG=_LONG))
 
 

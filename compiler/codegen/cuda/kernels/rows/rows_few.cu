@@ -2,6 +2,7 @@
 // of ROWS neighbouring ids of a part goes through all ids of the part, puts the places j of its own in order, by id and then by j,
 // and combines their rows in that order. An id with more than LONG rows has all teams of the block: each combines an equal run of
 // rows, and then their results are combined in order. If an id does not exist, y[part] is FILLER, if there is one.
+// ARGUMENT_X: x, or what other scatters of the launch read.
 #include "rows.cuh"
 #include "digits.cuh"
 

@@ -1,0 +1,121 @@
+"""``slices`` and ``placed``: one launch copies all parts of a tensor that move as vectors of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import pointwise
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, places_of
+
+_BLOCK_THREADS: Final = 256
+_VECTOR_BYTES: Final = 16
+_EACH: Final = 4  # vectors of a thread
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of ``count`` elements that begins at ``start``: rows of ``run`` elements, ``rows`` of them ``step`` apart,
+    and as many again at each ``leap``."""
+
+    count: int
+    start: int
+    run: int
+    rows: int
+    step: int
+    leap: int
+
+    @classmethod
+    def of(cls, box: Box, whole: Sequence[int]) -> Part:
+        start, axes = lines(box, whole)
+        (run, _), (rows, step), (_, leap) = (*axes, *[(1, 0)] * (MAX_AXES - len(axes)))
+        return cls(prod(box.shape), start, run, rows, step, leap)
+
+
+@dataclass(frozen=True)
+class Boxes(SizeGeneric):
+    """``k(whole, parts...)``, or ``k(parts..., whole)`` if ``places``: ``parts`` of one tensor from or to tensors of
+    their own."""
+
+    dtype: DType
+    places: bool
+    vector: int
+    parts: tuple[Part, ...]
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Of each part."""
+        return tuple(-(-part.count // (_BLOCK_THREADS * _EACH * self.vector)) for part in self.parts)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        numbers = Numbers()
+        for i, (part, first) in enumerate(zip(self.parts, accumulate(self.blocks, initial=0))):
+            for name, number in (*vars(part).items(), ("first", first)):
+                numbers.add(f"{name}{i}", number)
+        return numbers
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        own, whole = ("const T", "T") if self.places else ("T", "const T")
+        pointers = [f"{own} *__restrict__ p{i}" for i in range(len(self.parts))]
+        pointers.insert(len(pointers) if self.places else 0, f"{whole} *__restrict__ whole")
+        names = ("count", "start", "run", "rows", "step", "leap")
+        pick = [f"{own} *own = p0; int {', '.join(f'{name} = s.{name}0' for name in names)}, block = number"]
+        for i in range(1, len(self.parts)):
+            chosen = "".join(f"{name} = s.{name}{i}; " for name in names)
+            pick.append(f"if (number >= s.first{i}) {{ own = p{i}; {chosen}block = number - s.first{i}; }}")
+        text = f"using T = {C_TYPES[self.dtype]};\n" + self._numbers.text()
+        text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
+        text += f"#define PLACES {int(self.places)}\n"
+        return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector))
+
+
+@lowers("slices", target="cuda")
+def slices(node: Node) -> list[Launch] | None:
+    return _copies(node.inputs[0], node.outputs, boxes_of(node.attrs), places=False)
+
+
+@lowers("placed", target="cuda")
+def placed(node: Node) -> list[Launch] | None:
+    parts = sum(prod(t.ints) for t in node.input_types)
+    clear = pointwise.filled(node, 0) if parts < prod(node.types[0].ints) else []
+    copies = _copies(node.out, node.inputs, places_of(node.input_types, node.attrs), places=True)
+    return None if copies is None else clear + copies
+
+
+def _copies(whole: Value, owns: Sequence[Value], boxes: Sequence[Box], *, places: bool) -> list[Launch] | None:
+    """A launch for each size of vectors; None if a part has too many axes, or an index needs i64."""
+    dtype, shape = whole.type.dtype, whole.type.ints
+    if prod(shape) >= 1 << 31 or any(len(lines(box, shape)[1]) > MAX_AXES for box in boxes):
+        return None
+    found: dict[int, list[tuple[Part, Value]]] = {}
+    for box, own in zip(boxes, owns, strict=True):
+        part = Part.of(box, shape)
+        if part.count:
+            alike = power_of_two(part.start, part.run, part.step, part.leap)
+            found.setdefault(min(_VECTOR_BYTES // dtype.itemsize, alike), []).append((part, own))
+    launches = []
+    for vector, members in sorted(found.items()):
+        spec, values = Boxes(dtype, places, vector, tuple(p for p, _ in members)), tuple(v for _, v in members)
+        reads, writes = (values, (whole,)) if places else ((whole,), values)
+        launches.append(Launch(spec, reads, writes))
+    return launches

@@ -1,0 +1,69 @@
+"""Joins small slices of one tensor into one node, to save launches.
+
+Before::
+
+    %1 = slice %0 {starts=(0, 0), stops=(64, 8), ...} : f32[64, 8]  # split forward
+    %2 = slice %0 {starts=(0, 8), stops=(64, 24), ...} : f32[64, 16]  # split forward
+
+After::
+
+    %1, %2 = slices %0 {starts=((0, 0), (0, 8)), shapes=((64, 8), (64, 16))} : f32[64, 8], f32[64, 16]  # split forward
+
+Slices are joined if they have steps of 1 and one phase. Large ones stay separate, since all results of a node are in
+memory together. The pass follows those that let readers read a slice in place. GPU only. Linear in nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
+from dslc.compiler.passes.fuse.rebuild import chunks
+
+MAX_BYTES: Final = 1 << 20  # of a slice: copied in less time than a launch takes
+
+
+def joined_slices(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    found: dict[Hashable, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.name == "slice" and _fits(node):
+            found.setdefault((node.inputs[0], node.phase), []).append(node)
+    groups = [nodes for nodes in chunks(found.values(), MAX_BOXES) if len(nodes) > 1]
+    if not groups:
+        return graph
+    first = {nodes[0]: nodes for nodes in groups}
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in first:
+            whole = _joined(first[node], new)
+            new.update(zip((each.out for each in first[node]), whole.outputs))
+        elif all(v not in new for v in node.outputs) and (fresh := node.reading(new)) is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+def _fits(node: Node) -> bool:
+    out, whole = node.types[0], node.input_types[0].ints
+    if any(step != 1 for step in int_tuple(node.attrs, "steps")) or not 0 < out.bytes <= MAX_BYTES:
+        return False
+    return prod(whole) < 1 << 31 and len(lines(_box(node), whole)[1]) <= MAX_AXES
+
+
+def _box(node: Node) -> Box:
+    return Box(int_tuple(node.attrs, "starts"), node.types[0].ints)
+
+
+def _joined(nodes: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+    first, source = nodes[0], nodes[0].inputs[0]
+    return first.replaced(
+        op=slices,
+        inputs=(new.get(source, source),),
+        types=tuple(node.types[0] for node in nodes),
+        attrs=as_attrs([_box(node) for node in nodes]),
+        origins=origins_of(nodes),
+    )

@@ -1,0 +1,100 @@
+"""Sums of padded parts as one tensor that has each part in its place: the gradient of a tensor read in parts.
+
+Before::
+
+    %2 = pad %1 {low=(0, 0), high=(0, 5), ...} : f32[64, 8]  # backward
+    %4 = pad %3 {low=(0, 6), high=(0, 0), ...} : f32[64, 8]  # backward
+    %5 = add %2, %4 : f32[64, 8]  # backward
+
+After::
+
+    %4 = placed %1, %3 {shape=(64, 8), starts=((0, 0), (0, 6))} : f32[64, 8]  # backward
+
+A chain of additions may have one other term, to which the parts are added at the end. Parts with elements in common
+stay as they are. An element gets the value that it had, except that a part's -0.0 stays -0.0 instead of -0.0 + 0. GPU
+only, where a pad writes all of the tensor. Linear in nodes, quadratic in the parts of one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from math import prod
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ops.attrs import int_tuple, number_attr
+from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, lines, placed
+from dslc.compiler.passes.fuse.rebuild import chunks, rebuilt
+
+_MAX_TERMS: Final = 256  # of one sum
+
+
+def placed_pads(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    readers, roots = graph.readers(), set(graph.roots)
+
+    def alone(value: Value) -> bool:
+        return len(readers.get(value, ())) == 1 and value not in roots
+
+    sums: dict[Node, list[Value]] = {}
+    inner: set[Node] = set()
+    for node in graph.nodes:
+        if node.op.name != "add" or any(v.type != node.types[0] for v in node.inputs):
+            continue
+        terms: list[Value] = []
+        for value in node.inputs:
+            made = value.producer
+            if isinstance(made, Node) and made in sums and alone(value) and made.phase is node.phase:
+                terms += sums[made]
+                inner.add(made)
+            else:
+                terms.append(value)
+        sums[node] = terms if len(terms) <= _MAX_TERMS else list(node.inputs)
+    found = {node: terms for node, terms in sums.items() if node not in inner and _fits(node, terms, alone)}
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        return _joined(node, found[node], new) if node in found else node.reading(new)
+
+    return rebuilt(graph, rule) if found else graph
+
+
+def _fits(node: Node, terms: Sequence[Value], alone: Callable[[Value], bool]) -> bool:
+    shape, pads = node.types[0].ints, [v for v in terms if _padded(v) is not None]
+    if len(pads) < 2 or len(terms) - len(pads) > 1 or not all(map(alone, pads)):
+        return False
+    boxes = [_box(v) for v in pads]
+    return all(len(lines(box, shape)[1]) <= MAX_AXES and prod(box.shape) for box in boxes) and all(
+        a.apart(b) for a, b in combinations(boxes, 2)
+    )
+
+
+def _padded(value: Value) -> Node | None:
+    """The pad with zeros around a part that made a value."""
+    made = value.producer
+    if not isinstance(made, Node) or made.op.name != "pad" or any(int_tuple(made.attrs, "interior")):
+        return None
+    return made if number_attr(made.attrs, "value") == 0 else None
+
+
+def _box(value: Value) -> Box:
+    made = _padded(value)
+    assert made is not None
+    return Box(int_tuple(made.attrs, "low"), made.input_types[0].ints)
+
+
+def _joined(node: Node, terms: Sequence[Value], new: Mapping[Value, Value]) -> Node:
+    """The sum of the term that is no pad, if there is one, and of the tensors that have the parts in their places."""
+    b = Builder().at(node, node.phase)
+    pads = [v for v in terms if _padded(v) is not None]
+    found = [new.get(v, v) for v in terms if _padded(v) is None]
+    for some in chunks([pads], MAX_BOXES):
+        parts = [made.inputs[0] for v in some if (made := _padded(v)) is not None]
+        starts = tuple(_box(v).start for v in some)
+        found.append(b(placed, *(new.get(v, v) for v in parts), shape=node.types[0].ints, starts=starts))
+    whole = found[0]
+    for other in found[1:]:
+        whole = b(OPS["add"], whole, other)
+    assert isinstance(whole.producer, Node)
+    return whole.producer

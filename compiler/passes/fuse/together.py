@@ -1,0 +1,67 @@
+"""Puts gathers from several tables into one node, and scatters to them, to save launches.
+
+Before::
+
+    %1 = gather_rows %users, %user : f32[2048, 64]  # user forward
+    %2 = gather_rows %items, %item : f32[2048, 32]  # item forward
+
+After::
+
+    %1, %2 = together %users, %user, %items, %item {member="gather_rows", ...} : f32[2048, 64], f32[2048, 32]
+
+Nodes are put together if they have the same op, phase and depth, the length of the longest path to them. So no path
+leads from one to another, even through other nodes that are put together. Large results stay separate: they are worth a
+launch, and their memory is needed later or freed sooner. Results keep their bits. GPU only. Linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from math import prod
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ops.compound.together import MAX_MEMBERS, joined
+from dslc.compiler.ops.index.ordered import MANY_ROWS
+from dslc.compiler.passes.fuse.rebuild import chunks
+
+MAX_BYTES: Final = 1 << 21  # of a result: written in about the time of a launch
+
+
+def together(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    depth: dict[Node, int] = {}
+    found: dict[Hashable, list[Node]] = {}
+    for node in graph.nodes:
+        made = [v.producer for v in node.inputs]
+        depth[node] = 1 + max((depth[each] for each in made if isinstance(each, Node)), default=0)
+        if _fits(node):
+            found.setdefault((node.op.name, node.phase, depth[node]), []).append(node)
+    groups = [nodes for nodes in chunks(found.values(), MAX_MEMBERS) if len(nodes) > 1]
+    if not groups:
+        return graph
+    return _replaced(graph, groups, depth)
+
+
+def _fits(node: Node) -> bool:
+    if node.op.name not in ("gather_rows", "scatter_rows_add") or not 0 < node.types[0].bytes <= MAX_BYTES:
+        return False
+    rows, ids = node.input_types
+    count, itemsize = prod(ids.ints), node.types[0].dtype.itemsize
+    if node.op.name == "gather_rows":
+        return 0 < prod(node.types[0].ints) < 1 << 31 and itemsize <= 8
+    return 0 < count <= MANY_ROWS and rows.dtype.computed.itemsize >= 4
+
+
+def _replaced(graph: Graph, groups: Sequence[Sequence[Node]], depth: dict[Node, int]) -> Graph:
+    last = {nodes[-1]: nodes for nodes in groups}
+    members = {node for nodes in groups for node in nodes}
+    new: dict[Value, Value] = {}
+    # by depth: every node that reads a member's result is deeper
+    for node in sorted(graph.nodes, key=lambda n: depth[n]):
+        if node in last:
+            fresh = [each.reading(new) for each in last[node]]
+            new.update(zip((each.out for each in last[node]), joined(fresh).outputs))
+        elif node not in members and (again := node.reading(new)) is not node:
+            new.update(zip(node.outputs, again.outputs))
+    return graph.replace_values(new)
