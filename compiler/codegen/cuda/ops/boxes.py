@@ -85,7 +85,8 @@ class Boxes(SizeGeneric):
             pick.append(f"if (number >= s.first{i}) {{ own = p{i}; {chosen}block = number - s.first{i}; }}")
         text = f"using T = {C_TYPES[self.dtype]};\n" + self._numbers.text()
         text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
-        text += f"#define PLACES {int(self.places)}\n"
+        source, target = ("own + e", "whole + at") if self.places else ("whole + at", "own + e")
+        text += f"#define FROM {source}\n#define TO {target}\n"
         return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector))
 
 

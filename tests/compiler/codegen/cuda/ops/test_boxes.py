@@ -15,7 +15,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import boxes as module
 from dslc.compiler.codegen.cuda.ops.boxes import Boxes
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.boxes import MAX_BOXES, Box, as_attrs, lines
 
@@ -27,7 +27,7 @@ CASES: list[tuple[tuple[int, ...], list[Box], list[int]]] = [
     ((6, 4, 16), [Box((0, 0, 3), (6, 1, 2)), Box((1, 1, 0), (2, 2, 16)), Box((3, 3, 8), (3, 1, 8))], [1, 2]),
     ((3, 4, 2, 6), [Box((0, 1, 0, 2), (3, 2, 1, 4)), Box((0, 0, 1, 0), (3, 4, 1, 6)), Box((1, 3, 0, 0), (0, 1, 1, 6))],
      [2]),
-    ((2000, 4), [Box((0, 0), (1999, 4)), Box((1999, 0), (1, 2))], [2]),  # several blocks
+    ((300, 4), [Box((0, 0), (299, 4)), Box((299, 0), (1, 2))], [1, 1]),  # several blocks
 ]  # fmt: skip
 
 
@@ -43,6 +43,11 @@ def placed(whole: tuple[int, ...], boxes: list[Box], dtype: DType) -> Node:
 def drawn(shape: tuple[int, ...], dtype: DType, seed: int = 3) -> Any:
     rng = np.random.default_rng(seed)
     return simulator.held(rng.normal(size=shape), dtype) if dtype.is_float else rng.integers(0, 99, shape, np.int32)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_THREADS", 32)
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F64, DType.I32])
@@ -78,17 +83,10 @@ def test_as_many_parts_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> Non
     assert 8 * (1 + MAX_BOXES) + 4 * len(launch.scalar_args) <= 4096
 
 
-@pytest.mark.parametrize(
-    ("boxes", "says"),
-    [
-        ([Box((0, 0), (2, 3)), Box((1, 2), (2, 3))], "apart"),
-        ([Box((0, 0), (2, 3)), Box((2, 3), (2, 3))], "inside"),
-        ([Box((0, 0), (2, 3)), Box((-1, 3), (1, 1))], "inside"),
-    ],
-)
-def test_parts_that_overlap_or_leave_the_tensor_are_refused(boxes: list[Box], says: str) -> None:
-    with pytest.raises(Exception, match=says):
-        placed((3, 5), boxes, DType.F32)
+@pytest.mark.parametrize("other", [Box((1, 2), (2, 3)), Box((2, 3), (2, 3)), Box((-1, 3), (1, 1))])
+def test_parts_that_overlap_or_leave_the_tensor_are_refused(other: Box) -> None:
+    with pytest.raises(Mismatch, match="parts"):
+        placed((3, 5), [Box((0, 0), (2, 3)), other], DType.F32)
 
 
 def test_a_part_of_more_axes_has_no_kernel() -> None:
@@ -96,8 +94,7 @@ def test_a_part_of_more_axes_has_no_kernel() -> None:
     assert len(lines(box, (3, 3, 3, 3))[1]) == 4 and lower(sliced((3, 3, 3, 3), [box], DType.F32)) is None
 
 
-def test_blocks_may_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK_THREADS", 32)
+def test_blocks_may_come_in_any_order() -> None:
     whole, boxes, _ = CASES[3]
     x = drawn(whole, DType.F32)
     for one, other in zip(on_machine(sliced(whole, boxes, DType.F32), [x], backwards=True), boxes):
