@@ -154,6 +154,18 @@ model M(image: [B, 4, 4, 3]) -> [B, 2] {
 }
 train M(target: [B, 2]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
+    "tables": """nn 1
+dim B in 1..64 = 4
+model M(ids: i32[B, 3]) -> [B, 2] {
+  a = ids[:, 0] |> embedding(90, 8) as a
+  b = ids[:, 1] |> embedding(70, 8) as b
+  c = ids[:, 2] |> embedding(9, 8) as c
+  z = stack([a, b, c], axis=1)
+  p = z @ z.T
+  return concat([a, p[:, 1, 0:1], p[:, 2, 0:2]], axis=1) |> linear(2) as head
+}
+train M(target: [B, 2]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
 }
 
 
@@ -227,6 +239,7 @@ EXAMPLES = (
     Example("recurrent", 4, "sm_90", "bf16"),
     Example("looped", 4, "sm_90", "bf16"),
     Example("edges", 16, "sm_90"),
+    Example("tables", 4, "sm_90", "bf16"),
     Example("gated", 4, "cpu"),
     Example("gated", 4, "cpu", "bf16"),
 )

@@ -129,8 +129,10 @@ def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
 #: The files of kernels that no sample of an op is large enough for, and where they run thread by thread.
 ELSEWHERE = {
     "attention.cu": "test_kernel_accesses.py",
+    "boxes.cu": "ops/test_boxes.py",
     "compare.cu": "test_kernel_accesses.py",
     "concat.cu": "ops/test_concats.py",
+    "gather_tables.cu": "ops/test_together.py",
     "mma.cu": "contraction/test_contract_ptx.py",
     "resident.cu": "recurrent/test_resident.py",
     "running.cu": "ops/test_running.py",
