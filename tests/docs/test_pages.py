@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.mark.parametrize("name", ["tutorial.md", "pytorch.md", "cookbook.md", "sweep.md"])
 def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
     assert run_page(DOCS / name, tmp_path) >= 4
+
+
+def test_the_page_for_users_of_pytorch_names_everything() -> None:
+    """Each function, optimizer and initialiser with a page of its own."""
+    names = re.findall(r"^### (\w+)$", (DOCS / "ops.md").read_text(encoding="utf-8"), re.MULTILINE)
+    code = " ".join(re.findall(r"`([^`\n]+)`", (DOCS / "pytorch.md").read_text(encoding="utf-8")))
+    assert len(names) > 200
+    assert not [name for name in names if not re.search(rf"\b{name}\b", code)]
 
 
 @pytest.mark.parametrize(
