@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,14 +37,14 @@ class RegionKernel(KernelCode):
     schedule: Schedule
 
     def emit(self, code: Code) -> None:
-        Emitter(code, self.region, self.schedule, *arguments_of(code, self.region)).run()
+        Emitter(code, self.region, self.schedule, *arguments_of(code, self.region, self.schedule.block)).run()
 
 
-def arguments_of(code: Code, region: Region) -> tuple[list[Any], list[Any]]:
+def arguments_of(code: Code, region: Region, *others: int) -> tuple[list[Any], list[Any]]:
     """The pointers of a region's inputs and outputs, moved by offsets that are arguments, and the arguments by
-    value."""
+    value; ``others``: numbers of the kernel that may be arguments, too."""
     accesses = (*region.inputs, *region.outputs)
-    numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(given(region))]
+    numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(given(region, *others))]
     pointers = [code.argument(i) for i in range(len(accesses))]
     with code.at_start():
         for place, access in enumerate(accesses):
@@ -89,26 +90,48 @@ class Emitter:
             self._row_blocks()
             return
         last = self.sizes[-1] if region.outer else 1
-        points = self._product(self.sizes[:-1])
+        points, block = self._product(self.sizes[:-1]), self.number(shape.block)
         if shape.split:
             with code.loop(code.last, code.first) as task:
-                point, number = (0, task) if len(self.sizes) == 1 else code.divmod(task, -(-last // shape.block))
+                point, number = (0, task) if len(self.sizes) == 1 else code.divmod(task, self._pieces(last))
                 start = code.mul(number, shape.block)
-                outer = code.unravel(point, region.outer[:-1])
+                outer = code.unravel(point, self.sizes[:-1])
                 self._columns(outer, start, code.least(code.add(start, shape.block), last), last)
             return
         with code.loop(code.last, code.first) as task:
-            start = code.mul(task, shape.block)
-            stop = code.least(code.add(start, shape.block), points)
-            with code.loop(stop, start) as point:
-                self._columns(code.unravel(point, region.outer[:-1]), 0, last, last)
+            start = code.mul(task, block)
+            stop = code.least(code.add(start, block), points)
+            with self._points(start, stop, self.sizes[:-1]) as outer:
+                self._columns(outer, 0, last, last)
 
     def _row_blocks(self) -> None:
-        code, region = self.code, self.region
+        code = self.code
         with code.loop(code.last, code.first) as task:
             start = code.mul(task, self.shape.block)
-            with code.loop(code.least(code.add(start, self.shape.block), self._product(self.sizes)), start) as row:
-                Row(self, code.unravel(row, region.outer), 1, self.shape.lanes).run()
+            stop = code.least(code.add(start, self.shape.block), self._product(self.sizes))
+            with self._points(start, stop, self.sizes) as outer:
+                Row(self, outer, 1, self.shape.lanes).run()
+
+    @contextmanager
+    def _points(self, start: Any, stop: Any, sizes: list[Any]) -> Iterator[list[Any]]:
+        """A loop over the points from ``start`` to ``stop`` of outer axes, and the index of a point along each axis:
+        counted from point to point, so that the sizes divide only once."""
+        code = self.code
+        index = [code.int(x) for x in code.unravel(start, sizes)]
+        with code.loop(stop, start, carried=index):
+            here, step = [*index], I64(1)
+            yield here
+            for axis in reversed(range(len(sizes))):
+                index[axis] = self.b.add(here[axis], step)
+                if axis:
+                    over = self.b.icmp_signed("==", index[axis], code.int(sizes[axis]))
+                    index[axis] = self.b.select(over, I64(0), index[axis])
+                    step = self.b.zext(over, I64)
+
+    def _pieces(self, size: Any) -> Any:
+        """The number of tasks of a line of ``size`` elements."""
+        block = self.shape.block
+        return -(-size // block) if isinstance(size, int) else self.b.udiv(self.code.add(size, block - 1), I64(block))
 
     def _product(self, sizes: Sequence[Any]) -> Any:
         return functools.reduce(self.code.mul, sizes, 1)
@@ -119,8 +142,45 @@ class Emitter:
             Row(self, [], 1, 1).run()
         elif self.shape.swept:
             self._sweep(outer, start, stop, last)
+        elif self.shape.rest is None:
+            self._line(start, stop, last)
         else:
             self._vectors(start, stop, last, lambda column, lanes: Row(self, [*outer, column], lanes, lanes).run())
+
+    def _line(self, start: Any, stop: Any, last: Any) -> None:
+        """The elements start..stop of a single line of ``last`` elements. The code of whole vectors runs twice: where
+        the line is, and for its rest in copies on the stack, filled with the last element."""
+        code, b, lanes = self.code, self.b, self.shape.lanes
+        whole = b.and_(last, I64(-lanes))
+        is_end = b.and_(b.icmp_signed("==", stop, last), b.icmp_signed("<", whole, last))
+        sides = ((self.region.inputs, self.inputs), (self.region.outputs, self.outputs))
+        places = [(memory_type(a.dtype), p) if a.strides[0] else None for side in sides for a, p in zip(*side)]
+        copies = [code.local(place[0], lanes, align=VECTOR_BYTES) if place else None for place in places]
+        count = len(self.inputs)
+        with b.if_then(is_end):
+            for place, copy in zip(places[:count], copies):
+                if place is not None:
+                    with code.loop(lanes) as lane:
+                        at = code.least(code.add(whole, lane), b.sub(last, I64(1)))
+                        b.store(b.load(code.at(place[1], at, place[0]), typ=place[0]), code.at(copy, lane, place[0]))
+        with code.loop(b.select(is_end, I64(2), I64(1))) as part:
+            in_place = b.icmp_signed("==", part, I64(0))
+            chosen = [
+                place and b.select(in_place, place[1], code.at(copy, b.neg(whole), place[0]))
+                for place, copy in zip(places, copies)
+            ]
+            pointers = [new or old for new, old in zip(chosen, (*self.inputs, *self.outputs))]
+            ours, (self.inputs, self.outputs) = (self.inputs, self.outputs), (pointers[:count], pointers[count:])
+            end = b.select(in_place, code.least(stop, whole), b.add(whole, I64(1)))
+            with code.loop(end, b.select(in_place, code.int(start), whole), lanes) as column:
+                Row(self, [column], lanes, lanes).run()
+            self.inputs, self.outputs = ours
+        with b.if_then(is_end):
+            for place, copy in zip(places[count:], copies[count:]):
+                if place is not None:
+                    with code.loop(b.sub(last, whole)) as lane:
+                        value = b.load(code.at(copy, lane, place[0]), typ=place[0])
+                        b.store(value, code.at(place[1], code.add(whole, lane), place[0]))
 
     def _sweep(self, outer: list[Any], start: Any, stop: Any, last: Any) -> None:
         """Runs the element stage line by line, then the row stages."""
@@ -163,6 +223,7 @@ class Emitter:
         """``work`` for each vector of the lanes start..stop, and for the rest at the end of the axis."""
         code, lanes = self.code, self.shape.lanes
         tail = self.shape.rest
+        assert tail is not None
         whole = last - tail if isinstance(last, int) else code.b.sub(last, I64(tail))
         if not isinstance(whole, int) or whole:
             end = code.least(stop, whole) if not isinstance(stop, int) else whole

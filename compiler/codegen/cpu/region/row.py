@@ -323,7 +323,7 @@ class _Elements:
 
     def _inside(self, base: Any, access: Access, index: list[Any]) -> Any:
         for i, stride in zip(index, access.strides[self.row.split :]):
-            base = self.code.add(base, self.code.mul(i, stride))
+            base = self.code.add(base, self.code.mul(i, self.row.p.number(stride)))
         return base
 
 

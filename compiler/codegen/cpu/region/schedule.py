@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.codegen.cpu.llvm.math import COSTLY
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
-from dslc.compiler.codegen.region.ir import Access, Region, Scan
+from dslc.compiler.codegen.region.ir import Access, Let, Region, Scan
 from dslc.compiler.codegen.region.queries import functions_of
 from dslc.compiler.ir.described import described
 
@@ -32,7 +33,7 @@ _DIVISIONS: Final = frozenset({"floordiv", "mod"})
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The schedule of a region. ``columns``: lanes are rows, adjacent along the last outer axis; ``rest``: of this axis
-    after whole vectors.
+    after whole vectors; None if the kernel takes any, see ``takes_any_rest``.
 
     A task is ``block`` rows. With columns, it is ``block`` whole lines along the last outer axis or, if ``split``, a
     piece of one line with ``block`` rows. ``swept``: line by line.
@@ -42,7 +43,7 @@ class Schedule:
     split: bool
     lanes: int
     block: int
-    rest: int = 0
+    rest: int | None = 0
     swept: bool = False
 
     def elements(self, region: Region) -> int:
@@ -85,6 +86,19 @@ def cut(region: Region) -> Schedule:
     if last > block or (pointwise and len(region.outer) == 1 and last >= lanes):
         return Schedule(True, True, lanes, block, last % lanes, swept)
     return Schedule(True, False, lanes, 1 if swept else max(1, block // max(1, last)), last % lanes, swept)
+
+
+def takes_any_rest(region: Region, schedule: Schedule) -> bool:
+    """Whether the code for whole vectors computes the rest of a line, too: of a single pointwise line with functions
+    whose code is long, so that it pays to copy the rest to a whole vector. A remainder of the index may have another
+    divisor beyond the line: 0."""
+    if not schedule.split or len(region.outer) != 1 or region.inner or COSTLY.isdisjoint(functions_of(region)):
+        return False
+    accesses = (*region.inputs, *region.outputs)
+    plain = all(a.strides[0] in (0, 1) and a.repeat == 1 and not (a.bits or a.mixed_radix) for a in accesses)
+    lets = all(isinstance(let, Let) for stage in region.stages for let in stage.computed)
+    flags = any(stage.flags or stage.reduces for stage in region.stages)
+    return plain and lets and not flags and _DIVISIONS.isdisjoint(functions_of(region))
 
 
 def reduced_at(region: Region) -> int:
