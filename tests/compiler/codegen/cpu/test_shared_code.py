@@ -80,6 +80,10 @@ PAIRS: dict[str, tuple[tuple[int, ...], tuple[int, ...], Callable[[np.ndarray], 
     "pointwise of one piece": ((21,), (37,), lambda x: node_of("tanh", [x])),
     "rows": ((2, 600), (64, 600), lambda x: node_of("softmax", [x], axis=1)),
     "bias": ((3, 700), (9, 700), lambda x: node_of("add", [x, x[0]])),
+    "any rest of a line of a long function": ((1600,), (25_003,), lambda x: node_of("tanh", [x])),
+    "channels of short rows": ((2, 96, 64), (2, 31, 64), lambda x: node_of("sum", [x], over=(0, 2), keep=False)),
+    "channels of short lines": ((40, 64), (131, 64), lambda x: node_of("mul", [x, x[:, :1]])),
+    "lengths of lines": ((3, 160), (5, 704), lambda x: node_of("add", [x, x[0]])),
     "some rows": ((40, 600), (60, 600), lambda x: cut(x, len(x) // 3, 0)),
     "part of each row": ((9, 1000), (9, 1300), lambda x: cut(x, 0, x.shape[1] - 600)),
     "mask": ((40, 3), (7, 130), lambda x: random("dropout", x)),
@@ -147,6 +151,9 @@ def test_tails_have_the_bits_of_constants(length: int, level: str) -> None:
     same_bits(node_of("sum", [x], over=(0,), keep=False), [x], level)
     several = np.stack([x, -x, 2 * x, x + 1]).reshape(2, 2, 3, length)
     same_bits(node_of("transpose", [several], perm=(2, 0, 1, 3)), [several], level)
+    same_bits(node_of("sum", [several], over=(0, 2, 3), keep=False), [several], level)
+    moved = np.asarray(several[:, :, :1, :1])
+    same_bits(node_of("mul", [several, moved]), [several, moved], level)
 
 
 @pytest.mark.parametrize("level", RUNS)
