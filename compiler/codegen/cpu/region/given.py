@@ -22,8 +22,8 @@ from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.target import Geometry
 
-#: Fewest elements of f32 inside of an axis, for each axis that is counted, from which on arguments cost next to nothing:
-#: each stride is a multiplication, each size a comparison.
+#: Fewest elements of f32 inside of an axis, for each axis that is counted, from which on arguments cost next to
+#: nothing: each stride is a multiplication, each size a comparison.
 _FEWEST: Final = 48
 _TILED: Final = 512  # the same for a line of tiles
 
