@@ -5,7 +5,7 @@ The first launch combines each chunk of the axis, the second one begins each chu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -67,6 +67,10 @@ class Running(SizeGeneric):
     count: int
     inner: int
     step: int
+
+    def between_casts(self, given: DType, dtype: DType) -> Running:
+        """The same on a tensor of 16-bit floats, and with a result rounded to them; sums stay as they are."""
+        return replace(self, given=given, dtype=dtype)
 
     @property
     def wide(self) -> int:

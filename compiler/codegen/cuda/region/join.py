@@ -54,11 +54,27 @@ def joined(launches: Sequence[Launch], core: Node, steps: Sequence[Node], out: V
         computed = any(v in before for v in launch.reads) or (bool(after) and core.out in launch.writes)
         if core.out in launch.reads:
             raise Unfit("it reads its result again")
-        if computed and not isinstance(launch.spec, Region):
-            raise Unfit("its kernel is not a region")
-        made = _Join(launch, before, after, core.out).launch() if computed else launch
+        made = launch
+        if computed and isinstance(launch.spec, Region):
+            made = _Join(launch, before, after, core.out).launch()
+        elif computed:
+            made = _between_casts(launch, before, after, core.out)
         found.append(replace(made, writes=tuple(out if v is core.out else v for v in made.writes)))
     return found
+
+
+def _between_casts(launch: Launch, before: Mapping[Value, Node], after: Sequence[Node], result: Value) -> Launch:
+    """A launch of another kind, which can only do without casts from and to 16 bits."""
+    made = after if result in launch.writes else ()
+    steps = [before[v] for v in launch.reads if isinstance(v, Value) and v in before]
+    halves = [step.input_types[0].dtype for step in steps] + [step.types[0].dtype for step in made]
+    casts = all(step.op.name == "cast" for step in (*steps, *made)) and all(dtype.is_half for dtype in halves)
+    if not hasattr(launch.spec, "between_casts") or not casts or len(made) > 1:
+        raise Unfit("its kernel is not a region")
+    reads = tuple(before[v].inputs[0] if isinstance(v, Value) and v in before else v for v in launch.reads)
+    [first, *_] = (v for v in reads if isinstance(v, Value))
+    spec = launch.spec.between_casts(first.type.dtype, (made[0].types if made else (result.type,))[0].dtype)
+    return Launch(spec, reads, launch.writes)
 
 
 class _Join:

@@ -78,11 +78,10 @@ def test_the_bits_are_those_of_separate_kernels(name: str, shape: tuple[int, int
     graph = fuse_graph(graph_of(made, *shape))
     found = row_bodies(inline(graph, has_kernel), has_kernel)
     verify_graph(found)
-    if name == "cumsum" and shape == (5, 2000):  # its kernel takes no neighbours
-        assert found is graph
-        return
     assert len(found.nodes) == nodes and {n.op.name for n in found.nodes} == {"fused_rows"}
     assert row_bodies(found, has_kernel) is found
+    if name == "cumsum" and shape == (5, 2000):
+        return  # a kernel in CUDA C++, of which test_running.py has the bits
     feeds = {"x": np.random.default_rng(0).normal(size=shape)}
     assert on_gpu(graph, feeds).tobytes() == on_gpu(found, feeds).tobytes()
 

@@ -128,3 +128,22 @@ def test_no_long_axis_is_walked_along_by_few_threads(shape: tuple[int, ...], axi
     specs = [launch.spec for launch in lower(node_of(shape, axis, DType.F32)) or []]
     found = [spec.chunks for spec in specs if isinstance(spec, Running)]
     assert found == ([] if chunks is None else [chunks] * (1 + (chunks > 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "axis", "launches"), [((400,), 0, 2), ((66, 40), 0, 2), ((2, 100), 1, 1)])
+def test_casts_before_and_after_lines_need_no_kernel(
+    shape: tuple[int, ...], axis: int, launches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in (("_THREADS", 64), ("_EACH", 2), ("_MIN_ROW", 64)):
+        monkeypatch.setattr(running, name, number)
+    wide, attrs = (("dtype", DType.F32),), (("axis", axis), ("reverse", False))
+    body = (("cast", (0,), wide), ("cumsum", (1,), attrs), ("cast", (2,), (("dtype", DType.BF16),)))
+    node = Builder(name="here").node(OPS["fused_rows"], value(DType.BF16, shape), body=body)
+    assert [type(launch.spec) for launch in lower(node) or []] == [Running] * launches
+    x = drawn(shape, DType.BF16)
+    [got] = on_machine(node, [x])
+    [sums] = on_machine(node_of(shape, axis, DType.F32), [x])
+    assert got.tobytes() == simulator.held(sums, DType.BF16).tobytes()
+    scaled = (("mul", (0, 0), ()), ("cumsum", (1,), attrs))
+    assert lower(Builder(name="here").node(OPS["fused_rows"], value(DType.F32, shape), body=scaled)) is None
