@@ -7,10 +7,10 @@
 
 ``bits``: losses of ``--steps`` steps, and digests of all tensors after them. ``times``: milliseconds of a step, the
 least of three turns; each GPU has the same rows, and ``plain`` is one GPU with a model without shards. ``scaling`` is
-the rate of G GPUs by G times that of ``plain``; ``bits`` whether the last loss is that of the first number of GPUs.
-``--buckets 0,1`` compares DSLC_RANKS_BUCKETS. ``--peer FILE``: a script for torchrun that prints JSON lines with
-``ms``, given the model's name. Each run is a process of its own with a limit of time; a failed one does not stop the
-others.
+the rate of G GPUs by G times that of ``plain``; ``bits`` whether the last loss is that of the first number of GPUs;
+``mib`` what the driver counts, ``planned`` what `dslc mem` says. ``--peer FILE``: a script for torchrun that prints
+JSON lines with ``ms``, given the model's name. Each run is a process of its own with a limit of time; a failed one does
+not stop the others.
 """
 
 from __future__ import annotations
@@ -168,7 +168,6 @@ def launched(file: Path) -> int:
 def as_rank(file: Path) -> int:
     job = json.loads(file.read_text(encoding="utf-8"))
     rank = int(os.environ.get("RANK", "0"))
-    os.environ["DSLC_RANKS_BUCKETS"] = str(job.get("buckets", 0))
     with open(Path(job["folder"]) / f"rank{rank}.log", "w", encoding="utf-8") as log:
         faulthandler.enable(log)
         faulthandler.dump_traceback_later(max(5.0, job["limit"] - 8), exit=False, file=log)
@@ -200,6 +199,7 @@ def worked(job: Mapping[str, Any]) -> dict[str, Any]:
         rank, size = (0, 1) if group is None else (group.rank, group.size)
         device = job["device"] if job["device"] == "cpu" else f"gpu:{0 if place is None else place.local_rank}"
         given: dict[str, Any] = {"weights": "init", "seed": 1, "calls": ("train_step",), "meanings": meanings}
+        given |= {"part": (rank, size)}
         begun = time.perf_counter()
         session = held.enter_context(load(job["artifact"], device=device, **given))
         if group is not None:
@@ -281,10 +281,10 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
             rows.append({"model": name, "gpus": "plain", "rows": model.rows, **(plain or {"failed": True})})
             show(rows[-1])
         first: dict[str, Any] | None = None
-        for gpus, buckets in ((g, b) for g in asked.gpus for b in (asked.buckets if g > 1 else [0])):
-            job |= {"artifact": str(builds.path(name, shards)), "gpus": gpus, "buckets": buckets}
+        for gpus in asked.gpus:
+            job |= {"artifact": str(builds.path(name, shards)), "gpus": gpus}
             found = started(job, folder, asked.limit)
-            row: dict[str, Any] = {"model": name, "gpus": gpus, "buckets": buckets, "rows": model.rows}
+            row: dict[str, Any] = {"model": name, "gpus": gpus, "rows": model.rows}
             if found is None:
                 row["failed"] = True
             elif model.what == "bits":
@@ -293,6 +293,7 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
             else:
                 first = first or found
                 row |= found | {"rows": model.rows * shards, "bits": found["last"] == first["last"]}
+                row |= planned(builds.path(name, shards), gpus)
                 if plain is not None:
                     row["scaling"] = round(row["rows"] / found["ms"] / (gpus * model.rows / plain["ms"]), 4)
             rows.append(row)
@@ -300,6 +301,15 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
         for gpus in asked.gpus if asked.peer and model.what == "times" else ():
             rows += peer(name, gpus, asked)
     return rows
+
+
+def planned(artifact: Path, gpus: int) -> dict[str, Any]:
+    """MiB of each GPU as `dslc mem` tells them: all, and those of the session."""
+    code, said = run([sys.executable, "-m", "dslc", "mem", str(artifact), "--gpus", str(gpus), "--json"], 60)
+    if code:
+        return {}
+    [row] = next(iter(json.loads(said)["gpus"].values()))
+    return {"planned": row["total"] >> 20, "planned_session": row["session"] >> 20}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +341,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
     parser.add_argument("--gpus", type=numbers, default=[1, 2], help="1,2,4: numbers of GPUs")
-    parser.add_argument("--buckets", type=numbers, default=[0], help="0,1: without and with buckets")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--what", default="bits,times")
     parser.add_argument("--shards", type=int, default=2)

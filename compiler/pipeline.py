@@ -59,7 +59,7 @@ from dslc.compiler.passes.fuse.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.few_rows import few_rows
 from dslc.compiler.passes.fuse.few_rows import takes as takes_few
 from dslc.compiler.passes.fuse.gather_casts import gather_casts
-from dslc.compiler.passes.fuse.horizontal import horizontal
+from dslc.compiler.passes.fuse.horizontal import horizontal, slices
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.joined_slices import joined_slices
@@ -119,7 +119,7 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when_by(calls_libraries, library_sums, takes),
     when(fuses_reductions, cross_entropy),
     when(batches_launches, small_tensors),
-    when(batches_launches, horizontal),
+    when_by(batches_launches, horizontal, slices),
     when_by(fuses_reductions, inline, row_fits),
     when(fuses_reductions, reduction_outputs),
     when(fuses_reductions, bitmask),
@@ -234,6 +234,7 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,
         state_bytes=layout.bytes,
+        pieces=layout.pieces,
     )
 
 

@@ -111,7 +111,7 @@ def emit_artifact(
         "interface": dict(interface),
         "interface_sha256": hashlib.sha256(dumps(interface)).hexdigest(),
         "row_independent": rows is Rows.APART,
-        "state": _state(layout),
+        "state": state_table(layout),
         "programs": entries,
         "kernels": rows_of(plans),
     }
@@ -134,7 +134,8 @@ def _at_its_node(programs: Sequence[Program]) -> Iterator[None]:
         raise
 
 
-def _state(layout: StateLayout) -> dict[str, Any]:
+def state_table(layout: StateLayout) -> dict[str, Any]:
+    """The header's ``state``."""
     tensors = [
         {
             "name": t.name,

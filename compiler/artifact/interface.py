@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dslc.compiler.check.entries import train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Input, Node, Value
@@ -49,6 +50,9 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
             data["train"]["accumulate"] = train.accumulate
         if train.shards > 1:
             data["train"]["shards"] = train.shards
+            spec = train_spec(checked, precision.loss_scale)
+            if spec is not None and spec.slice_reads and precision.params.itemsize == precision.shared.itemsize:
+                data["train"]["update"] = spec.slice_reads
         if train.epoch_metrics:
             data["train"]["epoch_metrics"] = list(train.epoch_metrics)
     return data

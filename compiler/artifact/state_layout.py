@@ -4,7 +4,8 @@ Equal for all entries of a target."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 
 from dslc.compiler.check import entries
 from dslc.compiler.check.entries import optimizer_slots, train_spec
@@ -15,6 +16,7 @@ from dslc.compiler.ir.program import aligned
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact.header import AS_PARAM
 from dslc.runtime.artifact.reserved import OF_STATE
+from dslc.runtime.artifact.slices import Piece, piece_name, pieces_of, slice_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,19 @@ class StateLayout:
     bytes: int
     #: trained parameters in forward order, the order of a training step's flags
     forward_order: tuple[str, ...]
+    #: the pieces of each trained parameter, and of its slots, if the step has shards
+    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
 
     @property
     def offsets(self) -> Mapping[str, int]:
-        return {t.name: t.offset for t in self.tensors}
+        """By name, also of pieces: ``w[0:16]``, and ``w[0:16].exp_avg`` for a slot."""
+        found = {t.name: t.offset for t in self.tensors}
+        for t in self.tensors:
+            param = t.of or t.name
+            for piece in self.pieces.get(param, ()):
+                name = piece_name(param, piece) + t.name.removeprefix(param)
+                found[name] = t.offset + piece.start * t.type.dtype.itemsize
+        return found
 
 
 def layout_state(
@@ -81,4 +92,6 @@ def layout_state(
         is_trained = kind is Kind.PARAM and name in trained_names
         tensors.append(StateTensor(name, kind, type, offset, init, is_trained, of))
         offset += aligned(type.bytes)
-    return StateLayout(tuple(tensors), offset, tuple(trained))
+    shards = 1 if spec is None else spec.shards
+    counted = [(t.name, prod(t.type.ints), t.type.dtype.itemsize) for t in tensors if t.trained] if shards > 1 else []
+    return StateLayout(tuple(tensors), offset, tuple(trained), pieces_of(counted, slice_count(shards)))

@@ -105,8 +105,9 @@ def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | N
         for slot, param in optimizer_slots(spec).items()
     }
     slots |= _scaling(spec)
-    summed = [stored[p.name] for p in spec.params if p.trained]
-    summed += [source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER]
+    summed = sorted((stored[p.name] for p in spec.params if p.trained), key=lambda i: i.name)
+    buffers = (source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER)
+    summed += sorted(buffers, key=lambda i: i.name)
     sums = [Input(f"{SHARD}{i.name}", Kind.DATA, i.value.type, i.span) for i in summed]
     if spec.loss_scale is not None:
         sums.append(Input(f"{SHARD}{LOSS_SUM}", Kind.DATA, TensorType(DType.FLOAT, ())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from dslc.compiler.ir.graph import Graph, Origin
 from dslc.compiler.ir.program import ALIGNMENT, Program
 from dslc.compiler.ir.types import DType
 from dslc.runtime.artifact.reserved import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
+from dslc.runtime.artifact.slices import Piece, piece_name
 
 #: Slots in addition to the optimizer's own: the raw weight, of which the parameter is the average, and the sum of the
 #: gradients of the micro-batches so far, which is 0 between two steps.
@@ -111,7 +113,20 @@ class TrainSpec:
     def iterate(self, param: ParamSpec) -> str:
         """The tensor that training reads and updates for a parameter: the parameter, or the raw weight that it
         averages."""
-        return f"{param.name}.{RAW}" if self.ema is not None and param.trained else param.name
+        return self.iterate_of(param.name) if param.trained else param.name
+
+    def iterate_of(self, trained: str) -> str:
+        """``iterate`` of a parameter that is trained, by its name."""
+        return trained if self.ema is None else f"{trained}.{RAW}"
+
+    @property
+    def slice_reads(self) -> Literal["own", "all"] | None:
+        """The sums that the update of a slice of the parameters reads: its own, or those of all slices, of which a norm
+        or a verdict is computed first; None if it reads more of the state than it changes."""
+        [update] = self.updates
+        if update.optimizer.of_whole_tensors or any(spec.averages is not None for spec in self.params):
+            return None
+        return "own" if update.clip_norm is None and self.loss_scale is None else "all"
 
     def slots(self, update: UpdateSpec) -> tuple[str, ...]:
         """The names of the state tensors of kind optimizer that each parameter of an update has."""
@@ -135,7 +150,8 @@ class Build:
     ``never``); ``mirror_words`` overrides it for single nodes (``always`` or ``never``). ``budget``: the target for the
     bytes of a program's io and work, as far as recomputation can reach it. ``streams``: the number of GPU streams for
     nodes. ``choices``: the measured ways to compute nodes on the target's GPU. ``prepare``: whether ``predict`` may
-    read values that another entry computes from the weights."""
+    read values that another entry computes from the weights. ``pieces``: those of each trained parameter, if the step
+    has shards: `update_step` updates each of them by nodes of its own."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -150,6 +166,18 @@ class Build:
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0
+    pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def slices(self) -> Mapping[str, int]:
+        """The slice of each tensor of the state that the update of a step with shards changes, and of each piece."""
+        found = {
+            name if len(pieces) == 1 else piece_name(name, piece): piece.slice
+            for name, pieces in self.pieces.items()
+            for piece in pieces
+        }
+        slots = {name: found[of] for name in self.state if (of := name.rpartition(".")[0]) in found}
+        return slots | found
 
     @property
     def providers(self) -> Collection[str]:

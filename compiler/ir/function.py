@@ -132,6 +132,8 @@ class Optimizer(ABC):
     ``update`` handles decay."""
 
     name: ClassVar[str]
+    #: whether a step looks at more of a parameter than one element at a time
+    of_whole_tensors: ClassVar[bool] = False
     #: argument -> default; None: required. ``lr`` always exists and becomes a run-time scalar.
     defaults: ClassVar[dict[str, Any]]
 

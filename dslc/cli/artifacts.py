@@ -55,10 +55,17 @@ def _config() -> Config:
 
 
 def session_of(
-    artifact: Artifact, *, device: str, weights: str | None = None, seed: int = 0, use: str | None = None
+    artifact: Artifact,
+    *,
+    device: str,
+    weights: str | None = None,
+    seed: int = 0,
+    use: str | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Session:
     """A session of an artifact that was read from a file; without ``weights``, with those next to the artifact.
-    ``use``: one of ``opening.USES``, which limits the allocated memory to its calls; None for all calls."""
+    ``use``: one of ``opening.USES``, which limits the allocated memory to its calls; None for all calls.
+    ``part``: of several processes that train together."""
     from dslc.face import reference_meanings
     from dslc.runtime.session.load import start
     from dslc.runtime.session.open import USES
@@ -70,7 +77,7 @@ def session_of(
         weights = str(weights_file(Path(weights), note))
     return start(
         artifact, str(artifact.path.parent), device=device, weights=weights, seed=seed, contexts=1, verify="all",
-        meanings=reference_meanings, calls=None if use is None else USES[use],
+        meanings=reference_meanings, calls=None if use is None else USES[use], part=part,
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ class Forecast:
     """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
     nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
     that predicts, if nothing is trained. ``driver``: about what a GPU's driver takes next to that, for code and
-    graphs. ``vector`` and ``row``: on a GPU, what a shard gives, and its loss and metrics; 0 without shards."""
+    graphs. ``vector``, ``row`` and ``flags``: on a GPU, what a shard gives, its loss and metrics, and what an update
+    tells of gradients; 0 without shards."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -45,6 +46,7 @@ class Forecast:
     driver: int
     vector: int = 0
     row: int = 0
+    flags: int = 0
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
@@ -133,7 +135,7 @@ def _others(
 
 def _session(
     state: int, programs: Sequence[Program], steps: int, interface: Mapping[str, Any]
-) -> tuple[int, int, tuple[int, int] | tuple[()]]:
+) -> tuple[int, int, tuple[int, int, int] | tuple[()]]:
     """Bytes of a session with these programs, all of one target, about the bytes of a GPU's driver next to it, and on a
     GPU what a shard gives."""
     from dslc.compiler.artifact.plan import plan_of
@@ -154,7 +156,7 @@ def _session(
     sums = sums_of(loaded, interface)
     total = foreseen_bytes(state, regions, steps, on_gpu=True, sums=sums)
     driver = driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
-    return total, driver, (sums[0].vector, sums[0].row) if sums else ()
+    return total, driver, (sums[0].vector, sums[0].row, sums[0].flags) if sums else ()
 
 
 def _divided_into(checked: Checked) -> dict[str, Any]:
@@ -168,13 +170,27 @@ def shard_bytes(checked: Checked, options: Options) -> int:
     and the loss if it is scaled."""
     from dslc.compiler.check.entries import train_spec
     from dslc.compiler.options import precision_of
+    from dslc.runtime.artifact.slices import aligned
 
     precision, spec = precision_of(checked, options), train_spec(checked)
     assert spec is not None
     loss = 1 if precision.loss_scale else 0
     given = {p.name for p in spec.params if p.trained} | {source.name for source, _ in checked.graph.updates}
-    elements = sum(math.prod(checked.params[name].input.value.type.ints) for name in given)
-    return (elements + loss) * precision.shared.itemsize
+    item = precision.shared.itemsize
+    sizes = [item * math.prod(checked.params[name].input.value.type.ints) for name in given]
+    return sum(map(aligned, [*sizes, *[item] * loss]))
+
+
+def described(checked: Checked, options: Options, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What the header of an artifact would say of training in several processes: interface and state."""
+    from dslc.compiler.artifact.emit import state_table
+    from dslc.compiler.artifact.interface import interface
+    from dslc.compiler.artifact.state_layout import layout_state
+    from dslc.compiler.options import precision_of
+
+    precision = precision_of(checked, options)
+    layout = layout_state(checked, precision.params, precision.loss_scale, sizes)
+    return {"interface": interface(checked, checked.name, precision), "state": state_table(layout)}
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

@@ -104,6 +104,7 @@ INTERFACE: Final = Record(
                     "ranges": _RANGES,
                     "accumulate": Int(2),
                     "shards": Int(2, MOST_SHARDS),
+                    "update": Enum(("own", "all")),
                     "epoch_metrics": ListOf(_IDENTIFIER, 256),
                 },
             )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.interface import Carried
+    from dslc.runtime.artifact.share import Share
     from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.session.session import MeaningsSource
 
@@ -56,14 +57,23 @@ class HostBackend:
 
     name = "cpu"
 
-    def __init__(self, artifact: Artifact, programs: Sequence[Loaded], contexts: int, source: MeaningsSource) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        programs: Sequence[Loaded],
+        contexts: int,
+        source: MeaningsSource,
+        share: Share | None = None,
+    ) -> None:
+        """``share``: of updates, if several processes train together."""
         meanings, objects = _meanings_of(programs, source), _objects_of(artifact, programs)
         table = artifact.header["state"]
         io, work = (max(p.io_bytes for p in programs), max(p.work_bytes for p in programs))
         carried = {p.carried: p.context_bytes for p in programs if p.context_bytes}
         prepared = max(p.prepared_bytes for p in programs)
-        with _reserved(table["bytes"] + prepared + contexts * (io + work + sum(carried.values())), table, programs):
-            self.state = HostState(table["bytes"])
+        size, self._share = table["bytes"] if share is None else share.bytes, share
+        with _reserved(size + prepared + contexts * (io + work + sum(carried.values())), table, programs):
+            self.state = HostState(size)
             lasting = {"state": self.state.block, "prepared": block(prepared)}  # of all contexts
             self.contexts: list[dict[Loaded, BoundPlan]] = []
             self.blocks: list[dict[tuple[Carried, ...], HostState]] = []
@@ -98,7 +108,7 @@ class HostBackend:
         raise AssertionError("the CPU backend has no device arrays")
 
     def sums(self, shard: Loaded, update: Loaded, count: int, each: int) -> Sums:
-        return HostSums(shard.plan, update.plan, count, each)
+        return HostSums(shard.plan, update.plan, count, each, self._share, self.state)
 
     def facts(self) -> Mapping[str, str]:
         return {}

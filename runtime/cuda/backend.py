@@ -16,7 +16,6 @@ from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.addition import Addition
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
-from dslc.runtime.cuda.buckets import in_buckets
 from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
@@ -25,7 +24,7 @@ from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.cuda.shard_sums import DeviceSums, Layout, sums_of
+from dslc.runtime.cuda.shard_sums import DeviceSums, Layout, flags_of, sums_of
 from dslc.runtime.cuda.sizes import RUN_ONCE, SumSizes, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.session.host_memory import out_of_memory
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.artifact.share import Share
     from dslc.runtime.cuda.libraries.nccl import Nccl
     from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Loaded
@@ -114,6 +114,7 @@ class CudaBackend:
         contexts: int,
         bulk: int | None = None,
         steps: int = 1,
+        share: Share | None = None,
     ) -> None:
         self.name = str(device)
         self._device = device
@@ -121,7 +122,8 @@ class CudaBackend:
         sizes = lane_sizes(programs, steps)
         prepared = max(p.prepared_bytes for p in programs)
         sums = sum(each.pooled for each in sums_of(programs, artifact.header["interface"]))
-        self.bytes = session_bytes(table["bytes"], sizes, contexts, prepared) + sums
+        size, self._share = table["bytes"] if share is None else share.bytes, share
+        self.bytes = session_bytes(size, sizes, contexts, prepared) + sums
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
         self.driver_bytes = driver_bytes(programs, code_of(artifact, programs, capability), sizes, contexts)
@@ -129,7 +131,7 @@ class CudaBackend:
         self._owned = owned = Owned(device)
         with device, owned:
             _ensure_room(device, self.bytes, self.driver_bytes, sums, artifact, programs)
-            self.state = _state(device, table["bytes"], prepared, owned)
+            self.state = _state(device, size, prepared, owned)
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
             owned.on_close(self._modules.close)
@@ -208,8 +210,10 @@ class CudaBackend:
         with self._device as device:
             if layout.dtype not in self._additions:
                 self._additions[layout.dtype] = Addition(device, layout.dtype, self._owned)
-            sizes = SumSizes(layout.bytes, layout.row, count, each=each)
-            return DeviceSums(layout, sizes, device, self._additions[layout.dtype], self._part, self._connected)
+            flags = flags_of(update.plan)
+            sizes = SumSizes(layout.bytes, layout.row, count, each=each, flags=flags.bytes, share=self._share)
+            parts = self._additions[layout.dtype], self._part, self._connected
+            return DeviceSums(layout, sizes, device, *parts, self.state, flags)
 
     def _part(self) -> Owned:
         """An owner of resources that may be let go of earlier than the others."""
@@ -248,7 +252,6 @@ class CudaBackend:
             "the GPU": f"{self._device.name}, {self._device.target}",
             "the driver's version of CUDA": str(self._device.driver.version()),
             "the version of NCCL": nccl_version(),
-            "DSLC_RANKS_BUCKETS": str(int(in_buckets())),
             **libraries,
         }
 

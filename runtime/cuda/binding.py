@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,14 +37,12 @@ _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments passed by value; all 
 @dataclass(frozen=True, slots=True)
 class Group:
     """What is submitted together: a bulk, or single steps, one after another, which the host ``waits`` for one by one
-    or not at all. ``writes_state``: it writes the state, or what is prepared from it. ``last``: the index of its last
-    instruction."""
+    or not at all. ``writes_state``: it writes the state, or what is prepared from it."""
 
     bulk: Bulk | None
     steps: tuple[Step, ...]
     writes_state: bool
     waits: bool = True
-    last: int = 0
 
 
 class Binder:
@@ -74,20 +72,17 @@ class Binder:
         """The address of a region."""
         return self._bases[region]
 
-    def groups(
-        self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool, cuts: Collection[int] = ()
-    ) -> list[Group]:
+    def groups(self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool) -> list[Group]:
         """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none.
-        ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step.
-        ``cuts``: the indices of instructions after which a bulk ends and another one begins."""
+        ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step."""
         found = []
-        for instructions, together, last in _cut(self._plan, bulk, cuts):
+        for instructions, together in _cut(self._plan, bulk):
             placed = [item for instruction in instructions for item in self.placed(instruction)]
             writes = any(self._plan.buffers[b].region in _LASTING for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:
                 made = Bulk(lane.device, placed, lane.stream, owned) if together and not once else None
-                found.append(Group(made, steps, writes, waits=not together, last=last))
+                found.append(Group(made, steps, writes, waits=not together))
         return found
 
     def placed(self, instruction: Instruction) -> list[Placed]:
@@ -146,23 +141,22 @@ def steps_of(placed: Sequence[Placed]) -> tuple[Step, ...]:
     return tuple(item for _, item in placed if not isinstance(item, Mark | Join))
 
 
-def _cut(plan: Plan, bulk: int | None, cuts: Collection[int]) -> Iterator[tuple[list[Instruction], bool, int]]:
-    """The instructions in groups: (instructions, whether they are one bulk, the index of the last one)."""
-    end = len(plan.instructions) - 1
+def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool]]:
+    """The instructions in groups, and whether each is one bulk."""
     if bulk == 0:
-        yield list(plan.instructions), False, end
+        yield list(plan.instructions), False
         return
     group: list[Instruction] = []
     working = 0  # instructions of the group that do work
     inside = bulk is not None
-    for index, instruction in enumerate(plan.instructions):
+    for instruction in plan.instructions:
         if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):
-            yield group, inside, index
+            yield group, inside
             group, inside = [], isinstance(instruction, BulkBegin)
             continue
         group.append(instruction)
         working += bool(accesses(instruction)[1])
-        if (bulk is not None and working >= bulk) or index in cuts:
-            yield group, inside, index
+        if bulk is not None and working >= bulk:
+            yield group, inside
             group, working = [], 0
-    yield group, inside, end
+    yield group, inside

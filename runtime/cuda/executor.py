@@ -22,7 +22,6 @@ from dslc.runtime.artifact.instructions import results
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
-from dslc.runtime.cuda.buckets import cuts_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
@@ -95,9 +94,6 @@ class DevicePlan:
         self._input_bytes = input_bytes(plan)
         self._results = Results(plan)
         self._step_block = StepBlock(plan.scalars, name)
-        #: Called with the index of the last instruction that is submitted, after each bulk.
-        self.submitted: Callable[[int], None] | None = None
-        cuts = cuts_of(plan)
 
         bases = {"state": state.address, "prepared": state.prepared, "work": lane.work}
         bases |= {} if context is None else {"context": context}
@@ -106,7 +102,7 @@ class DevicePlan:
             return Binder(plan, {**bases, "io": io}, modules, libraries, name)
 
         def bound(io: int) -> _Bound:
-            groups = binder(io).groups(lane, bulk, owned, once=once, cuts=cuts)
+            groups = binder(io).groups(lane, bulk, owned, once=once)
             together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
             together = together and lane.frame < _LARGEST_PITCH
             many = None
@@ -237,8 +233,6 @@ class DevicePlan:
                         for number, group in enumerate(bound.groups):
                             begun = begun or (change is not None and group.writes_state)
                             self._submit(group, self._part(change, number))
-                            if self.submitted is not None:
-                                self.submitted(group.last)
                         fetch(step, 1)
                 device.driver.record(slot.done, lane.stream)
                 if self._writes_state:

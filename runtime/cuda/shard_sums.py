@@ -4,9 +4,10 @@ The tree is that of ``shard_sum.py``. A shard's gradients and buffers lie side b
 update reads their sums side by side in its io, at the same distances: each level of the tree is one addition of whole
 vectors. Nothing passes through the host but loss and metrics.
 
-Of several GPUs, rank r receives the r-th part of every rank's sum, adds these, and sends its part of the total to all.
-NCCL moves bytes, and only ``Addition`` adds. All of it follows on the lane's stream. If asked (``in_buckets``), a rank
-with one shard exchanges buckets on a stream of its own while it computes later gradients. The host waits for nothing.
+Of several GPUs, rank r receives the r-th part of every rank's sum and adds these. If it has a share of the update, this
+is its slices of the gradients; after the update it sends the parameters of its slices to all. Else, and of all that
+other ranks read, it sends its part of the total to all. NCCL moves bytes, and only ``Addition`` adds. All of it follows
+on the lane's stream. The host waits for nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +25,6 @@ import numpy as np
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.runtime.artifact.interface import micro_batches_of, shards_of
 from dslc.runtime.cuda.addition import Addition
-from dslc.runtime.cuda.buckets import Bucket, Ranges, buckets_of, in_buckets, merged, parts_of
-from dslc.runtime.cuda.lane import idle_stream
 from dslc.runtime.cuda.sizes import SLOTS, SUM_ALIGNMENT, SumSizes, aligned_sum
 from dslc.runtime.cuda.transfers import to_host, view_of
 from dslc.runtime.session.backend import LateOutputs
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.plan import Buffer, Plan
+    from dslc.runtime.cuda.backend import DeviceState
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.executor import DevicePlan
     from dslc.runtime.cuda.lane import Lane
@@ -62,7 +61,6 @@ class Layout:
     read: int
     numbers: int
     row: int
-    buckets: tuple[Bucket, ...]
     ports: tuple[tuple[str, str, Buffer], ...]
 
     @staticmethod
@@ -84,9 +82,7 @@ class Layout:
         dtype = next(b.dtype for b in given.values())
         assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
         size = aligned_sum(size)
-        whole = Bucket(len(shard.instructions) - 1, ((0, size),))
-        buckets = tuple(buckets_of(shard)) if in_buckets() else (whole,)
-        return Layout(dtype, first, size, read, start, aligned_sum(end - start), buckets, ports)
+        return Layout(dtype, first, size, read, start, aligned_sum(end - start), ports)
 
 
 def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[SumSizes]:
@@ -95,8 +91,17 @@ def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[Su
     shards, each = shards_of(interface), micro_batches_of(interface)
     updates = {tuple(p.sizes.items()): p for p in programs if p.entry == "update_step"}
     steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
-    layouts = (Layout.of(p.plan, updates[tuple(p.sizes.items())].plan) for p in steps)
-    return [SumSizes(layout.bytes, layout.row, shards, each=each) for layout in layouts]
+    flags = {at: flags_of(p.plan).bytes for at, p in updates.items()}
+    found = []
+    for step in steps:
+        layout = Layout.of(step.plan, updates[tuple(step.sizes.items())].plan)
+        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags[tuple(step.sizes.items())]))
+    return found
+
+
+def flags_of(update: Plan) -> Buffer:
+    """Where an update tells which gradients were not finite."""
+    return next(update.buffers[port.buffer] for port in update.outputs if port.kind == "flags")
 
 
 class DeviceSums:
@@ -110,9 +115,13 @@ class DeviceSums:
         addition: Addition,
         owned: Callable[[], Owned],
         connect: Connect,
+        state: DeviceState,
+        flags: Buffer,
     ) -> None:
-        """``sizes``: for one process; ``owned`` makes an owner that the session closes when its streams are idle."""
+        """``sizes``: for one process; ``owned`` makes an owner that the session closes when its streams are idle.
+        ``state``: what the update changes; ``flags``: what it tells of gradients."""
         self._layout, self._sizes, self._device = layout, sizes, device
+        self._state, self._flags = state, flags
         self._addition, self._new_owner, self._connect = addition, owned, connect
         self._nccl: Nccl | None = None
         self._lane: Lane | None = None
@@ -123,8 +132,8 @@ class DeviceSums:
         with self._device as device:
             if self._lane is not None:
                 device.driver.synchronise(self._lane.stream)
-            wanted = replace(self._sizes, processes=group.size)
-            self._nccl = self._connect(group, replace(wanted, processes=1), wanted)
+            wanted = self._sizes.of(group.size)
+            self._nccl = self._connect(group, wanted.of(1), wanted)
             self._owned.close()
             self._take(group.rank, group.size)
         self.begin()
@@ -132,7 +141,7 @@ class DeviceSums:
     def _take(self, rank: int, size: int) -> None:
         """Take the memory for this process's part of the sums."""
         self._rank, self._size = rank, size
-        sizes = self._sizes = replace(self._sizes, processes=size)
+        sizes = self._sizes = self._sizes.of(size)
         self._owns, self._runs = sizes.owned, sizes.owned * sizes.each
         device, self._owned = self._device, self._new_owner()
         noted = self._owned.noted
@@ -142,26 +151,20 @@ class DeviceSums:
             others = [r for r in range(size) if r != rank]
             self._incoming = {r: incoming + n * sizes.part for n, r in enumerate(others)}
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
+            told = sizes.told
+            self._told = device.pool.allocate(told, noted).address if told else 0
             self._turns = [_Turn(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
-            if size > 1 and in_buckets():
-                self._exchanges = idle_stream(device, self._owned)
-                self._ready, self._added = (device.driver.event(noted) for _ in range(2))
+            self._tellers = [_Turn(device, max(told, 1), self._owned) for _ in range(SLOTS)]
 
     def begin(self) -> None:
         self._ran = 0
         self._done = 0  # shards
-        self._sent = 0  # buckets whose exchange has begun
         self._running = 0  # the sum of a shard's micro-batches so far
         self._waiting: dict[int, int] = {}  # level of the tree -> the sum that waits for its right neighbour
 
     def run(self, shard: Bound) -> None:
         plan = cast("DevicePlan", shard)
-        if self._nccl is not None and self._runs == 1:
-            plan.submitted = partial(self._send, self._nccl, plan)
-        try:
-            plan.run()
-        finally:
-            plan.submitted = None
+        plan.run()
         lane = self._lane = plan.lane
         number = self._rank * self._runs + self._ran
         self._ran += 1
@@ -210,66 +213,59 @@ class DeviceSums:
         turn.settle()
         with self._device as device:
             if self._nccl is not None:
-                self._finish(self._nccl, lane)
+                self._exchange(self._nccl, lane)
             if self._rows:
                 device.driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
         self._numbers = turn.numbers(self._layout, self._sizes.shards * self._sizes.each)
         return {}
 
-    def _send(self, nccl: Nccl, plan: DevicePlan, index: int) -> None:
-        """Exchange the buckets that are complete after this instruction, but the last one."""
-        buckets, driver = self._layout.buckets, self._device.driver
-        while self._sent < len(buckets) - 1 and buckets[self._sent].after <= index:
-            driver.record(self._ready, plan.lane.stream)
-            driver.wait(self._exchanges, self._ready)
-            own, total = plan.io + self._layout.given, plan.lane.io + self._layout.read
-            self._exchange(nccl, buckets[self._sent].ranges, own, total, self._exchanges)
-            self._sent += 1
-
-    def _finish(self, nccl: Nccl, lane: Lane) -> None:
-        """Exchange what is left, and loss and metrics; the lane waits for all sums."""
-        [own] = self._waiting.values()
-        rest = merged([each for bucket in self._layout.buckets[self._sent :] for each in bucket.ranges])
-        row = self._runs * self._layout.row
-        rows = {r: (self._rows + r * row, row) for r in range(self._size)}
-        driver, stream = self._device.driver, self._exchanges if self._sent else lane.stream
-        if self._sent:
-            driver.record(self._ready, lane.stream)
-            driver.wait(stream, self._ready)
-        self._exchange(nccl, rest, own, lane.io + self._layout.read, stream, rows)
-        if self._sent:
-            driver.record(self._added, stream)
-            driver.wait(lane.stream, self._added)
-
-    def _exchange(
-        self,
-        nccl: Nccl,
-        ranges: Ranges,
-        own: int,
-        total: int,
-        stream: Any,
-        rows: Mapping[int, tuple[int, int]] | None = None,
-    ) -> None:
-        """Add ranges of all ranks' vectors, of which this one's begins at ``own``, to ``total``. ``rows``: where each
-        rank's loss and metrics lie, if these are exchanged, too."""
-        parts, others = parts_of(ranges, self._size), self._incoming
-        mine = parts[self._rank]
+    def _exchange(self, nccl: Nccl, lane: Lane) -> None:
+        """Add this process's parts of all sums, and send what others read of the totals. Loss and metrics travel with
+        the sums."""
+        [own], total, others = self._waiting.values(), lane.io + self._layout.read, self._incoming
+        parts = [self._sizes.parts(rank) for rank in range(self._size)]
+        mine, row = parts[self._rank], self._runs * self._layout.row
         starts = [0, *accumulate(size for _, size in mine)][: len(mine)]
-        sent, taken = ([rows[self._rank]], {r: [rows[r]] for r in others}) if rows else ([], {r: [] for r in others})
+        rows = [(self._rows + r * row, row) for r in range(self._size)]
         nccl.swap(
-            {r: [*((own + at, size) for at, size in parts[r]), *sent] for r in others},
-            {r: [*((others[r] + s, size) for s, (_, size) in zip(starts, mine)), *taken[r]] for r in others},
-            stream,
+            {r: [*((own + at, size) for at, size in parts[r]), rows[self._rank]] for r in others},
+            {r: [*((others[r] + s, size) for s, (_, size) in zip(starts, mine)), rows[r]] for r in others},
+            lane.stream,
         )
         for start, (at, size) in zip(starts, mine):
             self._add_parts(total + at, [own + at if r == self._rank else others[r] + start for r in range(self._size)],
-                            size, stream)  # fmt: skip
-        nccl.swap(
-            {r: [(total + at, size) for at, size in mine] for r in others},
-            {r: [(total + at, size) for at, size in parts[r]] for r in others},
-            stream,
-        )
+                            size, lane.stream)  # fmt: skip
+        share = self._sizes.share
+        read = parts if share is None or share.reads_all else [part[1:] for part in parts]
+        if any(size for part in read for _, size in part):
+            nccl.swap(
+                {r: [(total + at, size) for at, size in read[self._rank]] for r in others},
+                {r: [(total + at, size) for at, size in read[r]] for r in others},
+                lane.stream,
+            )
+
+    def finish(self, outputs: Outputs) -> Outputs:
+        share, lane, nccl = self._sizes.share, self._lane, self._nccl
+        if share is None or lane is None or nccl is None:
+            return outputs
+        base, size, others = self._state.address, self._flags.bytes, self._incoming
+        ranges = [[(base + at, count) for at, count in share.updated(r)] for r in range(self._size)]
+        turn = self._tellers[0]
+        self._tellers.reverse()
+        turn.settle()
+        with self._device as device:
+            told = [(self._told + r * size, size) for r in range(self._size)]
+            device.driver.copy(told[self._rank][0], lane.io + self._flags.offset, size, lane.stream)
+            nccl.swap(
+                {r: [*ranges[self._rank], told[self._rank]] for r in others},
+                {r: [*ranges[r], told[r]] for r in others},
+                lane.stream,
+            )
+            device.driver.copy_out(turn.address, self._told, self._size * size, lane.stream)
+            device.driver.record(turn.arrived, lane.stream)
+            self._state.written_by(lane, turn.arrived)
+        return turn.flags(cast("LateOutputs", outputs), self._flags, self._size)
 
     def _add_parts(self, total: int, parts: list[int], size: int, stream: Any) -> None:
         """The upper part of the tree: the sum of all ranks' parts, in whose place sums are written."""
@@ -291,7 +287,7 @@ class _Turn:
         self.address = device.driver.allocate_host(size, owned.noted)
         self.arrived = device.driver.event(owned.noted)
         self._view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
-        self._pending: weakref.ref[_Numbers] | None = None
+        self._pending: weakref.ref[_Late] | None = None
         owned.on_close(self._end)
 
     def _end(self) -> None:
@@ -306,16 +302,22 @@ class _Turn:
         self._pending = None
 
     def numbers(self, layout: Layout, count: int) -> list[Outputs]:
-        found = _Numbers(self._device, self.arrived, self._view, layout)
+        found = _Late(self._device, self.arrived, self._view)
         self._pending = weakref.ref(found)
-        return [_Row(found, index) for index in range(count)]
+        return [_Row(found, index, layout) for index in range(count)]
+
+    def flags(self, outputs: LateOutputs, buffer: Buffer, count: int) -> LateOutputs:
+        """The outputs of an update, with the flags of all ``count`` processes."""
+        found = _Late(self._device, self.arrived, self._view)
+        self._pending = weakref.ref(found)
+        return _Told(found, outputs, buffer, count)
 
 
-class _Numbers:
-    """Loss and metrics of all shards of a step, which may still be on their way."""
+class _Late:
+    """Bytes that may still be on their way to the host."""
 
-    def __init__(self, device: Device, arrived: Any, memory: NDArray[np.uint8], layout: Layout) -> None:
-        self._device, self._arrived, self._memory, self._layout = device, arrived, memory, layout
+    def __init__(self, device: Device, arrived: Any, memory: NDArray[np.uint8]) -> None:
+        self._device, self._arrived, self._memory = device, arrived, memory
         self._copies: dict[int, NDArray[np.uint8]] = {}  # at most one: the first copy made by any thread
 
     def settle(self) -> None:
@@ -324,20 +326,40 @@ class _Numbers:
                 device.driver.wait_host(self._arrived)
             self._copies.setdefault(0, self._memory.copy())
 
-    def of(self, shard: int) -> list[tuple[str, str, NDArray[Any]]]:
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
         self.settle()
-        first = shard * self._layout.row - self._layout.numbers
-        return [(name, kind, view_of(self._copies[0], first + b.offset, b)) for name, kind, b in self._layout.ports]
+        return self._copies[0]
+
+
+class _Told(LateOutputs):
+    """What an update tells, for all processes."""
+
+    def __init__(self, late: _Late, outputs: LateOutputs, flags: Buffer, count: int) -> None:
+        self._late, self._outputs, self._flags, self._count = late, outputs, flags, count
+
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
+        size = self._flags.bytes
+        rows = self._late.bytes[: self._count * size].reshape(self._count, size)
+        every: NDArray[Any] = np.logical_or.reduce(rows)
+        for name, kind, view in self._outputs:
+            yield name, kind, every if kind == "flags" else view
+
+    def settle(self) -> None:
+        self._late.settle()
+        self._outputs.settle()
 
 
 class _Row(LateOutputs):
-    """The numbers of one shard."""
+    """Loss and metrics of one run."""
 
-    def __init__(self, numbers: _Numbers, shard: int) -> None:
-        self._of, self._shard = numbers, shard
+    def __init__(self, late: _Late, index: int, layout: Layout) -> None:
+        self._late, self._index, self._layout = late, index, layout
 
     def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        return iter(self._of.of(self._shard))
+        layout, memory = self._layout, self._late.bytes
+        first = self._index * layout.row - layout.numbers
+        return iter([(name, kind, view_of(memory, first + b.offset, b)) for name, kind, b in layout.ports])
 
     def settle(self) -> None:
-        self._of.settle()
+        self._late.settle()

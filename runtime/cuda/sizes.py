@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
 
 if TYPE_CHECKING:
+    from dslc.runtime.artifact.share import Share
     from dslc.runtime.session.context import Loaded
 
 #: Entries that run when a session starts or its weights change, and then hardly ever: no graph is kept for them.
@@ -63,13 +64,21 @@ class Regions:
 class SumSizes:
     """The device memory that a process takes to add what its shards give, in bytes. ``vector``: what one shard gives;
     ``row``: loss and metrics of a run; ``shards``: of a step; ``processes``: that share them; ``each``: the runs of a
-    shard, one for each of its micro-batches."""
+    shard, one for each of its micro-batches. ``flags``: what an update tells of gradients; ``share``: of updates, None
+    if each process updates all."""
 
     vector: int
     row: int
     shards: int
     processes: int = 1
     each: int = 1
+    flags: int = 0
+    share: Share | None = None
+
+    def of(self, processes: int) -> SumSizes:
+        """The same for another number of processes."""
+        share = self.share if self.share is not None and self.share.size == processes else None
+        return replace(self, processes=processes, share=self.share if processes == 1 else share)
 
     @property
     def owned(self) -> int:
@@ -85,8 +94,8 @@ class SumSizes:
 
     @property
     def part(self) -> int:
-        """The largest part of a vector that one process adds."""
-        return max(self.span(rank)[1] for rank in range(self.processes))
+        """The most of a vector that one process adds."""
+        return max(sum(size for _, size in self.parts(rank)) for rank in range(self.processes))
 
     @property
     def incoming(self) -> int:
@@ -98,16 +107,23 @@ class SumSizes:
         """Loss and metrics of all runs."""
         return self.shards * self.each * self.row
 
-    def span(self, rank: int) -> tuple[int, int]:
-        """Where a process's part of a vector begins, and its size."""
-        units = self.vector // SUM_ALIGNMENT
-        first, end = (SUM_ALIGNMENT * (units * r // self.processes) for r in (rank, rank + 1))
-        return first, end - first
+    @property
+    def told(self) -> int:
+        """What the updates of all processes tell of gradients."""
+        return 0 if self.share is None or self.processes == 1 else self.processes * self.flags
+
+    def parts(self, rank: int) -> list[tuple[int, int]]:
+        """The parts of a vector that a process adds: (offset, bytes). If it has a share of updates, first the gradients
+        of its slices; then a part of what all processes read."""
+        gradients = 0 if self.share is None else self.share.total
+        units = (self.vector - gradients) // SUM_ALIGNMENT
+        first, end = (gradients + SUM_ALIGNMENT * (units * r // self.processes) for r in (rank, rank + 1))
+        return [*([] if self.share is None else [self.share.part(rank)]), (first, end - first)]
 
     @property
     def device(self) -> tuple[int, ...]:
         """The sizes of the blocks that are taken from the device."""
-        return tuple(size for size in (*(self.vector,) * self.stores, self.incoming, self.rows) if size)
+        return tuple(size for size in (*(self.vector,) * self.stores, self.incoming, self.rows, self.told) if size)
 
     @property
     def pooled(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,24 +41,21 @@ class Group:
         self._watch.close()
         self._links.close()
 
-    def total(self, vector: NDArray[Any], numbers: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The sum of all ranks' vectors by the tree of ``added``, and all ranks' rows of numbers, in their order.
+    def summed(self, vector: NDArray[Any], spans: Sequence[slice]) -> NDArray[Any]:
+        """This rank's part of the sum of all ranks' vectors by the tree of ``added``. ``spans``: the part of each rank.
 
-        Rank r gets the r-th part of every vector, adds them, and sends its part of the sum to all: bits are moved, and
-        only ``added`` computes. Each rank sends and receives 2 (G-1)/G of the vector's bytes."""
-        bounds = [len(vector) * rank // self.size for rank in range(self.size + 1)]
-        spans = [slice(start, stop) for start, stop in pairwise(bounds)]
-        mine = spans[self.rank]
-        pieces = [vector[mine] if r == self.rank else np.empty_like(vector[mine]) for r in range(self.size)]
-        rows = np.empty((self.size, *numbers.shape), np.float64)
-        rows[self.rank] = numbers
+        Rank r gets the r-th part of every vector, and adds them: bits are moved, and only ``added`` computes."""
+        mine = vector[spans[self.rank]]
+        pieces = [mine if r == self.rank else np.empty_like(mine) for r in range(self.size)]
         self._swap({r: vector[spans[r]] for r in self._others}, {r: pieces[r] for r in self._others})
-        self._swap(dict.fromkeys(self._others, numbers), {r: rows[r] for r in self._others})
-        total = np.empty_like(vector)
-        total[mine] = added(pieces)
-        del pieces
-        self._swap(dict.fromkeys(self._others, total[mine]), {r: total[spans[r]] for r in self._others})
-        return total, rows.reshape(-1, numbers.shape[1])
+        return added(pieces)
+
+    def spread(self, vector: NDArray[Any], spans: Sequence[Sequence[slice]]) -> None:
+        """Write into each rank's vector the elements that another rank has: ``spans`` are those of each rank."""
+        for turn in range(max(map(len, spans))):
+            own = [vector[span] for span in spans[self.rank][turn : turn + 1]]
+            theirs = {r: vector[span] for r in self._others for span in spans[r][turn : turn + 1]}
+            self._swap({r: part for r in self._others for part in own}, theirs)
 
     def gathered(self, row: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """All ranks' rows, in their order: u8[bytes] -> u8[size, bytes]."""

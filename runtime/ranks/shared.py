@@ -38,6 +38,7 @@ class Leader:
     def __init__(self, session: Session, group: Group) -> None:
         self.session, self._group = session, group
         self._fresh = False  # whether the others have this state
+        self._whole: Mapping[str, NDArray[Any]] | None = None  # the state that was given, until the others have it
 
     @property
     def name(self) -> str:
@@ -94,22 +95,24 @@ class Leader:
         return self.session.evaluate_rows(rows, read, step=step, **arguments)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
+        if self.session.divided:
+            self._group.command({"do": "gather"})
         return self.session.state_tensors()
 
     def restore(self, tensors: Mapping[str, NDArray[Any]], step: int) -> None:
-        self._fresh = False
+        self._fresh, self._whole = False, {name: np.asarray(array, order="C") for name, array in tensors.items()}
         self.session.restore(tensors, step)
 
     def reset_state(self) -> None:
-        self._fresh = False
+        self._fresh, self._whole = False, None
         self.session.reset_state()
 
     def _send_state(self) -> None:
         """Give the others this rank's state, unless they have it."""
         if not self._fresh:
-            tensors = self.session.state_tensors()
+            tensors = self.state_tensors() if self._whole is None else self._whole
             self._group.command({"do": "restore", "step": self.session.step}, _in_order(self.session, tensors))
-            self._fresh = True
+            self._fresh, self._whole = True, None
 
     def end(self, code: int) -> None:
         """Tell the others that the run is over, and their exit code."""
@@ -130,6 +133,8 @@ def follow(config: Config, session: Session, plan: Plan, group: Group) -> int:
                     tensors = {n: np.empty(t["shape"], numpy_dtype(t["dtype"])) for n, t in table.items()}
                     group.take(_in_order(session, tensors))
                     session.restore(tensors, int(said["step"]))
+                case "gather":
+                    session.state_tensors()
                 case "step":
                     if at != int(said["step"]):
                         if feed is not None:

@@ -165,6 +165,10 @@ class Sums(Protocol):
         """The sums over all shards, as inputs of the update; empty if they lie where the update reads them."""
         ...
 
+    def finish(self, outputs: Outputs) -> Outputs:
+        """What the update tells, for all processes: these exchange what each of them has updated."""
+        ...
+
     def numbers(self) -> Sequence[Outputs]:
         """Loss and metrics of all runs, in the order of the shards; after ``total``."""
         ...

@@ -23,6 +23,7 @@ def load(
     bulk: int | str | None = None,
     steps_per_launch: int | None = None,
     calls: Sequence[str] | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Session:
     """Load an artifact and prepare it to run.
 
@@ -36,8 +37,9 @@ def load(
     gets at once, ``"all"`` for a whole step, or 0 for one launch and one synchronisation per instruction.
     ``steps_per_launch`` overrides the build: how many steps of ``train_steps`` a GPU gets with one launch; each takes
     memory for its inputs. ``calls``: which of ``train_step``, ``evaluate`` and ``predict`` will be used; memory is
-    allocated only for these. None: all. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and
-    InputError (R105, for an option out of range).
+    allocated only for these. None: all. ``part``: rank and number of the processes that will ``join`` to train; each
+    holds its part of the optimizer's state. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401),
+    and InputError (R105, for an option out of range).
     """
     return start(
         read_artifact(path, digest=digest),
@@ -51,6 +53,7 @@ def load(
         bulk=bulk,
         steps_per_launch=steps_per_launch,
         calls=calls,
+        part=part,
     )
 
 
@@ -67,6 +70,7 @@ def start(
     bulk: int | str | None = None,
     steps_per_launch: int | None = None,
     calls: Sequence[str] | None = None,
+    part: tuple[int, int] = (0, 1),
 ) -> Session:
     """``load`` for an artifact that was already read from ``folder``."""
     bulk = ALL_AT_ONCE if bulk == "all" else bulk
@@ -84,6 +88,7 @@ def start(
         bulk=None if bulk is None else int(bulk),
         steps_per_launch=steps_per_launch,
         calls=calls,
+        part=part,
     )
     try:
         if weights is None:

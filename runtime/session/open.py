@@ -13,6 +13,7 @@ from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, Input
 from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.artifact.interface import Interface, shards_of
 from dslc.runtime.artifact.loops import unrolled
+from dslc.runtime.artifact.share import Share, shared_plan
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, SumSizes, foreseen_bytes
 from dslc.runtime.session.context import Loaded
@@ -119,20 +120,22 @@ def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target:
     )
 
 
-def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
-    """The programs of a target, by entry. R202 for a target without programs."""
+def loaded_programs(artifact: Artifact, target: str, share: Share | None = None) -> dict[str, list[Loaded]]:
+    """The programs of a target, by entry, for a process that has this share of updates. R202 for a target without
+    programs."""
     found: dict[str, list[Loaded]] = {}
     interface = Interface.of_header(artifact.header["interface"])
     each_step = unrolled if target != "cpu" else lambda plan: plan  # on a GPU, steps are nodes of a graph
     for program in (p for p in artifact.all_programs() if p.target == target):
         amounts = program.io_bytes, program.work_bytes
         carried = interface.carried(program.context, program.sizes)
+        plan = each_step(artifact.plan(program))
         found.setdefault(program.entry, []).append(
             Loaded(
                 program.entry,
                 program.sizes,
                 *amounts,
-                each_step(artifact.plan(program)),
+                plan if share is None else shared_plan(plan, program.entry, share),
                 program.context_bytes,
                 carried,
                 program.prepared_bytes,
@@ -163,17 +166,18 @@ def open_backend(
     source: MeaningsSource,
     bulk: int | None,
     steps_per_launch: int | None,
+    share: Share | None = None,
 ) -> Backend:
     """Allocate memory and load code for the programs on their device. Raises the errors of the backends."""
     every = [p for listed in programs.values() for p in listed]
     if place.gpu is None:
         from dslc.runtime.cpu.backend import HostBackend
 
-        return HostBackend(artifact, every, contexts, source)
+        return HostBackend(artifact, every, contexts, source, share)
     from dslc.runtime.cuda.backend import CudaBackend
 
     steps = _recorded_steps(artifact) if steps_per_launch is None else steps_per_launch
-    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps)
+    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps, share)
 
 
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:

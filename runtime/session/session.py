@@ -14,6 +14,7 @@ from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.header import TOGETHER
 from dslc.runtime.artifact.interface import Interface, Tensor
 from dslc.runtime.artifact.reserved import OF_STATE
+from dslc.runtime.artifact.share import share_of
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice
@@ -62,11 +63,13 @@ class Session:
         bulk: int | None = None,
         steps_per_launch: int | None = None,
         calls: Iterable[str] | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self._born = fork.generation()
         self._streams = 0
         place = choose_place(artifact, device)
-        every = loaded_programs(artifact, place.choice.target)
+        self._part, self._share = part, share_of(artifact.header, *part)
+        every = loaded_programs(artifact, place.choice.target, self._share)
         self._calls = None if calls is None else frozenset(calls)
         self._programs = programs_for(every, self._calls)
         self.artifact = artifact
@@ -74,9 +77,10 @@ class Session:
         self.seed = int(seed)
         self._row_independent: bool = artifact.header["row_independent"]
         self._together = TOGETHER in artifact.header["required_features"]
-        self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
+        options = contexts, meanings, bulk, steps_per_launch
+        self._backend = open_backend(artifact, place, self._programs, *options, self._share)
         self.device = self._backend.name
-        self._state = State(artifact.header["state"], self._backend.state)
+        self._state = State(artifact.header["state"], self._backend.state, self._share)
         self._group: Exchange | None = None
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
@@ -98,6 +102,11 @@ class Session:
         """The number of training steps in the state, which is the number of the next one. After an interrupt it tells
         whether the state includes the interrupted step."""
         return self._state.step
+
+    @property
+    def divided(self) -> bool:
+        """Whether this process has a part of the optimizer's state alone, as one of several that train together."""
+        return self._share is not None
 
     @property
     def steps_per_launch(self) -> int:
@@ -238,6 +247,10 @@ class Session:
             said = f"{group.size} processes cannot share {count} shard{'s' * (count > 1)}"
             help = f"write `mesh {{ shards = {fitting} }}` next to the model, or start another number of processes"
             raise RanksError("R601", said, place=self.name, help=help)
+        if self._part not in ((0, 1), (group.rank, group.size)):
+            raise InputError("R105", f"this session is part {self._part}, not rank {group.rank} of {group.size}",
+                             place="join", help=f"load it with part=({group.rank}, {group.size})")  # fmt: skip
+        self._state.group = group
         if shards is not None:
             shards.join(group)
         self._group = group
@@ -367,7 +380,8 @@ class Session:
             self._state.all_set(0)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
-        """Copies of all state tensors, including the optimizer's, taken between two steps."""
+        """Copies of all state tensors, including the optimizer's, taken between two steps. Of a session that is a
+        ``part`` of several: a call of all of them."""
         self._alive("state_tensors")
         with self._pool.exclusive() as scope, scope as context:
             return self._copies(context, "state_tensors")
@@ -482,18 +496,20 @@ class Session:
         return self._scalars(step=step, row=row)
 
     def _ready_to_train(self, context: Context, call: str) -> None:
+        if self._share is not None and self._group is None:
+            raise InputError("R105", f"this session is part {self._part} of several, and has not joined the others",
+                             place=call, help="call join, or load it without `part`")  # fmt: skip
         self._state.ensure_ready(call)
         if not self._state.optimizer_ready:
             self._fill_optimizer(context)
 
     def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
-        self._state.ensure_ready(call)
-        if not self._state.optimizer_ready:
-            self._fill_optimizer(context)
+        self._ready_to_train(context, call)
         return {name: self._state.read(name) for name in self._state.tensors}
 
     def _run_init(self, context: Context) -> None:
         [program] = self._entry("init")
+        self._state.clear_slots()
         context.feed(program, {}, self._scalars(step=0, row=0)).run()
         self._start_states()
 

@@ -17,7 +17,9 @@ from dslc.runtime.session.backend import Change
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.artifact.share import Share
     from dslc.runtime.session.backend import StateBlock
+    from dslc.runtime.session.calls.shard_sum import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,13 @@ class State:
     ``torn``: a change stopped midway, so that old and new values are mixed. ``prepared``: what an artifact prepares
     from the weights was computed from the values that they have now.
 
-    A writer tears the state first, and settles it after all writes: an interrupt in between leaves it torn.
+    ``share``: of a process that has a part of the slots alone; reading one of these is a call of all processes of the
+    ``group``. A writer tears the state first, and settles it after all writes: an interrupt in between leaves it torn.
     """
 
-    def __init__(self, table: Mapping[str, Any], block: StateBlock) -> None:
+    def __init__(self, table: Mapping[str, Any], block: StateBlock, share: Share | None = None) -> None:
+        self._share = share
+        self.group: Exchange | None = None
         self.tensors = {
             t["name"]: StateTensor(t["name"], t["kind"], t["dtype"], tuple(t["shape"]), t["offset"])
             for t in table["tensors"]
@@ -79,6 +84,11 @@ class State:
         return self.at < 0
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes update a part of it."""
+        return self._share is not None
+
+    @property
     def weights(self) -> list[str]:
         """The names of parameters and buffers, in the order of the state."""
         return [t.name for t in self.tensors.values() if t.kind in WEIGHTS]
@@ -92,14 +102,39 @@ class State:
         """A copy of a tensor's value."""
         tensor = self.tensors[name]
         out = np.empty(tensor.shape, numpy_dtype(tensor.dtype))
-        self._block.read(tensor.offset, out)
+        if self._share is None:
+            self._block.read(tensor.offset, out)
+        elif name in self._share.offsets:
+            self._block.read(self._share.offsets[name], out)
+        else:
+            assert self.group is not None, "slots are read together with the other processes"
+            flat, spans = out.reshape(-1), []
+            for piece, offset in self._share.pieces(name):
+                self._block.read(offset, flat[piece.start : piece.stop])
+            for rank in range(self._share.size):
+                spans.append([slice(p.start, p.stop) for p, _ in self._share.pieces(name, rank)])
+            self.group.spread(flat, spans)
         return out
 
     def write(self, name: str, array: NDArray[Any]) -> None:
         """Set a tensor to a value of its shape and dtype."""
         tensor = self.tensors[name]
         assert array.shape == tensor.shape and array.dtype == numpy_dtype(tensor.dtype), f"{name} is {tensor}"
-        self._block.write(tensor.offset, array)
+        if self._share is None:
+            self._block.write(tensor.offset, array)
+        elif name in self._share.offsets:
+            self._block.write(self._share.offsets[name], array)
+        else:
+            flat = array.reshape(-1)
+            for piece, offset in self._share.pieces(name):
+                self._block.write(offset, flat[piece.start : piece.stop])
+
+    def clear_slots(self) -> None:
+        """Set the slots of a part of the optimizer's state to 0, with which all of them start."""
+        for name, tensor in self.tensors.items():
+            if self._share is not None and name not in self._share.offsets:
+                for piece, offset in self._share.pieces(name):
+                    self._block.write(offset, np.zeros(piece.stop - piece.start, numpy_dtype(tensor.dtype)))
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Set a parameter or buffer to a value of its shape and dtype; its raw slot, which training updates, gets it,

@@ -155,6 +155,7 @@ class Lamb(Adam):
     """
 
     name = "lamb"
+    of_whole_tensors = True
     defaults = Adam.defaults | {"eps": 1e-6}
 
     def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
@@ -170,6 +171,7 @@ class Lars(CheckedOptimizer):
     """
 
     name = "lars"
+    of_whole_tensors = True
     defaults = {"lr": None, "momentum": 0.9, "trust_coefficient": 0.001, "eps": 1e-8, "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:

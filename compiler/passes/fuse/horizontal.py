@@ -17,20 +17,29 @@ to another. Results keep their bits. GPU only; linear in nodes and reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Node, Phase, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
 
 MAX_RESULTS: Final = 16
 
 
-def horizontal(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic and idempotent."""
+def slices(build: Build) -> Mapping[str, int]:
+    """The slices of what the update of a step with shards changes, by name."""
+    return build.slices
+
+
+def horizontal(graph: Graph, slices: Mapping[str, int] = MappingProxyType({})) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent. Parts of an update that read different ``slices`` of the
+    state are not merged."""
     small = {node for node in graph.nodes if _is_small(node)}
     depth = _depths(graph, small)
-    groups = _groups(graph, small, depth)
+    groups = _groups(graph, small, depth, slices)
     if not groups:
         return graph
     group_of = {node: number for number, nodes in enumerate(groups) for node in nodes}
@@ -73,13 +82,15 @@ def _alike(made: Node, node: Node) -> bool:
     return made.phase is node.phase and made.types[0].shape == node.types[0].shape
 
 
-def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list[Node]]:
+def _groups(graph: Graph, small: set[Node], depth: dict[Node, int], slices: Mapping[str, int]) -> list[list[Node]]:
     """Groups of two or more nodes to merge, in graph order."""
     found: dict[tuple[object, ...], list[list[Node]]] = {}
     for node in graph.nodes:
         if node not in small or node.op.name == "full":
             continue
-        lists = found.setdefault((node.types[0].shape, node.phase, depth[node]), [[]])
+        read = (v.producer.name for v in node.inputs if isinstance(v.producer, Input))
+        of = frozenset(slices[name] for name in read if name in slices) if node.phase is Phase.UPDATE else None
+        lists = found.setdefault((node.types[0].shape, node.phase, depth[node], of), [[]])
         steps = sum(len(body_of(n)) for n in (*lists[-1], node))
         if steps > MAX_STEPS or sum(len(n.outputs) for n in (*lists[-1], node)) > MAX_RESULTS:
             lists.append([])

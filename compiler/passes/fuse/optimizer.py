@@ -21,10 +21,11 @@ gradient that was cast from 16 bits is read before the cast. Results keep their 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -39,9 +40,10 @@ MAX_BYTES: Final = 1 << 20  # of a parameter that is merged
 MAX_BYTES_OF_ALL: Final = 1 << 24
 
 
-def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
-    """The graph with such nodes. Deterministic and idempotent."""
-    while groups := _groups(graph, on_gpu):
+def group_updates(graph: Graph, on_gpu: bool = False, slices: Mapping[str, int] = MappingProxyType({})) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent. ``slices``: those of tensors
+    of the state by name; only updates of one slice are merged."""
+    while groups := _groups(graph, on_gpu, slices):
         graph = _merged(graph, groups)
     return graph
 
@@ -61,7 +63,7 @@ def _merged(graph: Graph, groups: Sequence[Sequence[tuple[Node, Value]]]) -> Gra
     return _renamed(graph, new)
 
 
-def _groups(graph: Graph, on_gpu: bool) -> list[Sequence[tuple[Node, Value]]]:
+def _groups(graph: Graph, on_gpu: bool, slices: Mapping[str, int]) -> list[Sequence[tuple[Node, Value]]]:
     """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient. Updates
     that need other updates are in groups only after all of these are merged."""
     levels: dict[int, dict[Hashable, list[tuple[Node, Value]]]] = {}
@@ -78,7 +80,9 @@ def _groups(graph: Graph, on_gpu: bool) -> list[Sequence[tuple[Node, Value]]]:
             if not node.op.layerwise and (grad or not alone):
                 grad = grad or node.inputs[1]
                 kind = (node.types[0].dtype, grad.type.dtype)
-                key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone)
+                source = node.inputs[0].producer
+                slice = slices.get(source.name) if isinstance(source, Input) else None
+                key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone, slice)
                 levels.setdefault(before, {}).setdefault(key, []).append((node, grad))
     for _, groups in sorted(levels.items()):
         cut = chunks(groups.values(), MAX_PARAMS)

@@ -35,7 +35,9 @@ def fuse(program: Program, build: Build) -> Program:
     """The pass; does nothing if ``build.fuse`` is off. Deterministic and idempotent."""
     if not build.fuse:
         return program
-    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), batches_launches(build)))
+    return dataclasses.replace(
+        program, graph=group_updates(fuse_graph(program.graph), batches_launches(build), build.slices)
+    )
 
 
 def fuse_graph(graph: Graph) -> Graph:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from dslc.compiler.ir.build import GRAD_SUM, SHARD, Build, ParamSpec, TrainSpec, UpdateSpec
@@ -38,6 +39,7 @@ from dslc.compiler.passes.lower.averages import averages
 from dslc.compiler.passes.lower.differentiate import differentiate
 from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
 from dslc.runtime.artifact.reserved import LOSS_SUM
+from dslc.runtime.artifact.slices import Piece, piece_name
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -62,8 +64,9 @@ def autodiff(program: Program, build: Build) -> Program:
     if program.entry not in ("train_step", "accumulate_step", "update_step") or build.train is None:
         return program
     if build.train.shards > 1:
-        of_entry = _shard_graph if program.entry == "train_step" else _update_graph
-        return dataclasses.replace(program, graph=of_entry(program.graph, build.train))
+        if program.entry == "train_step":
+            return dataclasses.replace(program, graph=_shard_graph(program.graph, build.train))
+        return dataclasses.replace(program, graph=_update_graph(program.graph, build))
     whole = program.entry == "train_step"
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
@@ -120,34 +123,102 @@ def _shard_graph(graph: Graph, train: TrainSpec) -> Graph:
     return continued_sums(merged_loops(Graph(graph.inputs, order(outputs.values()), outputs)))
 
 
-def _update_graph(graph: Graph, train: TrainSpec) -> Graph:
-    """The graph that updates the state from the sums over all shards, which are its inputs ``shard.NAME``."""
+def _update_graph(graph: Graph, build: Build) -> Graph:
+    """The graph that updates the state from the sums over all shards, which are its inputs ``shard.NAME``.
+
+    Each piece of a parameter is updated like a parameter of its own, so a process may update its pieces alone."""
+    assert build.train is not None
+    train = build.train
     [update] = train.updates
-    inputs = {i.name: i for i in graph.inputs}
+    whole = {i.name: i for i in graph.inputs}
     added: list[Input] = []
-    sums = {name.removeprefix(SHARD): i for name, i in inputs.items() if name.startswith(SHARD)}
-    trained = _trained(train, update)
+    sums = {name.removeprefix(SHARD): i for name, i in whole.items() if name.startswith(SHARD)}
     totals = {name: i.value for name, i in sums.items() if name != LOSS_SUM}
-    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
+    names = [spec.name for spec in _trained(train, update)]
+    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, whole)
     verdict = None
     if scaling is not None:
-        verdict = scaling.judge([totals[spec.name] for spec in trained], sums[LOSS_SUM].value)
-        of = [inputs[train.iterate(spec)] for spec in trained]
-        unscaled = _times(verdict.inverse(), [totals[spec.name] for spec in trained], of)
-        totals |= {spec.name: gradient for spec, gradient in zip(trained, unscaled)}
+        verdict = scaling.judge([totals[name] for name in names], sums[LOSS_SUM].value)
+    cut = build.pieces if train.slice_reads else {}
+    pieces = {name: cut[name] for name in names if len(cut.get(name, ())) > 1}
+    train, inputs = _with_pieces(train, whole, pieces)
+    [update] = train.updates
     b = Builder(name="shards", phase=Phase.UPDATE)
     count = b(OPS["full"], value=float(train.shards * train.accumulate), dtype=DType.FLOAT, shape=())
-    means = {name: b(OPS["div"], total, count) for name, total in totals.items()}
-    found, flags = _step(train, update, inputs, added, [means[spec.name] for spec in trained], scaling, verdict)
-    updates = [(inputs[name], mean) for name, mean in means.items() if inputs[name].kind is Kind.BUFFER]
+
+    def means(of: Mapping[str, Value], there: Mapping[str, Input]) -> dict[str, Value]:
+        if verdict is not None:
+            unscaled = _times(verdict.inverse(), list(of.values()), [there[train.iterate_of(name)] for name in of])
+            of = dict(zip(of, unscaled))
+        return {name: b(OPS["div"], total, count) for name, total in of.items()}
+
+    gradients = {name: totals[name] for name in names}
+    if update.clip_norm is None:
+        gradients = means(_cut(gradients, pieces), inputs)
+    else:  # the norm is that of whole tensors
+        clipped = _clipped(update, list(means(gradients, whole).values()))
+        gradients = _cut(dict(zip(names, clipped)), pieces)
+        update = dataclasses.replace(update, clip_norm=None, clip_value=None)
+    found, flags = _step(train, update, inputs, added, list(gradients.values()), scaling, verdict)
+    buffers = {name: total for name, total in totals.items() if whole[name].kind is Kind.BUFFER}
+    updates = [(whole[name], b(OPS["div"], total, count)) for name, total in buffers.items()]
     updates = updates if verdict is None else verdict.kept(updates)
     updates += [*found, *averages(train, inputs, found, verdict)]
-    outputs = {"nonfinite": _flags(flags) if verdict is None else verdict.flags}
+    of_piece = iter(flags)
+    each = [[next(of_piece) for _ in pieces.get(name, (name,))] for name in names]
+    outputs = {"nonfinite": _flags([_any(own) for own in each]) if verdict is None else verdict.flags}
     if verdict is not None:
         updates += verdict.updates()
         outputs |= verdict.outputs()
     nodes = order([*outputs.values(), *(v for _, v in updates)])
-    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+    return Graph((*inputs.values(), *added), nodes, outputs, tuple(updates))
+
+
+def _with_pieces(
+    train: TrainSpec, inputs: Mapping[str, Input], pieces: Mapping[str, tuple[Piece, ...]]
+) -> tuple[TrainSpec, dict[str, Input]]:
+    """The section and the inputs with the pieces of each of these parameters and its slots instead of the whole."""
+    [update] = train.updates
+    slots = ["", *(f".{slot}" for slot in train.slots(update))]
+    found = dict(inputs)
+    for name, parts in pieces.items():
+        for slot in slots:
+            source = found.pop(f"{name}{slot}")
+            for piece in parts:
+                type = TensorType(source.value.type.dtype, (piece.stop - piece.start,))
+                named = piece_name(name, piece) + slot
+                found[named] = Input(named, source.kind, type, source.span)
+    each = {spec.name: [piece_name(spec.name, p) for p in pieces[spec.name]] for spec in train.params
+            if spec.name in pieces}  # fmt: skip
+    params = [
+        dataclasses.replace(spec, name=name) for spec in train.params for name in each.get(spec.name, [spec.name])
+    ]
+    trained = [name for whole in update.trained for name in each.get(whole, [whole])]
+    update = dataclasses.replace(update, trained=tuple(trained))
+    return dataclasses.replace(train, updates=(update,), params=tuple(params)), found
+
+
+def _cut(gradients: Mapping[str, Value], pieces: Mapping[str, tuple[Piece, ...]]) -> dict[str, Value]:
+    """The gradients of parameters and of pieces, by name."""
+    found: dict[str, Value] = {}
+    for name, value in gradients.items():
+        if name not in pieces:
+            found[name] = value
+            continue
+        b = Builder(name=name, phase=Phase.UPDATE)
+        flat = b(OPS["reshape"], value, shape=(prod(value.type.ints),))
+        for piece in pieces[name]:
+            part = b(OPS["slice"], flat, starts=(piece.start,), stops=(piece.stop,), steps=(1,))
+            found[piece_name(name, piece)] = part
+    return found
+
+
+def _any(flags: Sequence[Value]) -> Value:
+    """Whether one of the flags b1[] is set."""
+    found, *more = flags
+    for flag in more:
+        found = Builder(name="nonfinite", phase=Phase.UPDATE)(OPS["logical_or"], found, flag)
+    return found
 
 
 def _in_turn(graph: Graph, train: TrainSpec) -> Graph:
@@ -247,12 +318,7 @@ def _step(
         if verdict is not None:
             count = b(OPS["mul"], count, verdict.sound)
         gradients = [b(OPS["div"], gradient, count) for gradient in gradients]
-    if update.clip_value is not None:
-        b = Builder(name="clip_value", phase=Phase.UPDATE)
-        gradients = clip_by_value(b, gradients, update.clip_value)
-    if update.clip_norm is not None:
-        b = Builder(name="clip_norm", phase=Phase.UPDATE)
-        gradients = clip_by_global_norm(b, gradients, update.clip_norm)
+    gradients = _clipped(update, gradients)
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
     step = _scalar(inputs, added, "step", DType.I64)
     if scaling is not None:
@@ -270,6 +336,16 @@ def _step(
             moved = (average, b(OPS["add"], average.value, b(OPS["mul"], pace, away)))
             updates += [moved] if verdict is None else verdict.kept([moved])
     return updates, flags
+
+
+def _clipped(update: UpdateSpec, gradients: list[Value]) -> list[Value]:
+    if update.clip_value is not None:
+        b = Builder(name="clip_value", phase=Phase.UPDATE)
+        gradients = clip_by_value(b, gradients, update.clip_value)
+    if update.clip_norm is not None:
+        b = Builder(name="clip_norm", phase=Phase.UPDATE)
+        gradients = clip_by_global_norm(b, gradients, update.clip_norm)
+    return gradients
 
 
 def _pace(ema: float, step: Value) -> Value:

@@ -31,7 +31,7 @@ from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.step_block import scalar_offsets
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore
-from dslc.runtime.artifact.reserved import OF_STATE, STEP_BLOCK
+from dslc.runtime.artifact.reserved import LOSS_SUM, OF_STATE, STEP_BLOCK
 
 
 def memory(program: Program, build: Build) -> Program:
@@ -163,7 +163,7 @@ class _Planner:
                 end += aligned(source.value.type.bytes)
 
     def _results(self) -> None:
-        for name, value in self.graph.outputs.items():
+        for name, value in sorted(self.graph.outputs.items(), key=self._order_of_result):
             content = self.content[value]
             apart = name.startswith(SHARD) and content in self.places  # sums lie side by side, each at its own place
             if content not in self.places:
@@ -174,6 +174,14 @@ class _Planner:
                 self.moves.append(Move(value.type, place, target, name))
                 place = target
             self.results[name] = place
+
+    def _order_of_result(self, output: tuple[str, Value]) -> tuple[int, str]:
+        """What shards give follows other results, in the order in which the update reads it: gradients as their
+        parameters in the state, buffers, and the loss."""
+        of = output[0].removeprefix(SHARD)
+        if of == output[0]:
+            return 0, ""
+        return (1 if of in self.build.pieces else 3 if of == LOSS_SUM else 2), of
 
     def _updates(self) -> list[tuple[Input, Value]]:
         """Assigns new values the places of their states if possible; returns the updates that need a move."""

@@ -98,12 +98,14 @@ def _foreseen(
     lines = [forecast.forecast_table(found)]
     shards = 1 if checked.train is None else checked.train.shards
     runs = 1 if checked.train is None else checked.train.accumulate
-    one = SumSizes(found[0].vector, found[0].row, shards, each=runs) if found[0].vector else None
+    first = found[0]
+    one = SumSizes(first.vector, first.row, shards, each=runs, flags=first.flags) if first.vector else None
+    header = forecast.described(checked, options, first.sizes) if shards > 1 else {}
     _require_gpus(gpus, shards, there=one is not None)
     more = 0
     if gpus is not None and one is not None:
-        [row] = per_gpu([one], found[0].total, found[0].driver, gpus)
-        more = row["total"] - found[0].total - found[0].driver
+        [row] = per_gpu([one], first.total, first.driver, gpus, header)
+        more = row["total"] - first.total - first.driver
     if limit is not None and checked.batch is not None:
         most = forecast.largest(checked, options, dict(found[0].sizes), limit, more)
         plain, mirrored = (("none" if n is None else f"{n:,}") for n in most.values())
@@ -121,10 +123,10 @@ def _foreseen(
     }
     at = " ".join(f"{name}={value}" for name, value in found[0].sizes.items())
     if one is not None:
-        data["gpus"] = per_gpu([one], found[0].total, found[0].driver, gpus)
+        data["gpus"] = per_gpu([one], first.total, first.driver, gpus, header)
         lines += ["", f"each GPU that trains ({at}):", gpu_table(data["gpus"])]
     elif shards > 1:
-        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, runs, found[0].total)
+        data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, runs, first.total, header)
         lines += ["", f"each process that trains ({at}):", process_table(data["processes"])]
     emit(data, "\n".join(lines))
 
@@ -158,7 +160,9 @@ def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
         lines += ["", "each process that trains:", process_table(shared)]
     sums = {target: listed for target, listed in sum_needs(found).items() if listed and "train" in needs[target]}
     _require_gpus(gpus, shards_of(found.header["interface"]), there=bool(sums))
-    on_gpus = {t: per_gpu(listed, needs[t]["train"], driver[t]["train"], gpus) for t, listed in sums.items()}
+    on_gpus = {
+        t: per_gpu(listed, needs[t]["train"], driver[t]["train"], gpus, found.header) for t, listed in sums.items()
+    }
     for target, each in on_gpus.items():
         lines += ["", f"each GPU ({target}) that trains:", gpu_table(each)]
     data = {
@@ -186,21 +190,23 @@ def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dic
     if shards == 1 or "train" not in needs.get("cpu", {}):
         return []
     [program] = (p for p in found.programs("train_step") if p.target == "cpu")
-    return per_process(shard_bytes(found.plan(program)), shards, each, needs["cpu"]["train"])
+    return per_process(shard_bytes(found.plan(program)), shards, each, needs["cpu"]["train"], found.header)
 
 
-def per_process(vector: int, shards: int, each: int, session: int) -> list[dict[str, int]]:
+def per_process(vector: int, shards: int, each: int, session: int, header: Mapping[str, Any]) -> list[dict[str, int]]:
     """For each number of processes that can share the shards: the shards and the bytes of each process. ``vector``: the
-    bytes of what one shard gives; ``each``: its micro-batches; ``session``: the bytes of a session that trains, the
-    same for any number."""
+    bytes of what one shard gives; ``each``: its micro-batches; ``session``: the bytes of a session that trains alone;
+    ``header``: what it says of interface and state."""
+    from dslc.runtime.artifact.share import share_of
     from dslc.runtime.session.calls.shard_sum import sum_bytes
 
-    counts = [1 << power for power in range(shards.bit_length())]
-    return [
-        {"processes": n, "shards": shards // n, "session": session,
-         "sums": (sums := sum_bytes(vector, shards, n, each)), "total": session + sums}
-        for n in counts
-    ]  # fmt: skip
+    state, rows = header["state"]["bytes"], []
+    for n in [1 << power for power in range(shards.bit_length())]:
+        share = share_of(header, 0, n)
+        own = session if share is None else session - state + share.bytes
+        sums = sum_bytes(vector, shards, n, each)
+        rows.append({"processes": n, "shards": shards // n, "session": own, "sums": sums, "total": own + sums})
+    return rows
 
 
 def _require_gpus(gpus: int | None, shards: int, *, there: bool) -> None:
@@ -213,15 +219,23 @@ def _require_gpus(gpus: int | None, shards: int, *, there: bool) -> None:
         raise click.BadParameter(f"{gpus} GPUs cannot share {shards} shards equally", param_hint="--gpus")
 
 
-def per_gpu(sums: Sequence[SumSizes], session: int, driver: int, gpus: int | None) -> list[dict[str, int]]:
+def per_gpu(
+    sums: Sequence[SumSizes], session: int, driver: int, gpus: int | None, header: Mapping[str, Any]
+) -> list[dict[str, int]]:
     """For each number of GPUs that can share the shards, or for ``gpus`` alone: the shards and the bytes of each GPU.
-    ``sums``: for each training step those of one GPU, which ``session`` contains."""
-    rows = []
+    ``sums``: for each training step those of one GPU, which ``session`` contains; ``header``: what it says of interface
+    and state."""
+    from dslc.runtime.artifact.share import share_of
+    from dslc.runtime.cuda.memory_pool import size_class
+
+    rows, state = [], header["state"]["bytes"]
     shards, plain = sums[0].shards, session - sum(each.pooled for each in sums)
     for n in [1 << power for power in range(shards.bit_length())] if gpus is None else [gpus]:
-        held = [replace(each, processes=n) for each in sums]
+        share = share_of(header, 0, n)
+        held = [replace(each, processes=n, share=share) for each in sums]
+        own = plain if share is None else plain - size_class(state) + size_class(share.bytes)
         exchange = sum(each.exchanged for each in held)
-        row = {"session": plain, "sums": sum(each.pooled for each in held) - exchange, "exchange": exchange}
+        row = {"session": own, "sums": sum(each.pooled for each in held) - exchange, "exchange": exchange}
         row |= {"nccl": held[0].nccl, "driver": driver}
         rows.append({"gpus": n, "shards": shards // n, **row, "total": sum(row.values())})
     return rows

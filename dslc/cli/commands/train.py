@@ -138,7 +138,9 @@ def command(
             plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
         artifact = ranks.built(group, lambda: artifact_of(config, trust=trust, checked=checked))
         assert artifact.path is not None
-        with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
+        part = (0, 1) if place is None else (place.rank, place.size)
+        seed = config.train.seed
+        with session_of(artifact, device=device, weights="init", seed=seed, use="train", part=part) as session:
             if overfit:
                 return _report_overfit(overfit_one_batch(config, session, steps or 200, console, plan))
             if find_nan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.artifact.share import Share
+    from dslc.runtime.cpu.backend import HostState
     from dslc.runtime.session.backend import Bound, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
 
@@ -21,13 +24,15 @@ if TYPE_CHECKING:
 class HostSums:
     """Implements ``Sums``: outputs are added as soon as they are there. OutOfMemory R401, ArtifactError R301."""
 
-    def __init__(self, shard: Plan, update: Plan, count: int, each: int) -> None:
+    def __init__(self, shard: Plan, update: Plan, count: int, each: int, share: Share | None, state: HostState) -> None:
+        """``share``: of updates, that of this process; ``state``: where it updates."""
         need = sum_bytes(shard_bytes(shard), count, 1, each)
         ensure_free(need, [("the sums over shards", need)])
         self._parts, self._count = Parts(shard, update), count
         self._tree = Tree(self._parts, count)
         self._micro = Running(self._parts, each) if each > 1 else None
         self._group: Exchange | None = None
+        self._share, self._state = share, state
         self._numbers: list[Outputs] = []
 
     def join(self, group: Exchange) -> None:
@@ -52,11 +57,42 @@ class HostSums:
     def total(self) -> Mapping[str, NDArray[Any]]:
         total = self._tree.total
         if self._group is not None:
+            total = self._exchanged(self._group, total)
             ports = [(name, kind) for name, kind, _ in self._numbers[0]]
             own = np.array([[view for _, _, view in row] for row in self._numbers], np.float64)
-            total, rows = self._group.total(total, own)
+            rows = self._group.gathered(own.reshape(-1).view(np.uint8)).view(np.float64).reshape(-1, own.shape[1])
             self._numbers = [[(name, kind, n) for (name, kind), n in zip(ports, row, strict=True)] for row in rows]
         return self._parts.arrays(total)
+
+    def _exchanged(self, group: Exchange, vector: NDArray[Any]) -> NDArray[Any]:
+        """The sums that this process's update reads; other elements are undefined."""
+        total = np.empty_like(vector)
+        item, end = vector.itemsize, 0
+        if self._share is not None:  # gradients of a slice go to the one that updates it
+            parts = [self._share.part(rank) for rank in range(group.size)]
+            spans = [slice(start // item, (start + size) // item) for start, size in parts]
+            total[spans[group.rank]] = group.summed(vector, spans)
+            if self._share.reads_all:
+                group.spread(total, [[span] for span in spans])
+            end = self._share.total // item
+        rest = len(vector) - end
+        bounds = [end + rest * rank // group.size for rank in range(group.size + 1)]
+        spans = [slice(start, stop) for start, stop in pairwise(bounds)]
+        if rest:
+            total[spans[group.rank]] = group.summed(vector, spans)
+            group.spread(total, [[span] for span in spans])
+        return total
+
+    def finish(self, outputs: Outputs) -> Outputs:
+        share, group = self._share, self._group
+        if share is None or group is None:
+            return outputs
+        updated = [[slice(at, at + size) for at, size in share.updated(rank)] for rank in range(share.size)]
+        group.spread(self._state.block, updated)
+        found = list(outputs)
+        flags = next(view for _, kind, view in found if kind == "flags")
+        every: NDArray[Any] = np.logical_or.reduce(group.gathered(flags.view(np.uint8)))
+        return [(name, kind, every if kind == "flags" else view) for name, kind, view in found]
 
     def numbers(self) -> Sequence[Outputs]:
         return self._numbers

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.slices import aligned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,9 +33,13 @@ class Exchange(Protocol):
     @property
     def size(self) -> int: ...
 
-    def total(self, vector: NDArray[Any], numbers: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The sum of all processes' vectors, as ``added`` computes it, and the rows of their numbers, in the order of
-        the shards; f64[shards of this process, numbers] -> f64[shards, numbers]."""
+    def summed(self, vector: NDArray[Any], spans: Sequence[slice]) -> NDArray[Any]:
+        """This process's part of the sum of all processes' vectors, as ``added`` computes it. ``spans``: the part of
+        each process."""
+        ...
+
+    def spread(self, vector: NDArray[Any], spans: Sequence[Sequence[slice]]) -> None:
+        """Write into each process's vector the elements that another one has: ``spans`` are those of each."""
         ...
 
     def gathered(self, row: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -42,7 +48,7 @@ class Exchange(Protocol):
 
 
 class Parts:
-    """The tensors that shards add, one after the other in one vector, in the order of the plan's outputs.
+    """The tensors that shards add, in one vector: side by side as in the plan's io, each aligned.
 
     ``dtype``: f32 or f64. ArtifactError R301 if the two plans do not fit each other."""
 
@@ -56,12 +62,11 @@ class Parts:
                                 place="programs", help="build the artifact again")  # fmt: skip
         self.dtype = numpy_dtype(dtypes.pop())
         self.spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
-        at = 0
-        for name, buffer in given.items():
-            count = int(np.prod(buffer.shape, dtype=np.int64))
-            self.spans[name] = (slice(at, at + count), tuple(buffer.shape))
-            at += count
-        self.count = at
+        first = min(buffer.offset for buffer in given.values())
+        for name, buffer in sorted(given.items(), key=lambda each: each[1].offset):
+            at = (buffer.offset - first) // self.dtype.itemsize
+            self.spans[name] = (slice(at, at + prod(buffer.shape)), tuple(buffer.shape))
+        self.count = shard_bytes(shard) // self.dtype.itemsize
 
     def arrays(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Views of a vector, by name and in their shapes."""
@@ -166,8 +171,9 @@ def sum_bytes(vector: int, shards: int, processes: int, each: int = 1) -> int:
 
 
 def shard_bytes(plan: Plan) -> int:
-    """The bytes of all that a shard gives; 0 for the plan of a whole batch."""
-    return sum(plan.buffers[port.buffer].bytes for port in plan.outputs if port.kind == "shard")
+    """The bytes of all that a shard gives, each tensor aligned; 0 for the plan of a whole batch."""
+    given = [plan.buffers[port.buffer] for port in plan.outputs if port.kind == "shard"]
+    return aligned(max(b.end for b in given)) - min(b.offset for b in given) if given else 0
 
 
 def _quiet() -> AbstractContextManager[Any]:

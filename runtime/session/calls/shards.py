@@ -75,7 +75,11 @@ class Shards:
         sums.begin()
         for index in range(self.runs):
             sums.run(self._shard(context, program, by_row, arrays, scalars, index))
-        outputs = self._update(context, program, scalars).run(state.change(state.step))
+        number = state.step
+        alone = not state.shared
+        outputs = sums.finish(self._update(context, program, scalars).run(state.change(number, last=alone)))
+        if not alone:
+            state.settle(number + 1)
         late = isinstance(outputs, LateOutputs)
         done: Outputs = outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs]
         return [*sums.numbers(), done]

@@ -13,7 +13,7 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_nccl import FakeNccl
 from fake_gpu.gpu_model import Kernels, moved_to_gpu
-from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, TWINS, batch, built, rows_of, scaled
+from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, SEVERAL, TRANSFORMER, TWINS, batch, built, rows_of, scaled
 from ranks.together import places, together
 
 import dslc
@@ -21,7 +21,6 @@ from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksErro
 from dslc.cli.app import run
 from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
-from dslc.runtime.cuda import buckets
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
 from dslc.runtime.cuda.sizes import NCCL_OF_TWO
@@ -57,9 +56,10 @@ def trained(session: Any, source: str, group: Group | None = None) -> tuple[list
     return results, {name: array.tobytes() for name, array in state.items()}
 
 
+@pytest.mark.parametrize("divided", [False, True], ids=["all update all", "each its slices"])
 @pytest.mark.parametrize(("source", "shards", "sizes"), [
     (BATCHNORM, 2, (1, 2)), (BATCHNORM, 8, (1, 2, 4, 8)), (TRANSFORMER, 4, (1, 4)),
-    (ACCUMULATED, 8, (1, 2, 4, 8)), (TWINS, 4, (1, 2)),
+    (ACCUMULATED, 8, (1, 2, 4, 8)), (TWINS, 4, (1, 2)), (ADAMW, 4, (1, 2, 4)), (SEVERAL, 2, (1, 2)),
 ])  # fmt: skip
 def test_any_number_of_gpus(
     tmp_path: Path,
@@ -68,13 +68,15 @@ def test_any_number_of_gpus(
     source: str,
     shards: int,
     sizes: tuple[int, ...],
+    divided: bool,
 ) -> None:
     path = built(tmp_path, source, shards=shards, provider="reference")
     fake = on_gpus(path, machine, max(sizes), monkeypatch)
     expected = trained(dslc.load(path, device="cpu", weights="init", seed=3), source)
 
     def work(group: Group) -> Any:
-        session = opened(path, f"gpu:{group.rank}")
+        part = (group.rank, group.size) if divided else (0, 1)
+        session = opened(path, f"gpu:{group.rank}", part=part)
         session.join(group)
         found = trained(session, source, group)
         counted = session.counters
@@ -94,36 +96,9 @@ def test_any_number_of_gpus(
             assert counted["synchronisations"] == 0
             assert counted["bytes_out"] < 2000 * STEPS  # gradients stay on the device
         assert fake.aborted == size
-        assert fake.groups == 2 * size * STEPS  # one exchange after each step
+        assert fake.groups == (3 if divided and source is not TRANSFORMER else 2) * size * STEPS
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
-
-
-@pytest.mark.parametrize(("source", "size"), [(BATCHNORM, 2), (BATCHNORM, 4), (TRANSFORMER, 2), (ACCUMULATED, 2)])
-def test_buckets_are_exchanged_while_gradients_are_computed(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str, size: int
-) -> None:
-    """The fake driver runs what is on different streams in any order that events allow. Sums of micro-batches are
-    complete after the last one alone, so all of them is exchanged then."""
-    monkeypatch.setattr(buckets, "LEAST", 64)
-    monkeypatch.setenv("DSLC_RANKS_BUCKETS", "1")
-    path = built(tmp_path, source, shards=size, provider="reference")
-    fake = on_gpus(path, machine, size, monkeypatch)
-    expected = trained(dslc.load(path, device="cpu", weights="init", seed=3), source)
-
-    def work(group: Group) -> Any:
-        session = opened(path, f"gpu:{group.rank}")
-        session.join(group)
-        found = trained(session, source, group)
-        session.close()
-        return found
-
-    for each in together(places(size), work):
-        assert each.result() == expected
-    if source is ACCUMULATED:
-        assert fake.groups == 2 * size * STEPS
-    else:
-        assert fake.groups > 2 * 2 * size * STEPS  # two for each bucket
 
 
 @pytest.mark.parametrize("source", [BATCHNORM, ACCUMULATED])
@@ -158,17 +133,6 @@ def test_a_scaled_loss_and_one_verdict(
             assert each.result() == expected
 
 
-def test_all_ranks_exchange_buckets_or_none(tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = built(tmp_path, BATCHNORM, shards=2, provider="reference")
-    on_gpus(path, machine, 1, monkeypatch)
-    found = []
-    for asked in ("0", "1"):
-        monkeypatch.setenv("DSLC_RANKS_BUCKETS", asked)
-        with opened(path, "gpu:0") as session:
-            found.append(session.facts())
-    assert {name for name in found[0] if found[0][name] != found[1][name]} == {"DSLC_RANKS_BUCKETS"}
-
-
 def joined(path: Path, device: Callable[[int], str]) -> list[Any]:
     """The error of each of two ranks, when they join on these devices; None for none."""
 
@@ -197,7 +161,7 @@ def test_a_gpu_takes_what_is_told_of_it(
     assert (told["gpus"], told["shards"], told["nccl"] >= NCCL_OF_TWO) == (size, 8 // size, size > 1)
 
     def work(group: Group | None, rank: int = 0) -> int:
-        session = opened(path, f"gpu:{rank}", calls=USES["train"])
+        session = opened(path, f"gpu:{rank}", calls=USES["train"], part=(rank, size))
         if group is not None:
             session.join(group)
         used = devices.device(rank).info().memory.used

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ranks.together import SECRET, free_port, places, together
+from ranks.together import SECRET, free_port, places, together, total
 
 from dslc.base.errors import RanksError, ResourceError
 from dslc.runtime.ranks.group import Group
@@ -26,10 +26,10 @@ def test_the_total_is_that_of_the_tree_on_every_rank(size: int, length: int, fuz
     rng = np.random.default_rng(fuzz_seed)
     vectors = (rng.normal(size=(size, length)) * 10.0 ** rng.integers(-6, 6, (size, length))).astype(np.float32)
     numbers = rng.normal(size=(size, 2, 3))
-    done = together(places(size), lambda group: group.total(vectors[group.rank].copy(), numbers[group.rank]))
+    done = together(places(size), lambda group: total(group, vectors[group.rank].copy(), numbers[group.rank]))
     for each in done:
-        total, rows = each.result()
-        assert total.tobytes() == added(list(vectors)).tobytes()
+        found, rows = each.result()
+        assert found.tobytes() == added(list(vectors)).tobytes()
         assert rows.tobytes() == numbers.tobytes()
 
 
@@ -68,7 +68,7 @@ def test_an_error_of_one_rank_ends_all_with_its_words(failing: int) -> None:
         group.agree({})
         if group.rank == failing:
             raise ResourceError("R402", "no space left", help="free some space")
-        group.total(np.zeros(1000, np.float32), np.zeros((1, 1)))
+        total(group, np.zeros(1000, np.float32), np.zeros((1, 1)))
 
     begun = time.monotonic()
     done = together(places(4), work)
@@ -93,7 +93,7 @@ def test_a_rank_that_vanishes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             for link in (*group._links.control.values(), *group._links.data.values()):
                 link.shutdown(socket.SHUT_RDWR)
             return
-        group.total(np.zeros(1000, np.float32), np.zeros((1, 1)))
+        total(group, np.zeros(1000, np.float32), np.zeros((1, 1)))
 
     done = together(places(3), work)
     for rank in (0, 2):
@@ -113,7 +113,7 @@ def test_a_rank_that_is_silent_is_named(silent: int) -> None:
             over.wait(60)
             return
         try:
-            group.total(np.zeros(1000, np.float32), np.zeros((1, 1)))
+            total(group, np.zeros(1000, np.float32), np.zeros((1, 1)))
         finally:
             over.set()
 
@@ -133,7 +133,7 @@ def test_a_rank_that_lives_but_takes_no_part_is_named() -> None:
             over.wait(20)
             return
         try:
-            group.total(np.zeros(1000, np.float32), np.zeros((1, 1)))
+            total(group, np.zeros(1000, np.float32), np.zeros((1, 1)))
         finally:
             over.set()
 
@@ -208,7 +208,7 @@ def test_strangers_do_not_count() -> None:
     for each in strangers:
         each.start()
     try:
-        done = together(there, lambda group: group.total(np.ones(4, np.float32), np.zeros((1, 1)))[0].sum())
+        done = together(there, lambda group: total(group, np.ones(4, np.float32), np.zeros((1, 1)))[0].sum())
         assert [each.result() for each in done] == [8.0, 8.0]
     finally:
         over.set()

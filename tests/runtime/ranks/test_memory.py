@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ranks.nets import BATCHNORM, built
-from ranks.together import places, together
+from ranks.together import places, together, total
 
 import dslc
 from dslc.base.errors import OutOfMemory
@@ -109,7 +109,7 @@ def test_an_exchange_takes_no_more_than_is_told(size: int) -> None:
 
     def work(group: Group) -> None:
         group.agree({})
-        group.total(vectors[group.rank], np.zeros((1, 1)))
+        total(group, vectors[group.rank], np.zeros((1, 1)))
 
     tracemalloc.start()
     try:

@@ -81,7 +81,10 @@ class Alone:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
-    def total(self, vector: Any, numbers: Any) -> Any:
+    def summed(self, vector: Any, spans: Any) -> Any:
+        raise AssertionError("nothing is exchanged")
+
+    def spread(self, vector: Any, spans: Any) -> None:
         raise AssertionError("nothing is exchanged")
 
     def gathered(self, row: Any) -> Any:

@@ -31,6 +31,7 @@ train Net(label: i32[B]) {
   optimizer = sgd(lr=0.05, momentum=0.9, clip_norm=1.0)
 }
 """
+ADAMW = BATCHNORM.replace("sgd(lr=0.05, momentum=0.9, clip_norm=1.0)", "adamw(lr=0.01, weight_decay=0.1)")
 TRANSFORMER = """nn 1
 dim B in 1..64 = 16
 dim T = 6
@@ -65,6 +66,8 @@ def built(folder: Path, source: str, shards: int = 8, provider: str = "own") -> 
 TWINS = BATCHNORM.replace("return x", "f = x").replace(
     " |> linear(3) as head", "\n  a = f |> linear(3) as one\n  b = f |> linear(3) as other\n  return a + b"
 )
+#: the names of the buffers, in forward order, are not sorted
+SEVERAL = BATCHNORM.replace("|> batchnorm as bn", "|> batchnorm as z |> conv(4, 3, pad=1) as d |> batchnorm as bn")
 #: each shard has three micro-batches
 ACCUMULATED = BATCHNORM.replace("norm=1.0)", "norm=1.0)\n  accumulate = 3").replace("|> max", "|> dropout(0.2) |> max")
 

@@ -1,0 +1,220 @@
+"""Each rank updates its slices, and has the state of the optimizer for these alone: the bits are those of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, MESH, TRANSFORMER, batch, built, rows_of, scaled
+from ranks.together import places, together
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.compiler import pipeline
+from dslc.compiler.artifact.emit import state_table
+from dslc.compiler.artifact.interface import interface
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.artifact.state_layout import layout_state
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ops import registry
+from dslc.compiler.options import Options, entry_sizes, precision_of
+from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.artifact.instructions import Fill, Kernel
+from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.artifact.share import share_of, shared_plan
+from dslc.runtime.artifact.slices import aligned, pieces_of, slice_bytes
+from dslc.runtime.ranks.group import Group
+from dslc.runtime.session.load import load
+
+STEPS = 4
+_TRAIN = "optimizer = sgd(lr=0.05, momentum=0.9, clip_norm=1.0)"
+SGD = BATCHNORM.replace(_TRAIN, "optimizer = sgd(lr=0.05)")
+LAMB = BATCHNORM.replace(_TRAIN, "optimizer = lamb(lr=0.01, weight_decay=0.1)")
+NO_AVERAGE = TRANSFORMER.replace("  ema       = 0.9\n", "")
+
+
+def opened(path: Path, **given: Any) -> Any:
+    return load(path, device="cpu", weights="init", seed=3, meanings=registry.meanings, **given)
+
+
+def steps(session: Any, source: str, rank: int = 0, size: int = 1, spoiled: bool = False) -> list[Any]:
+    rows = rows_of(source) // size
+    found = []
+    for step in range(STEPS):
+        given = batch(TRANSFORMER if source is NO_AVERAGE else source, step)
+        if spoiled and step == 2:
+            given["x"][5] = float("inf")
+        result = session.train_step(**{n: a[rank * rows : (rank + 1) * rows] for n, a in given.items()})
+        found.append((repr(result.loss), result.nonfinite, result.skipped, result.loss_scale))
+    return found
+
+
+def state_of(session: Any) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in session.state_tensors().items()}
+
+
+@pytest.mark.parametrize("spoiled", [False, True], ids=["finite", "not finite"])
+@pytest.mark.parametrize("source", [ADAMW, SGD, BATCHNORM, ACCUMULATED, LAMB],
+                         ids=["adamw", "sgd", "clip_norm", "micro-batches", "lamb"])  # fmt: skip
+def test_any_number_of_ranks(tmp_path: Path, source: str, spoiled: bool) -> None:
+    check(built(tmp_path, source, provider="reference"), source, spoiled)
+
+
+@pytest.mark.parametrize("source", [TRANSFORMER, NO_AVERAGE], ids=["averages", "transformer"])
+def test_averaged_weights(tmp_path: Path, source: str) -> None:
+    check(built(tmp_path, source, provider="reference"), source, False)
+
+
+@pytest.mark.parametrize("source", [ADAMW, ACCUMULATED], ids=["adamw", "micro-batches"])
+def test_a_scaled_loss(tmp_path: Path, source: str) -> None:
+    check(scaled(tmp_path, source), source, True)
+
+
+def check(path: Path, source: str, spoiled: bool) -> None:
+    alone = opened(path)
+    expected, state = steps(alone, source, spoiled=spoiled), state_of(alone)
+    assert not spoiled or any(nonfinite or skipped for _, nonfinite, skipped, _ in expected)
+
+    def work(group: Group) -> Any:
+        session = opened(path, part=(group.rank, group.size))
+        session.join(group)
+        return steps(session, source, group.rank, group.size, spoiled), state_of(session)
+
+    for size in (2, 4, 8):
+        for each in together(places(size), work):
+            found = each.result()
+            assert found == (expected, state)
+
+
+def test_the_slots_of_a_rank_are_their_part(tmp_path: Path) -> None:
+    """Exactly 1/G of the optimizer's bytes, up to the alignment of a slice; each element on one rank."""
+    header = read_artifact(built(tmp_path, ADAMW, provider="reference")).header
+    table = header["state"]["tensors"]
+    params = [t for t in table if t["trained"]]
+    slots = [t for t in table if t["kind"] == "optimizer"]
+    whole = sum(aligned(4 * prod(t["shape"])) for t in slots)
+    for size in (2, 4, 8):
+        shares = [share_of(header, rank, size) for rank in range(size)]
+        assert all(share is not None for share in shares)
+        for share in filter(None, shares):
+            own = share.bytes - share.whole_bytes
+            assert whole / size <= own <= whole / size + 2 * 64 * 8 // size
+            assert share.whole_bytes == header["state"]["bytes"] - whole
+        for slot in slots:
+            held = sorted((p.start, p.stop) for share in filter(None, shares) for p, _ in share.pieces(slot["name"]))
+            ends = [0, *(stop for _, stop in held)]
+            assert [start for start, _ in held] == ends[:-1] and ends[-1] == prod(slot["shape"])
+        first = next(iter(filter(None, shares)))
+        updated = sorted(each for rank in range(size) for each in first.updated(rank))
+        assert sum(count for _, count in updated) >= sum(4 * prod(t["shape"]) for t in params)
+        assert all(a + count <= b for (a, count), (b, _) in pairwise(updated))
+
+
+def test_what_cannot_be_divided_is_updated_by_all(tmp_path: Path) -> None:
+    header = read_artifact(built(tmp_path, LAMB, provider="reference")).header
+    assert "update" not in header["interface"]["train"]
+    assert share_of(header, 0, 2) is None
+    header = read_artifact(built(tmp_path, ADAMW, shards=2, provider="reference")).header
+    assert share_of(header, 0, 1) is None and share_of(header, 0, 4) is None and share_of(header, 0, 2) is not None
+
+
+@pytest.mark.parametrize(
+    ("count", "itemsize", "slices"), [(1, 4, 8), (16, 4, 2), (100_003, 4, 8), (33, 8, 4), (0, 4, 2)]
+)
+def test_pieces_are_the_whole_tensor(count: int, itemsize: int, slices: int) -> None:
+    params = [("a", 5, itemsize), ("b", count, itemsize), ("c", 70, itemsize)]
+    size = slice_bytes(params, slices)
+    for name, elements, _ in params:
+        pieces = pieces_of(params, slices)[name]
+        ends = [0, *(p.stop for p in pieces)]
+        assert [p.start for p in pieces] == ends[:-1] and ends[-1] == elements
+        assert all((p.slice < slices and p.start * itemsize % 64 == 0) or p.start == 0 for p in pieces)
+    assert size % 64 == 0 and (slices - 1) * size < sum(aligned(n * itemsize) for _, n, _ in params) + 64 * slices
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("source", [ADAMW, BATCHNORM, TRANSFORMER], ids=["adamw", "clip_norm", "averages"])
+def test_plans_for_a_gpu_are_divided(tmp_path: Path, source: str, precision: str) -> None:
+    """No launch changes slots of two slices, whatever was fused; each rank has fewer launches."""
+    (tmp_path / "net.nn").write_text(source + MESH.format(shards=8))
+    checked, options = check_file(tmp_path / "net.nn"), Options(target="sm_90", precision=precision, provider="own")
+    asked = precision_of(checked, options)
+    layout = layout_state(checked, asked.params, asked.loss_scale)
+    header = {"interface": interface(checked, "net", asked), "state": state_table(layout)}
+    for entry in ("init", "update_step"):
+        sizes = next(sizes for name, sizes in entry_sizes(checked, options) if name == entry)
+        plan = plan_of(pipeline.compile_entry(checked, entry, sizes, options)[0])
+        for size in (2, 8):
+            for rank in range(size):
+                share = share_of(header, rank, size)
+                assert share is not None
+                found = shared_plan(plan, entry, share)
+                assert _launches(found) < _launches(plan)
+                assert max(b.end for b in found.buffers if b.region == "state") <= share.bytes
+
+
+def _launches(plan: Plan) -> int:
+    return sum(isinstance(i, Kernel) for i in plan.instructions)
+
+
+def test_a_plan_that_changes_several_slices_is_refused(tmp_path: Path) -> None:
+    artifact = read_artifact(built(tmp_path, ADAMW, provider="reference"))
+    [program] = artifact.programs("update_step")
+    plan, share = artifact.plan(program), share_of(artifact.header, 0, 2)
+    assert share is not None
+    start, size = share.owned
+    slot = next(t for t in share.tensors if t.slot == 0 and any(p.slice * share.each >= size for p in t.pieces)
+                and t.flat < start + size)  # fmt: skip
+    number = len(plan.buffers)
+    buffers = (*plan.buffers, Buffer("state", slot.offset, "f32", (slot.bytes // 4,)))
+    plan = replace(plan, buffers=buffers, instructions=(*plan.instructions, Fill(number, bytes(4), 0, 0)))
+    with pytest.raises(ArtifactError) as caught:
+        shared_plan(plan, "update_step", share)
+    assert caught.value.code == "R301" and "several slices" in caught.value.message
+
+
+def test_a_part_must_join_its_group(tmp_path: Path) -> None:
+    session = opened(built(tmp_path, ADAMW, provider="reference"), part=(0, 2))
+    for call in (session.state_tensors, lambda: session.train_step(**batch(ADAMW, 0))):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert "has not joined the others" in caught.value.message
+
+    def work(group: Group) -> None:
+        session.join(group)
+
+    for each in together(places(4), work):
+        error = each.exception()
+        assert isinstance(error, InputError) and f"part=({each_rank(error)}, 4)" in str(error.help)
+
+
+def each_rank(error: InputError) -> str:
+    return error.message.rpartition("rank ")[2].split(" ")[0]
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 8), (8, 1)])
+def test_a_state_goes_on_with_another_number_of_ranks(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    path = built(tmp_path, ADAMW, provider="reference")
+    alone = opened(path)
+    _ = steps(alone, ADAMW), steps(alone, ADAMW)
+    states: list[Any] = []
+
+    def work(group: Group | None, rank: int, size: int) -> Any:
+        session = opened(path, part=(rank, size))
+        if group is not None:
+            session.join(group)
+        if states:
+            session.restore(states[0], STEPS)
+        steps(session, ADAMW, rank, size)
+        return session.state_tensors()
+
+    for size in sizes:
+        if size == 1:
+            found = [work(None, 0, 1)]
+        else:
+            found = [each.result() for each in together(places(size), lambda g, n=size: work(g, g.rank, n))]
+        states[:] = found[:1]
+    assert {n: a.tobytes() for n, a in states[0].items()} == state_of(alone)
