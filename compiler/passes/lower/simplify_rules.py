@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.passes.lower.row_indices import added_rows, gathered_rows, reduced_rows
 
 _FEW_OF: Final = 8  # a part is small if the whole has so many times as many elements
@@ -166,13 +167,21 @@ def _dropout(node: Node) -> Value | None:
     return node.inputs[0] if node.attrs["p"] == 0 else None
 
 
-def _slice(node: Node) -> Node | None:
-    """A small part of a tensor is cast after it is taken out: whatever else reads the tensor, few elements are cast."""
+def _slice(node: Node) -> Value | Node | None:
+    """All of a tensor is the tensor. A small part of it is cast after it is taken out: whatever else reads the tensor,
+    few elements are cast."""
+    if node.types == node.input_types and all(step == 1 for step in int_tuple(node.attrs, "steps")):
+        return node.inputs[0]
     made = _producer(node.inputs[0], "cast")
     if made is None or prod(node.types[0].ints) * _FEW_OF > prod(node.input_types[0].ints):
         return None
     at = _at(node)
     return at.node(made.op, at(node.op, made.inputs[0], **node.attrs), **made.attrs)
+
+
+def _pad(node: Node) -> Value | None:
+    """The tensor itself if nothing is added."""
+    return node.inputs[0] if node.types == node.input_types else None
 
 
 def _nonfinite(node: Node) -> Node | None:
@@ -213,6 +222,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "matmul": _matmul,
     "dropout": _dropout,
     "nonfinite": _nonfinite,
+    "pad": _pad,
     "slice": _slice,
     "gather": gathered_rows,
     "scatter_add": added_rows,
