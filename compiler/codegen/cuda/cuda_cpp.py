@@ -136,3 +136,9 @@ def kernel_text(name: str) -> str:
 def constants(**values: int) -> str:
     """A line ``constexpr int NAME = VALUE;`` for each."""
     return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
+
+
+def put(source: DType, target: DType) -> str:
+    """The function ``put`` that stores a value of type T, ``source``, as S, ``target``: the same bits, or rounded."""
+    body = "*to = x;" if source is target else "store(to, wide(x));"
+    return f"__device__ __forceinline__ void put(S *to, T x) {{ {body} }}\n"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.attrs import dtype_attr, int_tuple
+from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Box(NamedTuple):
 
 
 class Slices(Op):
-    """slices(x): the parts of x with the attributes ``starts`` and ``shapes``, one of each for a result."""
+    """slices(x): the parts of x with the attributes ``starts`` and ``shapes``, one of each for a result; cast to the
+    attribute ``dtype``, if there is one."""
 
     name = "slices"
 
@@ -54,16 +56,19 @@ class Slices(Op):
         [x] = types
         boxes = boxes_of(attrs)
         _require(boxes, x.ints)
-        return tuple(TensorType(x.dtype, box.shape) for box in boxes)
+        dtype = dtype_attr(attrs) if "dtype" in attrs else x.dtype
+        return tuple(TensorType(dtype, box.shape) for box in boxes)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         raise NoGradient("slices are joined after differentiation")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        return [box.of(xs[0]).copy() for box in boxes_of(attrs)]
+        parts = [box.of(xs[0]).copy() for box in boxes_of(attrs)]
+        return [cast.meaning([part], attrs)[0] for part in parts] if "dtype" in attrs else parts
 
     def cost(self, node: Node) -> Cost:
-        return Cost(0, 2 * sum(t.bytes for t in node.types))
+        elements = sum(prod(t.ints) for t in node.types)
+        return Cost(0, elements * (node.input_types[0].dtype.itemsize + node.types[0].dtype.itemsize))
 
 
 class Placed(Op):

@@ -10,7 +10,8 @@ After::
     %1, %2 = slices %0 {starts=((0, 0), (0, 8)), shapes=((64, 8), (64, 16))} : f32[64, 8], f32[64, 16]  # split forward
 
 Slices are joined if they have steps of 1 and one phase. Large ones stay separate, since all results of a node are in
-memory together. The pass follows those that let readers read a slice in place. GPU only. Linear in nodes.
+memory together. The pass follows those that let readers read a slice in place; slices of f32 that are cast to 16 bits
+are joined, too. GPU only. Results keep their bits. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
+from dslc.compiler.ops.compound.fused import expanded
 from dslc.compiler.passes.fuse.rebuild import chunks
 
 MAX_BYTES: Final = 1 << 20  # of a slice: copied in less time than a launch takes
@@ -31,8 +34,9 @@ def joined_slices(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     found: dict[Hashable, list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name == "slice" and _fits(node):
-            found.setdefault((node.inputs[0], node.phase), []).append(node)
+        part = _slice(node)
+        if part is not None and _fits(part):
+            found.setdefault((node.inputs[0], node.phase, node.types[0].dtype), []).append(node)
     groups = [nodes for nodes in chunks(found.values(), MAX_BOXES) if len(nodes) > 1]
     if not groups:
         return graph
@@ -47,6 +51,19 @@ def joined_slices(graph: Graph) -> Graph:
     return graph.replace_values(new)
 
 
+def _slice(node: Node) -> Node | None:
+    """The slice that a node is, alone or before a cast from f32 to 16 bits."""
+    if node.op.name == "slice":
+        return node
+    if node.op.name != "fused" or len(node.inputs) != 1 or len(node.outputs) != 1 or "results" in node.attrs:
+        return None
+    steps = expanded(node.inputs, node.attrs)
+    if [step.op.name for step in steps] != ["slice", "cast"] or steps[1].inputs[0] is not steps[0].out:
+        return None
+    source, target = node.input_types[0].dtype, node.types[0].dtype
+    return steps[0] if source is DType.F32 and target in (DType.BF16, DType.F16) else None
+
+
 def _fits(node: Node) -> bool:
     out, whole = node.types[0], node.input_types[0].ints
     if any(step != 1 for step in int_tuple(node.attrs, "steps")) or not 0 < out.bytes <= MAX_BYTES:
@@ -55,15 +72,19 @@ def _fits(node: Node) -> bool:
 
 
 def _box(node: Node) -> Box:
-    return Box(int_tuple(node.attrs, "starts"), node.types[0].ints)
+    part = _slice(node)
+    assert part is not None
+    return Box(int_tuple(part.attrs, "starts"), part.types[0].ints)
 
 
 def _joined(nodes: Sequence[Node], new: Mapping[Value, Value]) -> Node:
     first, source = nodes[0], nodes[0].inputs[0]
+    dtype = first.types[0].dtype
+    attrs = as_attrs([_box(node) for node in nodes])
     return first.replaced(
         op=slices,
         inputs=(new.get(source, source),),
         types=tuple(node.types[0] for node in nodes),
-        attrs=as_attrs([_box(node) for node in nodes]),
+        attrs=attrs if dtype is source.type.dtype else {**attrs, "dtype": dtype},
         origins=origins_of(nodes),
     )

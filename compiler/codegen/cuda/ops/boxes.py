@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, put
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
@@ -45,9 +45,10 @@ class Part:
 @dataclass(frozen=True)
 class Boxes(SizeGeneric):
     """``k(whole, parts...)``, or ``k(parts..., whole)`` if ``places``: ``parts`` of one tensor from or to tensors of
-    their own."""
+    their own. What is read has ``dtype``, what is written ``result``."""
 
     dtype: DType
+    result: DType
     places: bool
     vector: int
     parts: tuple[Part, ...]
@@ -75,7 +76,7 @@ class Boxes(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        own, whole = ("const T", "T") if self.places else ("T", "const T")
+        own, whole = ("const T", "S") if self.places else ("S", "const T")
         pointers = [f"{own} *__restrict__ p{i}" for i in range(len(self.parts))]
         pointers.insert(len(pointers) if self.places else 0, f"{whole} *__restrict__ whole")
         names = ("count", "start", "run", "rows", "step", "leap")
@@ -83,7 +84,8 @@ class Boxes(SizeGeneric):
         for i in range(1, len(self.parts)):
             chosen = "".join(f"{name} = s.{name}{i}; " for name in names)
             pick.append(f"if (number >= s.first{i}) {{ own = p{i}; {chosen}block = number - s.first{i}; }}")
-        text = f"using T = {C_TYPES[self.dtype]};\n" + self._numbers.text()
+        text = f"using T = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.result]};\n" + self._numbers.text()
+        text += put(self.dtype, self.result)
         text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
         source, target = ("own + e", "whole + at") if self.places else ("whole + at", "own + e")
         text += f"#define FROM {source}\n#define TO {target}\n"
@@ -105,7 +107,9 @@ def placed(node: Node) -> list[Launch] | None:
 
 def _copies(whole: Value, owns: Sequence[Value], boxes: Sequence[Box], *, places: bool) -> list[Launch] | None:
     """A launch for each size of vectors; None if a part has too many axes, or an index needs i64."""
-    dtype, shape = whole.type.dtype, whole.type.ints
+    shape, dtypes = whole.type.ints, (whole.type.dtype, owns[0].type.dtype)
+    source, target = reversed(dtypes) if places else dtypes
+    largest = max(dtype.itemsize for dtype in dtypes)
     if prod(shape) >= 1 << 31 or any(len(lines(box, shape)[1]) > MAX_AXES for box in boxes):
         return None
     found: dict[int, list[tuple[Part, Value]]] = {}
@@ -113,10 +117,10 @@ def _copies(whole: Value, owns: Sequence[Value], boxes: Sequence[Box], *, places
         part = Part.of(box, shape)
         if part.count:
             alike = power_of_two(part.start, part.run, part.step, part.leap)
-            found.setdefault(min(_VECTOR_BYTES // dtype.itemsize, alike), []).append((part, own))
+            found.setdefault(min(_VECTOR_BYTES // largest, alike), []).append((part, own))
     launches = []
     for vector, members in sorted(found.items()):
-        spec, values = Boxes(dtype, places, vector, tuple(p for p, _ in members)), tuple(v for _, v in members)
+        spec, values = Boxes(source, target, places, vector, tuple(p for p, _ in members)), tuple(v for _, v in members)
         reads, writes = (values, (whole,)) if places else ((whole,), values)
         launches.append(Launch(spec, reads, writes))
     return launches

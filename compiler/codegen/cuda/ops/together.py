@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Protocol
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, put
 from dslc.compiler.codegen.cuda.ops.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter_rows import Rows, RowsFew
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -68,9 +68,8 @@ class GatherTable(SizeGeneric):
         names = {"T": C_TYPES[self.table], "I": C_TYPES[self.ids], "S": C_TYPES[self.result]}
         text = "".join(f"using {name} = {type};\n" for name, type in names.items())
         text += self.numbers.text() + constants(THREADS=_BLOCK_THREADS, VEC=self.vector) + "#define ARGUMENT_X\n"
-        put = "*to = x;" if self.table is self.result else "store(to, wide(x));"
         missing = "store(to, __uint_as_float(0x7FC00000u));" if self.result.is_float else "*to = 0;"
-        text += f"__device__ __forceinline__ void put(S *to, T x) {{ {put} }}\n"
+        text += put(self.table, self.result)
         return Code("gather_tables.cu", f"{text}__device__ __forceinline__ void missing(S *to) {{ {missing} }}\n")
 
 

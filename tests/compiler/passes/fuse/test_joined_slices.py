@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from graphs.random_graphs import assert_same_bits, evaluate, graph_of, input_of
 
+from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.compound.boxes import MAX_BOXES
 from dslc.compiler.passes.fuse import joined_slices as module
 from dslc.compiler.passes.fuse.joined_slices import joined_slices
+from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.fuse.slice_reads import slice_reads
 
 X = input_of("x", Kind.DATA, 6, 60)
 
@@ -72,3 +77,14 @@ def test_large_slices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 6 * 8 * 4)
     assert checked(columns(0, 8), columns(8, 16)) == [2]
     assert not checked(columns(0, 9), columns(9, 18))
+
+
+def test_slices_that_are_cast_in_their_reader_are_joined() -> None:
+    halves = [Builder(name="split")(OPS["cast"], columns(i, i + 4), dtype=DType.BF16) for i in (0, 8)]
+    before = slice_reads(fuse(Program("predict", {}, graph(*halves)), Build()).graph)
+    assert [n.op.name for n in before.nodes] == ["fused", "fused"]
+    [node] = joined_slices(before).nodes
+    assert node.op.name == "slices" and [t.dtype for t in node.types] == [DType.BF16] * 2
+    verify_graph(joined_slices(before))
+    feeds = {"x": np.random.default_rng(3).normal(size=(6, 60)).astype(np.float32)}
+    assert_same_bits(evaluate(before, feeds), evaluate(joined_slices(before), feeds))

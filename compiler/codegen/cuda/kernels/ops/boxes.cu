@@ -1,5 +1,5 @@
 // Parts of a tensor `whole`, each with a contiguous tensor of its own: a block copies a piece of one part, VEC elements at once,
-// FROM one of the two TO the other. PICK knows the part's tensor `own`, its `count` elements in rows of `run`, the place
+// FROM one of the two TO the other; `put` may convert from T to what the other holds, S. PICK knows the part's tensor `own`, its `count` elements in rows of `run`, the place
 // `start` of the first one, the number `rows` of rows that are `step` apart, the distance `leap` of as many rows, and the part's
 // first block.
 
@@ -20,6 +20,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(POINTERS, NUMBERS) 
   for (int k = 0; k < EACH; ++k) {
     const int e = first + k * THREADS * VEC, row = e / run, pack = row / rows;
     const long long at = start + (long long)pack * leap + (long long)(row - pack * rows) * step + (e - row * run);
-    if (e < count) found[k].write(TO);
+    if (e >= count) continue;
+    Lanes<S, VEC> held;
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) put(held.x + i, found[k].x[i]);
+    held.write(TO);
   }
 }

@@ -60,6 +60,15 @@ def test_parts_are_read(whole: tuple[int, ...], boxes: list[Box], launches: list
         np.testing.assert_array_equal(got, box.of(x))
 
 
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+@pytest.mark.parametrize(("whole", "boxes"), [CASES[1][:2], CASES[3][:2]])
+def test_parts_are_rounded(whole: tuple[int, ...], boxes: list[Box], dtype: DType) -> None:
+    x = drawn(whole, DType.F32)
+    node = Builder(name="here").node(OPS["slices"], value(DType.F32, whole), **as_attrs(boxes), dtype=dtype)
+    for got, box in zip(on_machine(node, [x]), boxes, strict=True):
+        np.testing.assert_array_equal(got, simulator.held(box.of(x), dtype))
+
+
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F64, DType.I32])
 @pytest.mark.parametrize(("whole", "boxes", "launches"), CASES)
 def test_parts_are_written_and_the_rest_is_zero(
