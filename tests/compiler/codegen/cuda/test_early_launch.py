@@ -39,10 +39,11 @@ def test_code_waits_before_it_touches_memory(op: str, architecture: str, waits: 
         assert (found[0] == "griddepcontrol.wait;") == waits and ("griddepcontrol.wait;" in found) == waits
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in KERNELS.glob("*.cu")))
+@pytest.mark.parametrize("name", sorted(p.name for p in KERNELS.glob("*/*.cu")))
 def test_every_file_of_kernels_waits(name: str) -> None:
     """Once for all kernels of the file, or once in each."""
-    text = (KERNELS / name).read_text()
+    [path] = KERNELS.glob(f"*/{name}")
+    text = path.read_text()
     assert text.count("wait_for_those_before();") in (1, text.count("KERNEL("))
 
 
