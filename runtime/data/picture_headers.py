@@ -33,6 +33,8 @@ _EVERY: Final = 5.0  # seconds between two lines of progress
 
 def fault(head: bytes, size: int) -> str | None:
     """Why a file of ``size`` bytes that begins with ``head`` is refused; None if a decoder must look at it."""
+    if not size:
+        return "the file is empty"
     if size > LARGEST_FILE:
         return f"it has {size} bytes, more than {LARGEST_FILE}"
     if head.startswith(_PNG):

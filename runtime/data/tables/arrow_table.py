@@ -195,7 +195,7 @@ def _check_ends(source: Source, kind: str) -> None:
     elif length > min(size, _LONGEST_FOOTER):
         why = f"its directory would be {length} bytes long"
     if why is not None:
-        cause = f"it is damaged, or of another kind: {why}"
+        cause = f"it is damaged, or of another kind: {why}" if size else "the file is empty"
         raise DataError("R101", cause, place=place_of(source), help="write it again")
 
 

@@ -22,6 +22,7 @@ _SAMPLED: Final = 100  # lines that name the columns: a line may lack one
 _MOST_VALUES: Final = 2 * MOST_COLUMNS  # of a line, counted as in json_size
 _DEPTH: Final = 8
 _SHORT: Final = 4096  # bytes
+_LONGEST_INTEGER: Final = 400  # digits; f64 reaches 309
 _HELP: Final = "write one JSON object per line: json.dumps(row) for each row"
 
 
@@ -42,7 +43,8 @@ class JsonTable:
                 names.update(dict.fromkeys(record_of(self._lines.line(row), first=row == 0)))
             except ValueError as error:
                 if row == 0:
-                    refuse_table(source, f"line 1: {said(error)}", _HELP)
+                    why, help = _fault(self._lines.line(0), said(error))
+                    refuse_table(source, f"line 1: {why}", help)
         self.names: Sequence[str] = list(names)
 
     def close(self) -> None:
@@ -85,6 +87,24 @@ def record_of(line: bytes, *, first: bool) -> dict[str, Any]:
     return record
 
 
+def _fault(line: bytes, why: str) -> tuple[str, str]:
+    """Why a first line is no record, and what to do: many programs write one list, or indent objects."""
+    text = line.strip().removeprefix(b"\xef\xbb\xbf")
+    if not why.startswith("it is not"):
+        return why, _HELP
+    if text.startswith(b"["):
+        return "the file is one list, not one object per line", f"{_HELP}; or jq -c '.[]' old.json > new.jsonl"
+    if text == b"{":
+        return "an object is written over several lines", f"{_HELP}; or jq -c . old.json > new.jsonl"
+    return why, _HELP
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer has {len(digits)} digits, more than {_LONGEST_INTEGER}")
+    return int(digits)
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
@@ -96,4 +116,4 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_constant)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)

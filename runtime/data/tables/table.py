@@ -112,7 +112,9 @@ def _require(name: str, names: Mapping[str, int], source: Source) -> None:
         there = ", ".join(f"`{each}`" for each in [*names][:8])[:200]
         help = f"did you mean `{close}`?" if close else f"it has {there or 'none'}"
         if len(names) == 1 and not close:
-            help += "; between the fields of a CSV are commas, semicolons or tabs"
+            help += "; the first line of a CSV is its header, and between fields are commas, semicolons or tabs"
+        if not close and not name.isdecimal() and [*names] == [str(at) for at in range(len(names))]:
+            help = f"the first line is no header, because it holds numbers alone: columns are 0 to {len(names) - 1}"
         if name.isdecimal() and not close:
             help += "; columns have numbers only if the first line of a CSV holds numbers alone"
         if call is not None:

@@ -29,8 +29,11 @@ DEEP = "[" * 100_000
 LINES: dict[str, tuple[str | bytes, str, str]] = {
     "empty": ("", "R102", "no column"),
     "not JSON": ("a,b\n1,2\n", "R101", "line 1: it is not JSON"),
-    "a list": ("[1]\n", "R101", "line 1: it is not a JSON object"),
-    "an array of objects": ('[{"x": 1}]\n', "R101", "line 1: it is not a JSON object"),
+    "a number": ("1\n", "R101", "line 1: it is not a JSON object"),
+    "a list": ("[1]\n", "R101", "line 1: the file is one list, not one object per line"),
+    "a list of objects": ('[{"x": 1}]\n', "R101", "line 1: the file is one list"),
+    "a list over several lines": ('[{"x": 1},\n{"x": 2}]\n', "R101", "line 1: the file is one list"),
+    "an object over several lines": ('{\n "x": 1\n}\n', "R101", "line 1: an object is written over several lines"),
     "no such column": ('{"y": 1}\n', "R102", "no column `x`"),
     "a name twice": ('{"x": 1}\n{"x": 1, "x": 2}\n', "R101", "a name occurs twice"),
     "NaN": ('{"x": 1}\n{"x": NaN}\n', "R101", "NaN is not a JSON number"),
@@ -42,6 +45,7 @@ LINES: dict[str, tuple[str | bytes, str, str]] = {
     "deep nesting": (f'{{"x": 1}}\n{{"x": {DEEP}\n', "R101", "nesting"),
     "deep nesting in line 1": (DEEP, "R101", "line 1: nesting"),
     "a long number": ('{"x": ' + "1" * 100_000 + "}\n", "R101", "line 1: "),
+    "a long integer": ('{"x": 1}\n{"x": ' + "1" * 5000 + "}\n", "R101", "an integer has 5000 digits"),
     "an infinite number": ('{"x": 1e999}\n', "R103", "is not finite"),
     "too large for f32": ('{"x": 1e39}\n', "R101", "too large for float32"),
     "not UTF-8": (b'{"x": 1}\n{"x": "\xff"}\n', "R101", "record 1"),
@@ -103,7 +107,7 @@ def _rows(path: Path) -> None:
 
 
 BINARY: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "empty": (lambda path: path.write_bytes(b""), "R101", "begins and ends with"),
+    "empty": (lambda path: path.write_bytes(b""), "R101", "the file is empty"),
     "text": (lambda path: path.write_bytes(b"x\n1\n"), "R101", "begins and ends with"),
     "only the magic": (lambda path: path.write_bytes(b"PAR1PAR1"), "R101", ""),
     "a long footer": (_footer, "R101", "its directory would be"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dslc.runtime.data import pictures
+from dslc.runtime.data import picture_headers, pictures
 from dslc.runtime.data.augment.apply import apply
 from dslc.runtime.data.augment.draws import Draws
 from dslc.runtime.data.augment.steps.colour import Colour
@@ -394,3 +394,8 @@ def test_only_data_with_pictures_has_the_note_of_a_decoder(folder: Path, opened:
     assert opened(image=image).decoder_note() == {pictures.NOTE: pictures.decoder()}
     np.save(folder / "x.npy", np.zeros((8, 3), "f4"))
     assert opened(x=(f"{folder}/x.npy", "f32", ("B", 3))).decoder_note() == {}
+
+
+def test_an_empty_file_is_called_so() -> None:
+    assert picture_headers.fault(b"", 0) == "the file is empty"
+    assert picture_headers.fault(b"GIF89a", 6) == pictures.NO_PICTURE

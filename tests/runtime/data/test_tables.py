@@ -258,4 +258,11 @@ def test_columns_that_are_not_read_may_share_a_name(tmp_path: Path, opened: Any,
 def test_the_columns_that_a_table_has_are_shown_apart(tmp_path: Path, opened: Any, refused: Any) -> None:
     (tmp_path / "t.csv").write_text("y|z\n1|2\n")
     error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))))
-    assert error.help == "it has `y|z`; between the fields of a CSV are commas, semicolons or tabs"
+    about = "the first line of a CSV is its header, and between fields are commas, semicolons or tabs"
+    assert error.help == f"it has `y|z`; {about}"
+
+
+def test_a_name_in_a_table_without_a_header(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("1,2\n3,4\n")
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))))
+    assert error.help == "the first line is no header, because it holds numbers alone: columns are 0 to 1"
