@@ -103,6 +103,9 @@ class Target(Protocol):
         """Why a node that a library is for runs as own kernels, ``OTHERWISE`` if the library computes it and they were
         chosen; None for others."""
 
+    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+        """How one kernel computes all steps of a loop, and its modelled seconds; None if none can."""
+
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""
 

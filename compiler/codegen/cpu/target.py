@@ -51,6 +51,9 @@ class Cpu:
     def why_no_library(self, node: Node) -> str | None:
         return None
 
+    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+        return None
+
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((tasks_of(spec), 1, 1))
 

@@ -8,7 +8,8 @@ from typing import Any
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.variants import lower_variant, variants
+from dslc.compiler.codegen.cuda.recurrent.lower import resident_seconds
+from dslc.compiler.codegen.cuda.variants import RESIDENT, lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import OTHERWISE, Geometry
 from dslc.compiler.ir.choice import OWN, Choice
@@ -46,6 +47,10 @@ class Cuda:
 
     def variants(self, node: Node) -> tuple[str, ...]:
         return variants(node)
+
+    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+        seconds = resident_seconds(loop)
+        return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
 
     def geometry(self, spec: Any) -> Geometry:
         return geometry(spec)

@@ -4,7 +4,8 @@ Before: a graph. After: ``program.kernels`` holds the nodes that run as kernels,
 decides: ``reference`` uses no kernels; ``auto`` uses every kernel that exists; ``own`` refuses a program in which a
 kernel is missing and lists the ops. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has
 no reference: there every node must have a kernel. A measured choice (``build.choices``) decides how a node's kernel or
-library call computes it. The body of a loop is a program of its own, which is planned here, since its work region
+library call computes it, and whether all steps of a loop are one kernel; without one, the model of time decides
+that. The body of a loop is a program of its own, which is planned here, since its work region
 becomes the scratch memory of the loop's node.
 """
 
@@ -18,12 +19,13 @@ from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, target_of, traits_of
+from dslc.compiler.cost import machine_for, total_seconds
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.scan import body_of, scan
+from dslc.compiler.ir.scan import body_of, int_count, scan
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 
@@ -31,14 +33,17 @@ from dslc.compiler.passes.plan.schedule import schedule
 def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     traits = traits_of(program.target)
-    loops = {n: _planned_body(n, program, build) for n in program.graph.nodes if n.op is scan and not _is_one(n, build)}
+    ways = {node: _as_one(node, program, build) for node in program.graph.nodes if node.op is scan}
+    loops = {node: body for node, (_, body) in ways.items() if body is not None}
+    chosen = {node: choice for node, (choice, _) in ways.items() if choice is not None}
     room = {node: (body.memory.work_bytes,) for node, body in loops.items() if body.memory and body.memory.work_bytes}
     if traits.has_reference and build.provider == "reference":
         _refuse_packages(program, build, program.graph.nodes)
         return dataclasses.replace(program, loops=loops, scratch=room) if loops else program
     vendor = build.provider == "vendor" and traits.has_libraries
     working = [n for n in program.graph.nodes if not n.op.view and n not in loops]
-    launches = {node: found for node in working if (found := _launches(node, program, vendor, build)) is not None}
+    chosen |= {node: choice for node in working if node not in ways and (choice := choice_of(node, build)) is not None}
+    launches = {n: found for n in working if (found := _launches(n, program, vendor, chosen.get(n))) is not None}
     _refuse_packages(program, build, [node for node in working if node not in launches])
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
@@ -53,16 +58,24 @@ def _planned_body(node: Node, program: Program, build: Build) -> Program:
     return memory(schedule(select(body, own), own), own)
 
 
-def _is_one(node: Node, build: Build) -> bool:
-    """Whether measurements say that a loop is best computed as one kernel, not by those of its body."""
-    choice = choice_of(node, build)
-    return choice is not None and choice.algorithm != ""
+def _as_one(node: Node, program: Program, build: Build) -> tuple[Choice | None, Program | None]:
+    """How one kernel computes all steps of a loop, if measurements say so or, without any, if the model says that it is
+    faster than the kernels of the body; else the planned body."""
+    measured = choice_of(node, build)
+    if measured is not None and measured.algorithm != "":
+        return measured, None
+    body = _planned_body(node, program, build)
+    vendor = build.provider == "vendor" and traits_of(program.target).has_libraries
+    found = target_of(program.target, vendor).as_one(node) if measured is None else None
+    if found is not None and found[1] < int_count(node) * total_seconds(body.computing, machine_for(build)):
+        return found[0], None
+    return None, body
 
 
-def _launches(node: Node, program: Program, vendor: bool, build: Build) -> Sequence[Launch] | None:
+def _launches(node: Node, program: Program, vendor: bool, choice: Choice | None) -> Sequence[Launch] | None:
     if node.op is scan:  # no other loop has the same body
-        return target_of(program.target, vendor).lower(node, choice_of(node, build))
-    return lowered(node, program.target, vendor, choice_of(node, build))
+        return target_of(program.target, vendor).lower(node, choice)
+    return lowered(node, program.target, vendor, choice)
 
 
 def choice_of(node: Node, build: Build) -> Choice | None:

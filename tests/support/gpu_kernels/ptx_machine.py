@@ -5,7 +5,9 @@ numpy arrays; an access outside of one, or at an odd place, is an error, and so 
 without a barrier between them (``accesses.py``). Threads of a warp run from one exchange to the next, those of a block
 from one barrier to the next, and all of them must come to the same one. An asynchronous copy arrives when its thread
 waits for it and no earlier. Blocks run one after another, or, if they wait for one another, in turns: each up to its
-next look at what others have released (``ld.acquire``).
+next look at what others have released (``ld.acquire``), or until it does not find what it looks for (``ld.relaxed``,
+and then a vote). What a thread writes for such looks (``st.relaxed``) arrives as late as it may: at the thread's next
+fence, or when nobody can go on, the newest first.
 """
 
 from __future__ import annotations
@@ -70,12 +72,16 @@ def _run_blocks(program: _Program, blocks: dict[tuple[int, ...], list[_Running]]
         program.clear(block)
         running[block] = _run_block(program, threads)
     while running:
-        before = len(running), program.accesses.releases
+        before = len(running), program.accesses.releases, program.found
         for block in list(running):
             program.enter(block)
             if next(running[block], "done") == "done":
                 del running[block]
-        assert (len(running), program.accesses.releases) != before, "blocks wait for one another, all in vain"
+        if (len(running), program.accesses.releases, program.found) == before:
+            assert program.late, "blocks wait for one another, all in vain"
+            for _ in range(-(-len(program.late) // 2)):
+                program.arrive(*program.late.pop()[1:])
+    program.arrive_all()
     program.own.clear()
 
 
@@ -85,8 +91,16 @@ def _run_block(program: _Program, threads: list[_Running]) -> _Block:
     started = False
     while True:
         places: set[int | None] = set()
-        for number, warp in enumerate(warps):
-            places.add((yield from _run_warp(program, number, warp, started)))
+        running = [_run_warp(program, number, warp, started) for number, warp in enumerate(warps)]
+        while running:  # warps in turns, each up to its next look
+            for each in list(running):
+                try:
+                    next(each)
+                except StopIteration as end:
+                    places.add(end.value)
+                    running.remove(each)
+            if running:
+                yield
         assert len(places) == 1, "some threads of a block wait at a barrier and others do not, or elsewhere"
         if places == {None}:
             return
@@ -104,7 +118,7 @@ def _run_warp(
         for thread in threads:
             try:
                 place = next(thread) if given is None else thread.send(given)
-                while program.statements[place[0]][2][0] == "ld":  # others run after it has looked
+                while program.statements[place[0]][2][:2] == ("ld", "acquire"):  # others run after it has looked
                     yield
                     place = next(thread)
                 asked.append(place)
@@ -122,6 +136,10 @@ def _run_warp(
         if words[0] == "bar":
             program.accesses.warp_barrier(number)
         given = [value for _, value in asked]
+        if words[0] == "vote" and program.looks:
+            program.found += not any(given)
+            if any(given):
+                yield
 
 
 class _Program:
@@ -159,6 +177,9 @@ class _Program:
             self.parameters_of[name] = re.findall(r"(\w+)\s*(?:,|$)", parameters)
             self._add(text)
         touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
+        self.looks = any(w[:2] == ("ld", "relaxed") for _, _, w, _ in self.statements)
+        self.found = 0  # looks that found what they looked for
+        self.late: list[tuple[Any, int, bytes]] = []  # of a thread, to an address
         self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1), races)
 
     def _add(self, text: str) -> None:
@@ -192,6 +213,20 @@ class _Program:
         self.accesses.enter(block)
         self.memory[1 : 1 + len(self.shared)] = self.own[block]
 
+    def arrive(self, address: int, data: bytes) -> None:
+        """A late write is there."""
+        self.place(address, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def arrive_all(self, thread: Any = None, address: int | None = None) -> None:
+        """All late writes, or those of a thread, or those of a thread to an address, are there."""
+        left = []
+        for each in self.late:
+            if (thread is None or each[0] == thread) and address in (None, each[1]):
+                self.arrive(*each[1:])
+            else:
+                left.append(each)
+        self.late = left
+
     def place(self, address: int, size: int) -> np.ndarray:
         bits = 40 if address >> 40 else 24
         memory, offset = self.memory[address >> bits], address & ((1 << bits) - 1)
@@ -216,6 +251,7 @@ class _Thread:
         self, program: _Program, block: tuple[int, ...], thread: int, threads: int, grid: Sequence[int]
     ) -> None:
         self.program, self.number, self.lane = program, thread, thread % WARP
+        self.name = block, thread
         self.registers = {"%tid.x": thread, "%ntid.x": threads, "%tid.y": 0, "%tid.z": 0, "%laneid": self.lane}
         for axis, place, size in zip("xyz", block, grid):
             self.registers |= {f"%ctaid.{axis}": place, f"%nctaid.{axis}": size}
@@ -272,6 +308,9 @@ class _Thread:
                 case "ld" if words[1] == "acquire":
                     self._acquire(words, operands)
                     yield at - 1, None
+                case "fence":
+                    assert words[1:] == ("acq_rel", "gpu")
+                    program.arrive_all(self.name)
                 case "red":
                     self._release(words, operands)
                 case "ld" | "st":
@@ -337,13 +376,20 @@ class _Thread:
         own = address - _LOCAL if address >= _LOCAL else None
         if words[0] == "st":
             data = b"".join((self.value(x) & ((1 << 8 * size) - 1)).to_bytes(size, "little") for x in registers)
-            if own is None:
+            if own is None and words[1] == "relaxed":
+                self.program.place(address, whole)
+                self.program.arrive_all(self.name, address)
+                self.program.late.append((self.name, address, data))
+            elif own is None:
                 self.program.write(self.number, address, data)
             else:
                 assert 0 <= own <= len(self.local) - whole
                 self.local[own : own + whole] = np.frombuffer(data, np.uint8)
             return
-        found = self.program.read(self.number, address, whole) if own is None else self.local[own : own + whole]
+        if words[1] == "relaxed":
+            found = self.program.place(address, whole)
+        else:
+            found = self.program.read(self.number, address, whole) if own is None else self.local[own : own + whole]
         data = found.tobytes()
         assert len(data) == whole
         for i, name in enumerate(registers):
@@ -362,6 +408,8 @@ class _Thread:
         place = self.program.place(self._address(operands[0]), 4)
         sum_ = (int.from_bytes(place.tobytes(), "little") + self.value(operands[1])) % (1 << 32)
         place[:] = np.frombuffer(sum_.to_bytes(4, "little"), np.uint8)
+        for thread in {name for name, _, _ in self.program.late if name[0] == self.name[0]}:
+            self.program.arrive_all(thread)
         self.program.accesses.release()
 
     def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:

@@ -68,6 +68,11 @@ class Cell:
         return 1 + max(self.level.values(), default=0)
 
     @property
+    def exchanges(self) -> int:
+        """How often in a step blocks wait for one another."""
+        return len({self.level[value] for value in self.products})
+
+    @property
     def weights(self) -> set[Input]:
         """The constants that only products read."""
         read = {v for node in self.nodes if node.out not in self.products for v in node.inputs}

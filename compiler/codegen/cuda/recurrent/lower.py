@@ -10,6 +10,7 @@ from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
 from dslc.compiler.codegen.cuda.recurrent.room import Room, room_for
 from dslc.compiler.codegen.cuda.recurrent.source import Source
 from dslc.compiler.codegen.cuda.region.kernel import sized
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
@@ -55,6 +56,13 @@ def resident(node: Node) -> list[Launch]:
     [cleared] = pointwise.filled(zeros, 0.0)
     kernel = Resident(room, str(Source(cell, room)), int_count(node))
     return [sized(Launch(cleared.spec, (), (scratch,))), Launch(kernel, node.inputs, (*node.outputs, scratch))]
+
+
+def resident_seconds(node: Node) -> float | None:
+    """Modelled time of a loop as one kernel; None if it cannot be one."""
+    if why_not_resident(node) is not None:
+        return None
+    return 2 * H200.launch + int_count(node) * room_for(cell_of(node)).step_seconds
 
 
 def why_not_resident(node: Node) -> str | None:

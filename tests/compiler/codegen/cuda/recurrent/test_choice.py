@@ -1,4 +1,4 @@
-"""A measured choice makes a loop one resident kernel; without one, a loop is the kernels of its body."""
+"""A measured choice makes a loop one resident kernel or those of its body; without one, the model of time does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from dslc.base.errors import BuildError
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.codegen.cuda.recurrent import room
 from dslc.compiler.codegen.cuda.variants import RESIDENT
 from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Node
@@ -49,9 +50,10 @@ def chosen(program: Program, name: str) -> dict[str, tuple[Measured, ...]]:
 
 def test_a_loop_is_one_kernel_if_a_choice_says_so(tmp_path: Path) -> None:
     of = checked(tmp_path)
-    plain = compiled(of, {})
+    default = compiled(of, {})
+    plain = compiled(of, chosen(default, ""))
     assert len(loops(plain)) == len(plain.loops) == 2
-    program = compiled(of, chosen(plain, RESIDENT))
+    program = compiled(of, chosen(default, RESIDENT))
     assert not program.loops and all(node in program.kernels for node in loops(program))
     plan = plan_of(program)
     assert not any(isinstance(each, Loop) for each in plan.instructions)
@@ -61,12 +63,19 @@ def test_a_loop_is_one_kernel_if_a_choice_says_so(tmp_path: Path) -> None:
         assert program.memory is not None and node in program.memory.scratch
 
 
-def test_the_default_and_an_unknown_way(tmp_path: Path) -> None:
+def test_without_a_choice_the_model_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = checked(tmp_path)
-    plain = compiled(of, {})
-    assert len(compiled(of, chosen(plain, "")).loops) == 2
+    default = compiled(of, {})
+    assert not default.loops and len(loops(default)) == 2
+    assert len(compiled(of, {}, "f32").loops) == 2, "products in f32 are no resident kernels"
+    monkeypatch.setattr(room, "_TRIP", 1.0)
+    assert len(compiled(of, {}).loops) == 2
+
+
+def test_an_unknown_way(tmp_path: Path) -> None:
+    of = checked(tmp_path)
     with pytest.raises(BuildError, match="no such variant"):
-        compiled(of, chosen(plain, "tile=1"))
+        compiled(of, chosen(compiled(of, {}), "tile=1"))
 
 
 def test_a_loop_of_another_class_is_refused(tmp_path: Path) -> None:
