@@ -23,6 +23,9 @@ SUM_ALIGNMENT: Final = 64  # bytes; of what shards add, and of the parts that pr
 NCCL_OF_TWO: Final = 1016 << 20
 #: An estimate, not measured: for each further GPU, buffers of 32 channels for NCCL's protocols LL, LL128 and Simple.
 NCCL_OF_ANOTHER: Final = 32 * ((512 << 10) + 4_915_200 + (4 << 20))
+#: What the driver takes of a GPU for the context of one process, before anything is loaded: what cuMemGetInfo says is
+#: gone beyond plans and code, 518 to 524 MiB for ResNet-50 and GPT-2 (H200, 2026-11-26 and 27).
+CONTEXT: Final = 520 << 20
 _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
 

@@ -134,6 +134,7 @@ def follow(config: Config, session: Session, plan: Plan, group: Group) -> int:
                     group.take(_in_order(session, tensors))
                     session.restore(tensors, int(said["step"]))
                 case "gather":
+                    fail("ranks.gather")
                     session.state_tensors()
                 case "step":
                     if at != int(said["step"]):

@@ -227,6 +227,7 @@ def per_gpu(
     and state."""
     from dslc.runtime.artifact.share import share_of
     from dslc.runtime.cuda.memory_pool import size_class
+    from dslc.runtime.cuda.sizes import CONTEXT
 
     rows, state = [], header["state"]["bytes"]
     shards, plain = sums[0].shards, session - sum(each.pooled for each in sums)
@@ -236,14 +237,14 @@ def per_gpu(
         own = plain if share is None else plain - size_class(state) + size_class(share.bytes)
         exchange = sum(each.exchanged for each in held)
         row = {"session": own, "sums": sum(each.pooled for each in held) - exchange, "exchange": exchange}
-        row |= {"nccl": held[0].nccl, "driver": driver}
+        row |= {"nccl": held[0].nccl, "driver": driver, "context": CONTEXT}
         rows.append({"gpus": n, "shards": shards // n, **row, "total": sum(row.values())})
     return rows
 
 
 def gpu_table(rows: list[dict[str, int]]) -> str:
     """A row for each number of GPUs."""
-    amounts = ("session", "sums", "exchange", "nccl", "driver", "total")
+    amounts = ("session", "sums", "exchange", "nccl", "driver", "context", "total")
     cells = [(str(row["gpus"]), str(row["shards"]), *(size_text(row[name]) for name in amounts)) for row in rows]
     return table(("GPUs", "shards", *amounts), cells, range(2 + len(amounts)))
 

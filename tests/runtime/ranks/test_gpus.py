@@ -23,7 +23,7 @@ from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
-from dslc.runtime.cuda.sizes import NCCL_OF_TWO
+from dslc.runtime.cuda.sizes import CONTEXT, NCCL_OF_TWO
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES
@@ -170,7 +170,7 @@ def test_a_gpu_takes_what_is_told_of_it(
 
     used = [each.result() for each in together(places(size), lambda g: work(g, g.rank))] if size > 1 else [work(None)]
     assert {*used} == {told["session"] + told["sums"] + told["exchange"]}
-    assert told["total"] == used[0] + told["nccl"] + told["driver"]
+    assert told["total"] == used[0] + told["nccl"] + told["driver"] + CONTEXT
 
 
 def test_no_room_is_told_before_anything_is_taken(

@@ -57,7 +57,7 @@ def test_each_gpu_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [row["sums"] // block for row in rows] == [2, 1, 0, 0]
     assert [row["nccl"] > 0 for row in rows] == [False, True, True, True]
     assert rows[0]["exchange"] == 0 and rows[1]["exchange"] == block // 2
-    parts = ("session", "sums", "exchange", "nccl", "driver")
+    parts = ("session", "sums", "exchange", "nccl", "driver", "context")
     assert all(row["total"] == sum(row[part] for part in parts) for row in rows)
     assert told("--gpus", "4")["gpus"] == [rows[2]]
     assert told("--budget", "1GiB")["largest"]["never"] > 0

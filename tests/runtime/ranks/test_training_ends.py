@@ -182,6 +182,15 @@ def test_a_rank_that_is_killed_in_an_evaluation(tmp_path: Path) -> None:
     assert code == 75 and said.count("error[R603]") == 1 and "rank 1 of 2 has ended" in said
 
 
+def test_a_rank_that_is_killed_when_a_checkpoint_is_gathered(tmp_path: Path, expected: Any) -> None:
+    """Its slots are lost; the run goes on from the checkpoint before, with one process."""
+    folder = project(tmp_path)
+    found = [ended(p) for p in ranks([folder] * 2, of_rank={1: {"DSLC_FAILPOINT": "ranks.gather:4:kill"}})]
+    assert [code for code, _ in found] == [75, -signal.SIGKILL] and "rank 1 of 2 has ended" in found[0][1]
+    assert ended(started(folder, "--resume"))[0] == 0
+    assert outcome(folder) == expected
+
+
 def test_three_processes_cannot_share_eight_shards(tmp_path: Path) -> None:
     code, said = ended(started(project(tmp_path), "--processes", "3"))
     assert code == 4 and said.count("error[R601]: 3 processes cannot share 8 shards") == 1
