@@ -157,5 +157,5 @@ def require(found: Mapping[str, Origins], tuned: Mapping[str, Tuned]) -> None:
             "R210",
             f"the lock lacks {count} of this build{on}: {shown}{more}",
             place=tuned[target].place if target in tuned else FILE,
-            help="measure what is missing with `dslc tune`, or build without --locked",
+            help="measure what is missing with `dslc tune`, the same file and options; or build without --locked",
         )

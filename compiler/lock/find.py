@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -51,6 +52,9 @@ def _bytes(handle: int) -> bytes:
 
 
 def _unreadable(path: Path, cause: str) -> BuildError:
+    if cause == os.strerror(errno.ENOENT):
+        help = "check the path; `dslc tune` writes a lock"
+        return BuildError("E0607", "there is no lock", place=str(path), help=help)
     return BuildError(
         "E0607",
         f"it cannot be read: {cause}",

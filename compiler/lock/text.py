@@ -136,7 +136,7 @@ def _decoded(data: bytes, place: str) -> str:
     if len(data) > MAX_BYTES:
         raise _wrong(place, f"it is longer than {MAX_BYTES:,} bytes")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # editors on Windows write a mark at the start
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _wrong(f"{place}:{line}", "it is not UTF-8 text") from None
@@ -148,9 +148,15 @@ def _decoded(data: bytes, place: str) -> str:
             "keep one side of each conflict, delete the marks, then run `dslc lock --check`; "
             "`dslc tune` measures what is missing",
         )
+    titles: dict[str, int] = {}
     for number, content in enumerate(text.split("\n"), 1):
         if len(content) > MAX_LINE:
             raise _wrong(f"{place}:{number}", f"the line is longer than {MAX_LINE:,} characters")
+        if content.startswith("[") and content.rstrip().endswith("]"):
+            first = titles.setdefault(content.rstrip(), number)
+            if first != number:  # as after a merge by hand
+                cause = f"the block {content.rstrip()[:200]} is also in line {first}"
+                raise _wrong(f"{place}:{number}", cause, "delete one of the two: both were measured")
     return text
 
 

@@ -95,11 +95,14 @@ def _show(path: Path, gpu: str | None) -> int:
     from dslc.compiler.lock.find import read_lock
     from dslc.compiler.lock.model import Lock
 
-    lock = read_lock(path)
+    whole = lock = read_lock(path)
     if gpu is not None:
         lock = Lock(tuple(block for block in lock.blocks if gpu.lower() in block.gpu.lower()))
     data = {"path": str(path), "gpus": [*lock.gpus], "problems": [_block_data(block) for block in lock.blocks]}
-    emit(data, "\n\n".join([_gpu_text(lock, name) for name in lock.gpus] or [f"{one_line(path)}: no measurements"]))
+    none = f"{one_line(path)}: no measurements"
+    if gpu is not None and whole.gpus:
+        none += f" of {one_line(gpu)[:60]}; it has those of {', '.join(name.partition(',')[0] for name in whole.gpus)}"
+    emit(data, "\n\n".join([_gpu_text(lock, name) for name in lock.gpus] or [none]))
     return EXIT_OK
 
 

@@ -42,7 +42,7 @@ def with_lock(
         return options
     path = file if file is not None else find_lock(folder)
     if path is None and options.locked:
-        help = "measure the model on its GPU: `dslc tune`; or build without --locked"
+        help = "measure the model on its GPU: `dslc tune` with the same file and options; or build without --locked"
         raise EnvironmentFault("R210", "there is no lock", place=str(folder / FILE), help=help)
     lock = None if path is None else read_lock(path)
     options = decided(options, targets, lock)

@@ -260,6 +260,7 @@ def test_lock_shows_each_problem(dslc: Callable, project: Path) -> None:
     found = dslc("lock", "net.nn", "--json").json
     assert found["gpus"] == [H100, GPU] and len(found["problems"]) == len(lock.blocks)
     assert H100 not in dslc("lock", "--gpu", "h200").out
+    assert "no measurements of A100; it has those of NVIDIA H100" in dslc("lock", "--gpu", "A100").out
     assert dslc("lock", "net.nn", "other.nn").code == 2
 
 
@@ -299,7 +300,8 @@ def test_lock_diff(dslc: Callable, project: Path) -> None:
     assert [each["kind"] for each in found] == ["another choice", "another time"]
     assert dslc("lock", "--diff", "a.lock", "a.lock").out == "the locks are equal\n"
     assert dslc("lock", "--diff", "a.lock").code == 2 and dslc("lock", "--diff", "--check").code == 2
-    assert dslc("lock", "--diff", "a.lock", "none.lock").code == 2
+    ran = dslc("lock", "--diff", "a.lock", "none.lock")
+    assert ran.code == 2 and "error[E0607]: there is no lock" in ran.err
 
 
 def test_a_header_with_a_lock_that_does_not_fit_is_refused(dslc: Callable, project: Path) -> None:

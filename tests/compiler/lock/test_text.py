@@ -127,7 +127,7 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "cut off": (GOOD.encode()[:-30], "dslc.lock", "not TOML"),
     "a conflict": (_edited('["b"', '<<<<<<< ours\n["b"'), "dslc.lock:12", "a merge left a conflict"),
     "the end of a conflict": (GOOD.encode() + b">>>>>>> theirs\n", "dslc.lock:", "a merge left a conflict"),
-    "twice": (GOOD.encode() + GOOD.partition("\n\n")[2].encode(), "dslc.lock:", "not TOML"),
+    "twice": (GOOD.encode() + GOOD.partition("\n\n")[2].encode(), "dslc.lock:", "is also in line 3"),
     "deep": (_edited("rejected = []", f"rejected = {'[' * 1900}"), "dslc.lock", "nested too deeply"),
     "deep over lines": (_edited("rejected = []", "rejected = " + "[\n" * 100_000), "dslc.lock", "nested too deeply"),
     "a long number": (_edited("spread = 0.0", "spread = " + "1" * 1900), "dslc.lock:3", "expected a finite float"),
@@ -153,6 +153,11 @@ BAD: dict[str, tuple[bytes, str, str]] = {
     "a value": (_edited("format = 1", "format = 1\nfast = true"), "dslc.lock", "expected a title of a problem"),
     "no fields": (_edited("format = 1", 'format = 1\n["x"]'), "dslc.lock:2", "expected a title of a problem"),
 }  # fmt: skip
+
+
+def test_a_mark_at_the_start_and_other_line_ends_change_nothing() -> None:
+    wanted = parse_lock(GOOD.encode(), "dslc.lock")
+    assert parse_lock(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode(), "dslc.lock") == wanted
 
 
 @pytest.mark.parametrize("name", BAD)
