@@ -14,7 +14,6 @@ from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_choice import split_choice
-from dslc.compiler.codegen.cuda.region.whole_vectors import whole_vectors
 from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
@@ -74,7 +73,7 @@ def _size_generic(launches: list[Launch]) -> list[Launch]:
     for launch in launches:
         match launch.spec:
             case Region():
-                found += map(sized, whole_vectors(launch))
+                found.append(sized(launch))
             case Draw() as draw:
                 found.append(replace(launch, spec=DrawKernel(draw)))
             case _:

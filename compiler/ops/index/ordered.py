@@ -6,6 +6,7 @@ A pass makes them of scatters of many rows, so that those of the same ids share 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.graph import Attrs, Node
@@ -23,6 +24,41 @@ if TYPE_CHECKING:
 #: Of each part; a scatter of no more rows is one launch, which sorts for itself.
 MANY_ROWS: Final = 8192
 _HOW: Final = ("sum", "prod", "max", "min")
+
+#: Of shared memory, which hold the results that a block combines elements for.
+BIN_BYTES: Final = 32 << 10
+_MOST_BINS: Final = 1024
+_LEAST_BIN: Final = 512  # keys
+_SHORT: Final = 2048  # elements of a line that one warp goes through in a few microseconds
+_MANY_WARPS: Final = 132 * 4  # of a large GPU that read a line each: long lines then take no longer than a sort
+
+_MAX_SCANNED: Final = 64  # indices along an axis
+_SCANS: Final = 1 << 20  # of a small kernel
+_SCANS_OF_BLOCK: Final = 1 << 12  # in the time that a block of another kernel takes
+
+
+def scans(length: int, shape: Sequence[int], axis: int) -> bool:
+    """Whether each element of the result soon goes through all indices of its line."""
+    return length <= _MAX_SCANNED and prod(shape) * length <= _SCANS + _SCANS_OF_BLOCK * prod(shape[:axis])
+
+
+def bin_keys(keys: int, itemsize: int) -> int:
+    """The neighbouring keys of a bin, a power of 2."""
+    wanted = 1 << (max(1, -(-2 * keys // _MOST_BINS)) - 1).bit_length()
+    return min(BIN_BYTES // itemsize, max(_LEAST_BIN, wanted))
+
+
+def by_lines(lines: int, length: int, count: int, itemsize: int) -> bool:
+    """Whether warps go through all ids of a line for the results of ``itemsize`` bytes that they hold."""
+    splits = -(-count * itemsize // BIN_BYTES)
+    small = lines * max(length, count) < 2**31 - 1
+    return small and (length <= _SHORT or lines * splits >= _MANY_WARPS) and splits * length < _SHORT << 6
+
+
+def by_bins(lines: int, length: int, count: int, itemsize: int) -> bool:
+    """Whether a sort by bins is enough: there are not too many, and each has keys of at most two lines."""
+    keys, width = lines * count, bin_keys(lines * count, itemsize)
+    return lines * max(length, count) < 2**31 - (1 << 14) and keys <= _MOST_BINS * width and count >= width
 
 
 class RowOrder(Op):
@@ -60,6 +96,74 @@ class RowOrder(Op):
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[0].bytes + sum(t.bytes for t in node.types))
+
+
+class ScatterLast(Op):
+    """scatter_last(src, index[, x]): x, or zeros of ``count`` along ``axis``, with ``src`` put in at its indices along
+    the axis; of equal indices the last wins.
+
+    ``src`` and the integers ``index`` have the shape of the result except for the size of the axis. In floats, a line
+    with an index outside of the result is nan; other dtypes ignore it.
+    """
+
+    name = "scatter_last"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        (src, index, *x), axis, count = types, int_attr(attrs, "axis"), int_attr(attrs, "count")
+        assert 0 <= axis < src.rank and src.shape == index.shape
+        require_kind("scatter_last", index.dtype, "int")
+        result = TensorType(src.dtype, (*src.shape[:axis], count, *src.shape[axis + 1 :]))
+        assert all(each == result for each in x)
+        return (result,)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("scatters are ordered after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        (src, index, *x), axis, count = xs, int(attrs["axis"]), int(attrs["count"])
+        y = x[0].copy() if x else np.zeros((*src.shape[:axis], count, *src.shape[axis + 1 :]), src.dtype)
+        safe, wrong = existing(index, count)
+        for j in range(index.shape[axis] if count else 0):
+            ids, new, lost = (np.take(a, [j], axis) for a in (safe, src, wrong))
+            np.put_along_axis(y, ids, np.where(lost, np.take_along_axis(y, ids, axis), new), axis)
+        if y.dtype.kind == "f":
+            y = np.where(wrong.any(axis, keepdims=True), y.dtype.type(np.nan), y)
+        return [y]
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(0, sum(t.bytes for t in (*node.input_types, *node.types)))
+
+
+class LastPlaces(Op):
+    """last_places(index): the place along ``axis`` of the last index of each of ``count`` elements, -1 for none: i32.
+
+    Lines with an index outside of them are ``lost``, if there is that attribute.
+    """
+
+    name = "last_places"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        [index], axis = types, int_attr(attrs, "axis")
+        require_kind("last_places", index.dtype, "int")
+        assert 0 <= axis < index.rank
+        return (TensorType(DType.I32, (*index.shape[:axis], int_attr(attrs, "count"), *index.shape[axis + 1 :])),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("scatters are ordered after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        [index], axis, count = xs, int(attrs["axis"]), int(attrs["count"])
+        y = np.full((*index.shape[:axis], count, *index.shape[axis + 1 :]), -1, np.int32)
+        safe, wrong = existing(index, count)
+        for j in range(index.shape[axis] if count else 0):
+            ids, lost = (np.take(a, [j], axis) for a in (safe, wrong))
+            np.put_along_axis(y, ids, np.where(lost, np.take_along_axis(y, ids, axis), np.int32(j)), axis)
+        if "lost" in attrs:
+            y = np.where(wrong.any(axis, keepdims=True), np.int32(attrs["lost"]), y)
+        return [y]
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(0, node.input_types[0].bytes + node.types[0].bytes)
 
 
 class OrderedRows(Op):
@@ -118,3 +222,5 @@ class OrderedRows(Op):
 
 row_order = register(RowOrder())
 ordered_rows = register(OrderedRows())
+scatter_last = register(ScatterLast())
+last_places = register(LastPlaces())

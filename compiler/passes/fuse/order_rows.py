@@ -29,7 +29,8 @@ from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.index.ordered import MANY_ROWS
+from dslc.compiler.ops.index.ordered import MANY_ROWS, by_bins, by_lines
+from dslc.compiler.passes.fuse.last_indices import last_indices
 
 _MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
 _ORDERED: Final = (DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32)
@@ -48,7 +49,7 @@ def order_rows(graph: Graph) -> Graph:
         scatter = _Scatter.of(node)
         return None if scatter is None else (scatter.ordered(orders),)
 
-    changed = graph.rewrite(rule)
+    changed = last_indices(graph).rewrite(rule)
     return graph if changed is graph else dataclasses.replace(changed, nodes=changed.live_nodes())
 
 
@@ -97,6 +98,8 @@ class _Scatter:
         parts, count, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         length = prod(ids.type.ints) // max(1, parts)
         small = max(parts * length, parts * count, inner) < 2**30
+        if ids.type.rank == rows.type.rank and _has_bins(parts, length, count, rows.type.dtype):
+            return None
         if not small or length <= MANY_ROWS or not prod(shape) or rows.type.dtype not in _ORDERED:
             return None
         return _Scatter(node, tuple(x), rows, ids, parts, length, count, inner)
@@ -125,6 +128,12 @@ class _Scatter:
         lost = {"lost": node.attrs["lost"]} if "lost" in node.attrs else {}
         y = b(OPS["ordered_rows"], given, places, starts, *x, **attrs, **lost)
         return _reshaped(b, y, node.types[0].ints)
+
+
+def _has_bins(parts: int, length: int, count: int, dtype: DType) -> bool:
+    """Whether scatters of single elements to these need no order of all."""
+    size = dtype.computed.itemsize
+    return by_lines(parts, length, count, size) or by_bins(parts, length, count, size)
 
 
 def _reads_less(gather: Node, rows: int) -> bool:

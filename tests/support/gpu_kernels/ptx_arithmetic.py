@@ -262,6 +262,12 @@ def _copysign(words: Sequence[str], x: Sequence[int]) -> int:
     return (x[1] & (top - 1)) | (x[0] & top)
 
 
+def _first_bit(words: tuple[str, ...], x: list[int]) -> int:
+    """How far the highest bit that is set is from the top; all ones for 0."""
+    assert words[1:] == ("shiftamt", "u32")
+    return 32 - x[0].bit_length() if x[0] else (1 << 32) - 1
+
+
 def _reversed(words: Sequence[str], x: Sequence[int]) -> int:
     bits = width(words[-1])
     return int(format(x[0] & ((1 << bits) - 1), f"0{bits}b")[::-1], 2)
@@ -306,6 +312,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[str], Sequence[int]], int]] = {
     "popc": lambda words, x: x[0].bit_count(),
     "clz": lambda words, x: width(words[-1]) - (x[0] & ((1 << width(words[-1])) - 1)).bit_length(),
     "brev": _reversed,
+    "bfind": _first_bit,
     "prmt": _prmt,
     "shl": _shifted_left,
     "shr": _shifted_right,

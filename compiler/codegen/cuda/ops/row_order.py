@@ -56,6 +56,20 @@ class Digits:
         return 5 if len(self.bits) > 1 else 3
 
     @property
+    def absent(self) -> int:
+        """The key of an id that does not exist."""
+        return self.keys
+
+    @property
+    def first(self) -> int:
+        """The number of the digit that is sorted first."""
+        return 0
+
+    def values(self, number: int) -> int:
+        """The values of a digit."""
+        return int(1 << self.bits[number])
+
+    @property
     def bits(self) -> tuple[int, ...]:
         """The bits of each digit, from the lowest on."""
         whole = max(1, self.keys.bit_length())
@@ -74,13 +88,14 @@ class RowDigits(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        blocks = 1 << self.digits.bits[self.number] if self.step == 1 else self.digits.blocks
+        blocks = self.digits.values(self.number) if self.step == 1 else self.digits.blocks
         return Geometry((blocks, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
         d = self.digits
-        return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, SHIFT=sum(d.bits[: self.number]))
+        shift = sum(d.bits[: self.number])
+        return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, ABSENT=d.absent, SHIFT=shift)
 
     @property
     def scalar_args(self) -> ScalarArgs:
@@ -88,7 +103,7 @@ class RowDigits(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        first = self.number == 0 and self.step != 1
+        first = self.number == self.digits.first and self.step != 1
         given = "const I *__restrict__ ids" if first else "const unsigned *__restrict__ keys"
         places = "" if first else "const int *__restrict__ places, "
         listed = (
@@ -102,6 +117,7 @@ class RowDigits(SizeGeneric):
         text += f"#define GIVEN_KEYS {{{'ids, nullptr' if first else 'nullptr, keys'}}}\n"
         text += f"#define GIVEN_PLACES {'order' if first else 'places'}\n"
         sizes = {"THREADS": _BLOCK_THREADS, "TILE": self.digits.tile, "BITS": self.digits.bits[self.number]}
+        sizes["DIGITS"] = self.digits.values(self.number)
         return Code("row_digits.cu", text + constants(**sizes, FIRST=int(first)))
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.lines import Lines
 from dslc.compiler.codegen.cuda.ops.row_order import as_signed
+from dslc.compiler.codegen.cuda.ops.scatter_elements import LAST, PLACES, Elements, elements_of, scattered_elements
 from dslc.compiler.codegen.cuda.ops.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort import sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
@@ -27,11 +28,10 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.index.ordered import scans
 
 _BLOCK_THREADS: Final = 256
 _MAX_SCANNED: Final = 64  # indices along the axis; more are sorted, which has several launches but does not scan
-_SCANS: Final = 1 << 20  # of a small kernel
-_SCANS_OF_BLOCK: Final = 1 << 12  # in the time that a block of another kernel takes
 _SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
 
 
@@ -97,21 +97,38 @@ def scatter_add(node: Node) -> list[Launch]:
     return _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
 
 
+@lowers("scatter_last", target="cuda")
+@lowers("last_places", target="cuda")
+def scatter_last(node: Node) -> list[Launch] | None:
+    axis, count, out = int_attr(node.attrs, "axis"), int_attr(node.attrs, "count"), node.types[0]
+    source, *x = node.inputs if node.op.name == "scatter_last" else (None, *node.inputs)
+    index, *x = x
+    if not index.type.bytes or not out.bytes:
+        return None
+    if scans(index.type.ints[axis], out.ints, axis):
+        return [_last(node)]
+    if index.type.rank != axis + 1:
+        return None
+    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    how = PLACES if source is None else LAST
+    sizes = prod(out.ints[:axis]), index.type.ints[axis], count
+    each = Elements(out.dtype, as_signed(index.type.dtype), how, *sizes, bool(x), lost)
+    return scattered_elements(each, source, index, tuple(x), node.out)
+
+
 def _by_rows(node: Node, how: Combine, lost: int | None = None) -> list[Launch] | None:
     """Launches for an index of whole rows, also of one element; None if each element has its own, or scans take no
     longer."""
     *x, src, ids = node.inputs
     shape, axis = node.out.type.ints, int_attr(node.attrs, "axis")
-    if ids.type.rank != axis + 1 or _scans(src.type.ints[axis], shape, axis):
+    if ids.type.rank != axis + 1 or scans(src.type.ints[axis], shape, axis):
         return None
+    each = elements_of(src, ids, axis, shape[axis], how, bool(x), lost)
+    if each is not None and (found := scattered_elements(each, src, ids, tuple(x), node.out)):
+        return found
     dtype = as_signed(src.type.dtype) if how in ("sum", "prod") else src.type.dtype
     sizes = prod(shape[:axis]), src.type.ints[axis], shape[axis], prod(shape[axis + 1 :])
     return scattered(Rows(dtype, how, *sizes, bool(x), lost), src, ids, tuple(x), node.out)
-
-
-def _scans(length: int, shape: tuple[int, ...], axis: int) -> bool:
-    """Whether each element of the result soon goes through all indices of its line."""
-    return length <= _MAX_SCANNED and prod(shape) * length <= _SCANS + _SCANS_OF_BLOCK * prod(shape[:axis])
 
 
 def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) -> list[Launch] | None:
@@ -152,6 +169,34 @@ def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
     here = b.reduce(how, b.let(select(known, select(hit, b.input(1), none), filler), dtype))
     b.row()
     b.store(0, b.let(call("mul" if how == "prod" else how, b.input(0), here), x.dtype))
+    return Launch(b.region(), node.inputs, node.outputs)
+
+
+def _last(node: Node) -> Launch:
+    """Each element of the result looks for the last index of its line that is its own."""
+    axis, out = int_attr(node.attrs, "axis"), node.types[0]
+    source, index = (None, *node.input_types) if node.op.name == "last_places" else node.input_types[:2]
+    x = node.input_types[2:]
+    outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], index.ints[axis], prod(out.ints[axis + 1 :])
+    given, own = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
+    first = [] if source is None else [Access(out.dtype, (length * inner, 0, 1, 0))]
+    sources = [*first, Access(index.dtype, given), *(Access(out.dtype, own) for _ in x)]
+    b = RegionBuilder([outer, count, inner], [length], sources, [Access(out.dtype, own)], indices=(1, 3))
+    b.element()
+    found = b.let(b.input(len(first)), DType.I64)
+    known = b.let(call("and", found >= 0, found < count), DType.B1)
+    hit = b.let(call("and", known, call("eq", found, b.along(1))), DType.B1)
+    place, wrong = b.let(select(hit, b.along(3), -1), DType.I32), b.let(select(known, 0, 1), DType.I32)
+    last, lost = b.reduce("max", place), b.reduce("max", wrong)
+    b.row()
+    if source is None:
+        value = select(lost > 0, int_attr(node.attrs, "lost"), last) if "lost" in node.attrs else last
+    else:
+        there = b.let(last >= 0, DType.B1)
+        taken = b.fetch(0, b.let(last * inner, DType.I64), there)
+        value = select(there, taken, b.input(2) if x else 0)
+        value = select(lost > 0, math.nan, value) if out.dtype.is_float else value
+    b.store(0, b.let(value, out.dtype))
     return Launch(b.region(), node.inputs, node.outputs)
 
 

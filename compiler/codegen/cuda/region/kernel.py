@@ -12,6 +12,7 @@ from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
 from dslc.compiler.codegen.cuda.region.schedule import Columns, Flat, Rows, Tiles, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.transpose import tiles_source
+from dslc.compiler.codegen.cuda.region.whole_vectors import whole_vectors
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.target import Geometry
@@ -47,7 +48,7 @@ def _source_and_args(region: Region, flat: Flat | None) -> tuple[Source, ScalarA
 def sized(launch: Launch) -> Launch:
     """The launch with its region's sizes as kernel arguments, if the region's kernel supports that."""
     flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
-    return replace(launch, spec=SizeGenericRegion(launch.spec)) if flat else launch
+    return replace(launch, spec=SizeGenericRegion(launch.spec, whole_vectors(launch.spec))) if flat else launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class _Emitter:
         self.values = Values(self.text)
         self.sizes = self.region.outer
         self.dense = dense(self.sizes)
+        self.held = schedule.held
         self.whole = self.vector > 1 and bool(self.sizes) and self.sizes[-1] % self.vector == 0
         self._indices: list[Index] | None = None
         self.lead: Index = 0  # the first element of the thread's first vector
@@ -48,9 +49,20 @@ class _Emitter:
         item = text.plus(text.times(block, threads * held), text.here("thread"))
         self.lead = text.times(item, self.vector)
         self.first = text.ramp(self.lead, held, threads * self.vector)
-        full = self.schedule.geometry.grid[0] * threads * self.vector * held == self.schedule.count
-        self.mask = None if full else text.below(self.first, text.number("count", self.schedule.count))
-        known = self._loaded()
+        count = self.schedule.count - self.schedule.rest
+        full = self.schedule.geometry.grid[0] * threads * self.vector * held == count
+        self.mask = None if full else text.below(self.first, text.number("count", count))
+        self._computed()
+        if self.schedule.rest:
+            self.vector = self.held = 1
+            self.mask = text.below(item, text.number("rest", self.schedule.rest))
+            self.lead = self.first = text.plus(item, text.number("rest from", count))
+            self._computed()
+        return text.source(threads)
+
+    def _computed(self) -> None:
+        """Loads, values and stores of the current vectors."""
+        text, known = self.text, self._loaded()
         for stage in self.region.stages:
             for let in stage.lets:
                 if isinstance(let, Let):
@@ -61,7 +73,6 @@ class _Emitter:
                     assert isinstance(let, Fetch), "flat kernels have no scans"
                     known.append(self._fetch(let, known))
         self._written(known)
-        return text.source(threads)
 
     def _loaded(self) -> list[Reg | None]:
         used = {v for stage in self.region.stages for v in used_values(stage)}
@@ -129,7 +140,7 @@ class _Emitter:
         return Reg(text.set(found), access.dtype)
 
     def _load(self, number: int, access: Access) -> Reg:
-        text, held = self.text, self.schedule.held
+        text, held = self.text, self.held
         vector, at = self._place(access)
         varied = self.schedule.apart or access.strides == self.dense
         again = held > 1 and not varied  # one value, or one per column, for all vectors

@@ -47,16 +47,18 @@ _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 @dataclass(frozen=True, slots=True)
 class Flat:
     """``count`` elements. A thread has ``held`` vectors, one block of threads apart; if not ``apart``, in the same
-    columns."""
+    columns. The last ``rest`` elements are no whole vector: the first threads have one each in addition."""
 
     count: int
     vector: int
     held: int
     apart: bool = False
+    rest: int = 0
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((-(-self.count // (_BLOCK_THREADS * self.vector * self.held)), 1, 1), (_BLOCK_THREADS, 1, 1))
+        whole = self.count - self.rest
+        return Geometry((-(-whole // (_BLOCK_THREADS * self.vector * self.held)), 1, 1), (_BLOCK_THREADS, 1, 1))
 
 
 @described("Rows", "rows vector held team teams chunks")
@@ -194,14 +196,15 @@ def narrow(region: Region) -> list[Flat]:
     """Schedules whose vectors are as short as the arguments' alignment, for a region with the schedule ``Flat`` whose
     own vectors are longer; a thread has several instead. So neighbouring threads move neighbouring bytes."""
     own, flat = _flat(region), flattened(region)
+    wanted = max(own.vector, vector_of(region))
     accesses = [a for a in (*flat.inputs, *flat.outputs) if a.moves()]
     plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
     if not plain or not flat.outer or flat.indices or any(a.bits for a in accesses):
         return []
     if flat.index in {n for stage in flat.stages for n in used_values(stage)}:
         return []
-    vector = power_of_two(own.vector, flat.outer[-1], *(n for a in accesses for n in (a.offset, *a.strides[:-1])))
-    held = own.vector // vector
+    vector = power_of_two(wanted, flat.outer[-1], *(n for a in accesses for n in (a.offset, *a.strides[:-1])))
+    held = wanted // vector
     return [Flat(own.count, vector, n, apart=True) for n in (held, 2 * held)] if held > 1 else []
 
 

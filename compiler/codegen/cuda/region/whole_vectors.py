@@ -1,43 +1,36 @@
-"""Cuts a long pointwise region whose length no vector divides into whole vectors and the few elements after them.
+"""Schedules of long pointwise regions whose length, or whose rows' length, no vector divides.
 
 A thread moves 16 bytes at once only if all vectors are whole. An elementwise op on bf16[2049, 2051], dense in memory,
-is one axis of 4,202,499 elements::
-
-    before    4,202,499 elements, one per thread
-    after     4,202,496 elements, eight per thread; then a launch for 3 elements
-
-The second launch costs a microsecond, so short regions stay. Each element is computed as before. Only regions that
-collapse to one axis: others have rows that begin between two vectors.
+is one axis of 4,202,499 elements: 4,202,496 are moved in vectors of eight, and three threads have one more element. In
+regions of several axes, such as a concat of odd rows, the places of neighbours are no whole vectors: a thread has
+several short vectors, one block of threads apart, so that neighbouring threads move neighbouring bytes and a block does
+not end after one element per thread. Each element is computed as before.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import Flat, flattened, schedule, vector_of
-from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Access, Let, Region
+from dslc.compiler.codegen.cuda.region.schedule import Flat, flattened, narrow, schedule, vector_of
+from dslc.compiler.codegen.region.ir import Let, Region
 from dslc.compiler.codegen.region.queries import used_values
 
-#: Elements from which vectors save more than a launch takes: on an H200 bf16[2049, 2051] takes 14 us one by one and
-#: about 7 us in vectors.
-_LEAST: Final = 1 << 20
+#: Elements from which fewer threads still keep the GPU busy: 2 for each of an H200's 270,336 threads.
+_LEAST: Final = 1 << 19
+_SHORT: Final = 4  # parts of a vector that neighbouring threads move together; two of its halves are as fast apart
 
 
-def whole_vectors(launch: Launch) -> list[Launch]:
-    """The launches of the two parts of a region without reductions; the launch alone if it is not cut."""
-    region = launch.spec
-    assert isinstance(region, Region)
-    own = schedule(region)
+def whole_vectors(region: Region) -> Flat | None:
+    """The schedule of such a region without reductions; None if its own one is as good."""
+    own, vector = schedule(region), vector_of(region)
     if not isinstance(own, Flat) or own.count < _LEAST:
-        return [launch]
-    flat, vector = flattened(region), vector_of(region)
-    rest = own.count % vector
-    if not rest or not _is_plain(flat):
-        return [launch]
-    parts = _part(flat, 0, own.count - rest), _part(flat, own.count - rest, rest)
-    return [replace(launch, spec=part) for part in parts]
+        return None
+    flat = flattened(region)
+    aligned = all(a.offset % vector == 0 for a in (*flat.inputs, *flat.outputs) if a.moves())
+    if own.count % vector and aligned and _is_plain(flat):
+        return Flat(own.count, vector, 1, rest=own.count % vector)
+    found = narrow(region)
+    return found[0] if found and found[0].held >= _SHORT else None
 
 
 def _is_plain(region: Region) -> bool:
@@ -50,12 +43,3 @@ def _is_plain(region: Region) -> bool:
     }:
         return False
     return all(isinstance(let, Let) for stage in region.stages for let in stage.lets)
-
-
-def _part(region: Region, first: int, count: int) -> Region:
-    def moved(access: Access) -> Access:
-        return replace(access, offset=access.offset + first * access.strides[0])
-
-    return replace(
-        region, outer=(count,), inputs=tuple(map(moved, region.inputs)), outputs=tuple(map(moved, region.outputs))
-    )

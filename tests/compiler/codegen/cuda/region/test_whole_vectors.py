@@ -1,4 +1,4 @@
-"""Long pointwise regions whose length no vector divides: whole vectors, then the few elements after them."""
+"""Long regions whose length, or whose rows' length, no vector divides: whole vectors and single elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gpu_kernels.ptx_comparison import compared
 from gpu_kernels.sample_nodes import OPS
 from gpu_kernels.simulation import simulated
 
-from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import whole_vectors
 from dslc.compiler.codegen.launch import Launch
@@ -44,14 +43,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((17, 31), DType.BF16), ((17, 31), DType.F32), ((1031,), DType.F16), ((3, 5, 7, 9), DType.F64)]
 )
-def test_both_parts_give_each_element_once(shape: tuple[int, ...], dtype: DType) -> None:
+def test_each_element_once(shape: tuple[int, ...], dtype: DType) -> None:
     rng = np.random.default_rng(math.prod(shape))
     xs = [simulator.held(rng.normal(size=s), dtype) for s in (shape, shape, ())]
     made = node(dtype, *(x.shape for x in xs))
-    parts = launches(made)
-    assert len(parts) == 2 and geometry(parts[1].spec).grid[0] == 1
-    whole = max(v for v in (2, 4, 8) if f"_{v}(" in source_of("k", parts[0].code).text)
-    assert math.prod(shape) % whole
+    [launch] = launches(made)
+    assert launch.spec.flat is not None and launch.spec.flat.rest == math.prod(shape) % launch.spec.flat.vector != 0
+    assert any(f"_{v}(" in source_of("k", launch.code).text for v in (2, 4, 8)), "vectors"
     found = simulated(made, xs)
     assert found is not None
     np.testing.assert_array_equal(found[0], simulator.held(simulator.held(xs[0] * xs[1], dtype) + xs[2], dtype))
@@ -59,21 +57,40 @@ def test_both_parts_give_each_element_once(shape: tuple[int, ...], dtype: DType)
 
 
 @pytest.mark.usefixtures("short")
-def test_what_stays_in_one_launch() -> None:
-    for shapes in (
-        [(16, 32), (16, 32)],  # vectors divide it
-        [(17, 31), (31,)],  # rows have their own places
-        [(17, 31), (17, 1)],
-        [(3, 5), (3, 5)],  # short
-    ):
-        assert len(launches(node(DType.BF16, *shapes))) == 1, shapes
-    x = Input("x", Kind.DATA, TensorType(DType.BF16, (17, 31))).value
-    turned = Builder(name="here").node(OPS["transpose"], x, perm=(1, 0))
-    assert len(launches(turned)) == 1
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_neighbours_move_short_vectors_of_odd_rows(step: int, dtype: DType) -> None:
+    x = simulator.held(np.random.default_rng(1).normal(size=(17, 40)), dtype)
+    given = Input("x", Kind.DATA, TensorType(dtype, x.shape)).value
+    ends = {"starts": (0, 3), "stops": (17, 34)} if step == 1 else {"starts": (0, 33), "stops": (17, 2)}
+    [launch] = launches(made := Builder(name="here").node(OPS["slice"], given, **ends, steps=(1, step)))
+    assert launch.spec.flat is not None and launch.spec.flat.apart
+    assert launch.spec.flat.vector == 1 and launch.spec.flat.held == 16 // dtype.itemsize
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x[:, 3:34][:, ::step])
+    compared(made, [x])
 
 
-def test_only_long_regions_are_cut_and_others_have_the_rests_code() -> None:
-    assert len(launches(node(DType.BF16, (255, 255), (255, 255)))) == 1
-    parts = [launches(node(DType.BF16, s, s)) for s in ((2049, 2051), (1_111_111,))]
-    assert [len(each) for each in parts] == [2, 2]
-    assert parts[0][1].symbol == parts[1][1].symbol
+@pytest.mark.usefixtures("short")
+def test_a_row_is_repeated_by_several_elements_a_thread() -> None:
+    x = simulator.held(np.random.default_rng(0).normal(size=(1, 31)), DType.BF16)
+    given = Input("x", Kind.DATA, TensorType(DType.BF16, x.shape)).value
+    made = Builder(name="here").node(OPS["expand"], given, shape=(17, 31))
+    [launch] = launches(made)
+    assert launch.spec.flat is not None and launch.spec.flat.held == 8
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], np.broadcast_to(x, (17, 31)))
+
+
+@pytest.mark.usefixtures("short")
+def test_what_keeps_its_own_schedule() -> None:
+    for shapes in ([(16, 32), (16, 32)], [(3, 5), (3, 5)]):  # vectors divide it; short
+        assert [launch.spec.flat for launch in launches(node(DType.BF16, *shapes))] == [None], shapes
+
+
+def test_long_regions_with_the_same_rest_share_their_code() -> None:
+    assert launches(node(DType.BF16, (255, 255), (255, 255)))[0].spec.flat is None
+    one, other = (launches(node(DType.BF16, s, s))[0] for s in ((2049, 2051), (2051 * 2049 + 2048,)))
+    assert one.symbol == other.symbol and one.scalar_args != other.scalar_args

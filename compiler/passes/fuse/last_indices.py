@@ -1,0 +1,174 @@
+"""Scatters that replace elements, without the tensors of last places, and their gradients, without a sum.
+
+Before::
+
+    %1 = scatter_reduce %none, %places, %ids {how=max} : i32[64, 1000]  # the last place of each id, or -1
+    %2 = gather %src, max(%1, 0) : f32[64, 1000]
+    %3 = where %1 >= 0, %2, %x : f32[64, 1000]
+
+After::
+
+    %3 = scatter_last %src, %ids, %x : f32[64, 1000]
+
+A gradient still reads the last places: ``last_places`` makes them without a tensor of all places. As each place is the
+last of at most one id, the sum over it is what the gradient is at its id, if it is the last there. Part of
+``order_rows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.index.ordered import by_bins, by_lines, scans
+
+_PLACE_BYTES = 4
+
+
+def last_indices(graph: Graph) -> Graph:
+    """The graph with such nodes; the same object if it has no such scatter."""
+    rule = _Rule()
+    placed = graph.rewrite(lambda node: _values(rule(node)))
+    rule.read_once(placed)
+    return placed.rewrite(lambda node: _values(rule(node))) if rule.alone else placed
+
+
+def _values(value: Value | None) -> tuple[Value] | None:
+    return None if value is None else (value,)
+
+
+@dataclass
+class _Rule:
+    """The rule of these scatters. ``found``: last places -> their index, axis and count; ``alone``: those that nothing
+    but the replacement reads."""
+
+    found: dict[Value, tuple[Value, int, int]] = field(default_factory=dict)
+    alone: set[Value] = field(default_factory=set)
+
+    def __call__(self, node: Node) -> Value | None:
+        """What replaces a node; None if it stays."""
+        match node.op.name:
+            case "scatter_reduce":
+                return self._places(node)
+            case "where":
+                return self._replaced(node)
+            case "scatter_add":
+                return self._gradient(node)
+        return None
+
+    def _places(self, node: Node) -> Value | None:
+        (x, src, index), axis = node.inputs, int_attr(node.attrs, "axis")
+        none, count = _producer(x, "full"), x.type.ints[axis]
+        if none is None or none.attrs["value"] != -1 or node.attrs["how"] != "max" or not _counts(src, axis):
+            return None
+        if index.type.rank != src.type.rank or not _fits(index, axis, count):
+            return None
+        b = Builder().at(node, node.phase)
+        attrs = {"lost": node.attrs["lost"]} if "lost" in node.attrs else {}
+        [index], last, back = _turned(b, [index], axis)
+        made = b(OPS["last_places"], index, axis=last, count=count, **attrs)
+        made = made if back is None else b(OPS["transpose"], made, perm=back)
+        self.found[made] = (node.inputs[2], axis, count)
+        return made
+
+    def _replaced(self, node: Node) -> Value | None:
+        known, found, x = node.inputs
+        gather, last = _producer(found, "gather"), self._last(known)
+        if gather is None or last not in self.alone or _least(gather.inputs[1]) is not last:
+            return None
+        index, axis, count = self.found[last]
+        zero, src = _is_zero(x), gather.inputs[0]
+        if gather.attrs["axis"] != axis or src.type.shape != index.type.shape or not (zero or x.type == node.types[0]):
+            return None
+        b = Builder().at(node, node.phase)
+        given, last_axis, back = _turned(b, [src, index, *([] if zero else [x])], axis)
+        made = b(OPS["scatter_last"], *given, axis=last_axis, count=count)
+        return made if back is None else b(OPS["transpose"], made, perm=back)
+
+    def read_once(self, graph: Graph) -> None:
+        """Finds those that nothing but the replacement reads."""
+        readers, roots = graph.readers(), set(graph.roots)
+        for last in self.found:
+            used = readers.get(last, [])
+            names, ends = sorted(node.op.name for node in used), [readers.get(node.out, []) for node in used]
+            if names == ["ge", "maximum"] and all(len(end) == 1 for end in ends) and last not in roots:
+                self.alone.add(last)
+
+    def _last(self, known: Value) -> Value | None:
+        """The last places of a comparison with 0."""
+        made = _producer(known, "ge")
+        return made.inputs[0] if made and made.inputs[0] in self.found and _is_zero(made.inputs[1]) else None
+
+    def _gradient(self, node: Node) -> Value | None:
+        (given, place), axis = node.inputs, int_attr(node.attrs, "axis")
+        last, chosen = _least(place), _producer(given, "where")
+        if last not in self.found or chosen is None or self._last(chosen.inputs[0]) is not last:
+            return None
+        index, of, _ = self.found[last]
+        dy, fits = chosen.inputs[1], of == axis and node.types[0].shape == index.type.shape
+        if not fits or dy.type != given.type or not _is_zero(chosen.inputs[2]):
+            return None
+        b, rank, length = Builder().at(node, node.phase), index.type.rank, index.type.ints[axis]
+        places = b(OPS["arange"], shape=(length,), start=0, step=1)
+        places = b(OPS["reshape"], places, shape=tuple(length if i == axis else 1 for i in range(rank)))
+        winner, slope = (b(OPS["gather"], x, index, axis=axis) for x in (last, dy))
+        dtype = node.types[0].dtype
+        zero, nan = (b(OPS["full"], value=value, dtype=dtype, shape=()) for value in (0.0, "nan"))
+        lost = b(OPS["ge"], winner, b(OPS["full"], value=length, dtype=DType.I32, shape=()))
+        return b(OPS["where"], b(OPS["eq"], winner, places), slope, b(OPS["where"], lost, nan, zero))
+
+
+def _producer(value: Value, name: str) -> Node | None:
+    made = value.producer
+    return made if isinstance(made, Node) and made.op.name == name else None
+
+
+def _is_zero(value: Value) -> bool:
+    made = _producer(value, "full")
+    return made is not None and made.attrs["value"] == 0
+
+
+def _least(value: Value) -> Value | None:
+    """x of max(x, 0)."""
+    made = _producer(value, "maximum")
+    return made.inputs[0] if made and _is_zero(made.inputs[1]) else None
+
+
+def _counts(value: Value, axis: int) -> bool:
+    """Whether elements are their places along the axis."""
+    made = _producer(value, "expand")
+    line = None if made is None else made.inputs[0]
+    if line is not None and line.type.rank != value.type.rank:
+        return False
+    made = None if line is None else _producer(line, "reshape")
+    source = line if made is None else made.inputs[0]
+    if source is None or line is None or line.type.ints[axis] != prod(line.type.ints):
+        return False
+    made = _producer(source, "arange")
+    return made is not None and made.attrs["start"] == 0 and made.attrs["step"] == 1
+
+
+def _fits(index: Value, axis: int, count: int) -> bool:
+    """Whether a kernel has results of so many elements along the axis."""
+    shape = index.type.ints
+    result = (*shape[:axis], count, *shape[axis + 1 :])
+    if not prod(shape) or not prod(result):
+        return False
+    lines, length = prod(shape) // shape[axis], shape[axis]
+    fits = by_lines(lines, length, count, _PLACE_BYTES) or by_bins(lines, length, count, _PLACE_BYTES)
+    return fits or scans(length, result, axis)
+
+
+def _turned(b: Builder, values: Sequence[Value], axis: int) -> tuple[list[Value], int, tuple[int, ...] | None]:
+    """The values with the axis last, its number, and the order of axes that undoes that."""
+    rank = values[0].type.rank
+    if axis == rank - 1:
+        return list(values), axis, None
+    perm = (*(other for other in range(rank) if other != axis), axis)
+    back = tuple(perm.index(axis) for axis in range(rank))
+    return [b(OPS["transpose"], value, perm=perm) for value in values], rank - 1, back
