@@ -85,8 +85,13 @@ def _neighbours(g: Gathered, i: Expr, r: Resampling) -> tuple[Expr, Expr, Expr]:
     """The pixel of n below result pixel i of m, its weight, and the weight of the pixel above."""
     d = r.position[2]
     low = g.place(call("floordiv", _centre(i, r), d))
-    above = g.let(g.let(call("mod", _centre(i, r), d)) / float(d))
+    above = g.let(_part(g.let(call("mod", _centre(i, r), d)), d))
     return low, g.let(select(call("eq", low, r.n - 1), 1.0, 1 - above)), above
+
+
+def _part(x: Expr, of: int) -> Expr:
+    """x / of; by a product where that has the same bits."""
+    return x * (1.0 / of) if of & (of - 1) == 0 else x / float(of)
 
 
 def _centre(i: Expr, r: Resampling) -> Expr:
@@ -160,7 +165,7 @@ def _filtered_back(r: Resampling) -> Run:
 
 def _filter(g: Gathered, r: Resampling, offset: Expr) -> Expr:
     """The filter at an offset, given times d."""
-    u = g.let(g.let(call("abs", offset)) / float(r.unit))
+    u = g.let(_part(g.let(call("abs", offset)), r.unit))
     if r.mode == "linear":
         return g.let(call("max", 1 - u, 0.0))
     near, far = r.cubic(u)

@@ -152,6 +152,13 @@ class Unrolled(Gathered):
         inputs, outputs = ([replace(a, strides=a.strides[:count]) for a in each] for each in (reads, writes))
         return RegionBuilder(shape, (), inputs, outputs, outer)
 
+    def fetch(self, number: int, where: Expr, mask: Expr | None = None) -> Expr:
+        """Like that of all regions, but loads do not depend on the mask: none waits for another in a branch."""
+        if mask is None:
+            return super().fetch(number, where)
+        found = super().fetch(number, self.place(select(mask, where, 0)))
+        return self.let(select(mask, found, 0.0))
+
     def points(self) -> Iterator[Point]:
         """The source elements in row-major order."""
         lines = []

@@ -109,7 +109,7 @@ class _Rule:
         last, chosen = _least(place), _producer(given, "where")
         if last not in self.found or chosen is None or self._last(chosen.inputs[0]) is not last:
             return None
-        index, of, _ = self.found[last]
+        index, of, count = self.found[last]
         dy, fits = chosen.inputs[1], of == axis and node.types[0].shape == index.type.shape
         if not fits or dy.type != given.type or not _is_zero(chosen.inputs[2]):
             return None
@@ -120,6 +120,9 @@ class _Rule:
         dtype = node.types[0].dtype
         zero, nan = (b(OPS["full"], value=value, dtype=dtype, shape=()) for value in (0.0, "nan"))
         lost = b(OPS["ge"], winner, b(OPS["full"], value=length, dtype=DType.I32, shape=()))
+        for compare, bound in (("lt", 0), ("ge", count)):  # of an index outside, the gather has no place
+            wrong = b(OPS[compare], index, b(OPS["full"], value=bound, dtype=index.type.dtype, shape=()))
+            lost = b(OPS["logical_or"], lost, wrong)
         return b(OPS["where"], b(OPS["eq"], winner, places), slope, b(OPS["where"], lost, nan, zero))
 
 

@@ -67,7 +67,34 @@ def _ordered(shape: tuple[int, int], count: int, low: int = 0) -> list[np.ndarra
     return [part.astype(np.int32) for part in in_order(ids, count)]
 
 
+def last_places(index: np.ndarray, axis: int, count: int, lost: int | None = None) -> np.ndarray:
+    y = np.full((*index.shape[:axis], count, *index.shape[axis + 1 :]), -1, np.int32)
+    wrong = ((index < 0) | (index >= count)).any(axis)
+    for at in np.ndindex(index.shape):
+        if 0 <= index[at] < count:
+            y[(*at[:axis], index[at], *at[axis + 1 :])] = at[axis]
+    return y if lost is None else np.where(np.expand_dims(wrong, axis), lost, y).astype(np.int32)
+
+
+def put_last(src: np.ndarray, index: np.ndarray, *x: np.ndarray, axis: int, count: int) -> np.ndarray:
+    last = last_places(index, axis, count, -2)
+    y = np.where(last >= 0, np.take_along_axis(src, np.maximum(last, 0), axis), x[0] if x else 0).astype(src.dtype)
+    return np.where(last == -2, np.nan, y) if y.dtype.kind == "f" else y
+
+
 SAMPLES: dict[str, list[Sample]] = {
+    "scatter_last": [
+        Sample([Spec(src), Spec(src, "int32", low, count - 1), *x], {"axis": axis, "count": count}, (), put_last, ())
+        for src, low, axis, count, x in (
+            ((3, 7), 0, 1, 5, [Spec((3, 5))]),
+            ((3, 70), -1, 1, 90, []),
+            ((6, 4, 2), 0, 0, 3, [Spec((3, 4, 2))]),
+        )
+    ],
+    "last_places": [
+        Sample([Spec(index, "int32", low, 4)], {"axis": axis, "count": 5, "lost": 99}, (), last_places, ())
+        for index, low, axis in (((3, 7), 0, 1), ((4, 80), -1, 1), ((6, 4), 0, 0))
+    ],
     "weighted_rows": [
         *(
             Sample([Spec(table), _ids(table, ids, lead), Spec(ids)], {"lead": lead}, reference=summed)

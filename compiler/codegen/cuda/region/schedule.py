@@ -41,6 +41,9 @@ MAX_CACHED_ELEMENTS: Final = 1 << 20  # elements up to which a column region sta
 _BUSY_BLOCKS: Final = H200.multiprocessors  # blocks that keep a GPU busy
 _COLUMN_ELEMENTS: Final = 16  # elements of one argument of columns that a thread keeps in registers
 _MANY_BLOCKS: Final = 4 * _BUSY_BLOCKS  # blocks that leave no multiprocessor without work
+_MANY_FETCHES: Final = (
+    4  # elements that a result gathers: neighbouring threads then read neighbours, each for one result
+)
 _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 
 
@@ -189,6 +192,8 @@ def needs_wide_index(region: Region) -> bool:
 def _flat(region: Region) -> Flat:
     count = region.rows * math.prod(region.inner)
     vector = min(_drawn(region) if draws(region) else vector_of(region), power_of_two(count))
+    if sum(isinstance(let, Fetch) for stage in region.stages for let in stage.lets) >= _MANY_FETCHES:
+        vector = 1
     return Flat(count, vector, 2 if _columns_again(region, vector) else 1)
 
 

@@ -69,7 +69,7 @@ def test_neighbours_move_short_vectors_of_odd_rows(step: int, dtype: DType) -> N
     found = simulated(made, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], x[:, 3:34][:, ::step])
-    compared(made, [x])
+    compared(made, [x], threads=256)
 
 
 @pytest.mark.usefixtures("short")
