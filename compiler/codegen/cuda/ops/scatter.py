@@ -101,8 +101,8 @@ def scatter_add(node: Node) -> list[Launch]:
 @lowers("last_places", target="cuda")
 def scatter_last(node: Node) -> list[Launch] | None:
     axis, count, out = int_attr(node.attrs, "axis"), int_attr(node.attrs, "count"), node.types[0]
-    source, *x = node.inputs if node.op.name == "scatter_last" else (None, *node.inputs)
-    index, *x = x
+    source = node.inputs[0] if node.op.name == "scatter_last" else None
+    index, *x = node.inputs if source is None else node.inputs[1:]
     if not index.type.bytes or not out.bytes:
         return None
     if scans(index.type.ints[axis], out.ints, axis):
@@ -175,8 +175,8 @@ def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
 def _last(node: Node) -> Launch:
     """Each element of the result looks for the last index of its line that is its own."""
     axis, out = int_attr(node.attrs, "axis"), node.types[0]
-    source, index = (None, *node.input_types) if node.op.name == "last_places" else node.input_types[:2]
-    x = node.input_types[2:]
+    source = node.input_types[0] if node.op.name == "scatter_last" else None
+    index, *x = node.input_types if source is None else node.input_types[1:]
     outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], index.ints[axis], prod(out.ints[axis + 1 :])
     given, own = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
     first = [] if source is None else [Access(out.dtype, (length * inner, 0, 1, 0))]
