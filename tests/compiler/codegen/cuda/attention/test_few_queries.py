@@ -52,12 +52,12 @@ def wanted(node: Node, xs: list[np.ndarray], dtype: DType) -> np.ndarray:
 
 
 CASES: Any = [
-    ((DType.BF16, DType.F32, 300), {}),
+    ((DType.BF16, DType.F32, 300), {"heads": 1}),
     ((DType.BF16, DType.BF16, 270), {"mask": (1, 270)}),
     ((DType.F32, DType.F32, 70), {"mask": (3, 70), "queries": 3}),
     ((DType.F16, DType.F16, 37), {"share": 2, "queries": 2, "features": 40, "mask": (1, 4, 2, 37)}),
     ((DType.BF16, DType.F32, 1), {"features": 128, "mask": (1, 1)}),
-    ((DType.BF16, DType.F32, 90), {"share": 8, "features": 8}),
+    ((DType.BF16, DType.F32, 40), {"share": 8, "features": 8, "heads": 1}),
 ]
 
 
