@@ -27,7 +27,7 @@ class Wish:
 def write_text(session: Session, wish: Wish) -> None:
     """Prints each prompt with what follows; the text of a single one as it is written. Raises InputError R105,
     DataError R101 and R104, NumericError R501."""
-    from dslc.runtime.data.tokenize import tokenizer_of
+    from dslc.runtime.data.text.tokenize import tokenizer_of
     from dslc.runtime.generate.generate import vocabulary_of
     from dslc.runtime.generate.text import Growing, codec_of
 

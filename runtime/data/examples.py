@@ -8,7 +8,7 @@ from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data.names import named
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table_format import TableFormat
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 
 
 def example_source(name: str, given: Iterable[Source]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
     from dslc.runtime.data.wanted import Wanted
 
 
@@ -27,7 +27,7 @@ class Tools:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Read when it is first used. DataError R104 if the configuration names none, R101 if it is damaged."""
-        from dslc.runtime.data.tokenize import tokenizer_of
+        from dslc.runtime.data.text.tokenize import tokenizer_of
 
         return tokenizer_of(self.tokenizer_file)
 

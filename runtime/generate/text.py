@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from dslc.base.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
 _BYTES: Final = 256
 _INCOMPLETE: Final = "\ufffd"  # what a decoder writes for a part of a character

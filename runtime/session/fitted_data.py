@@ -15,8 +15,8 @@ from dslc.runtime.data.columns.category import Category
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.number import Number
 from dslc.runtime.data.columns.raw import Raw, raw_of
-from dslc.runtime.data.texts import TextEncoder, TextKey, problem, text_key
-from dslc.runtime.data.tokenize import tokenizer_of
+from dslc.runtime.data.text.texts import TextEncoder, TextKey, problem, text_key
+from dslc.runtime.data.text.tokenize import tokenizer_of
 from dslc.runtime.nearest import nearest
 
 if TYPE_CHECKING:

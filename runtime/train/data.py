@@ -43,7 +43,7 @@ from dslc.runtime.nearest import nearest
 from dslc.runtime.train.fitted_data import Described, fit_inputs, need, require_classes
 
 if TYPE_CHECKING:
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
 _TRIED: Final = 256  # doubtful pictures of an input that are decoded before the first step
 _SPLIT_EPOCH: Final = 2**64 - 1

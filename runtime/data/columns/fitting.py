@@ -18,7 +18,7 @@ from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.tables.encoded import TableColumns
 from dslc.runtime.data.tables.table import Table, chosen
 from dslc.runtime.data.tables.table_format import TableFormat
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.nearest import nearest
 

@@ -16,7 +16,7 @@ from dslc.runtime.data.entries.values import Converter
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.store import Store
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.tools import Tools

@@ -16,7 +16,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.pictures import Pictures
 from dslc.runtime.data.rows import BadSample
-from dslc.runtime.data.texts import TextRefused, encoder_for, problem, text_key
+from dslc.runtime.data.text.texts import TextRefused, encoder_for, problem, text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.source import Source

@@ -11,7 +11,7 @@ from dslc.runtime.data.format import Format, register
 from dslc.runtime.data.rows import Rows
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.store import ROWS
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.tools import Tools

@@ -30,7 +30,7 @@ from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
 from dslc.runtime.data.tables.table import Table, chosen, refuse_table, wrong_count
 from dslc.runtime.data.tables.table_format import TableFormat
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted

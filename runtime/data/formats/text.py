@@ -36,7 +36,7 @@ class Text(Format):
         key = tokens(source.key)
         if key.dtype == "bytes":
             return source
-        from dslc.runtime.data.corpus import encoded
+        from dslc.runtime.data.text.corpus import encoded
 
         path, item = encoded(source, tools.tokenizer, tools.notice)
         return Source(path, str(replace(key, dtype=item)), source.name)

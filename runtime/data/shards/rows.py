@@ -20,7 +20,7 @@ from dslc.runtime.data.shards.headers import BLOCK
 from dslc.runtime.data.shards.index import identity_of, index_of
 from dslc.runtime.data.shards.values import Words, member_of, reader_of
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.texts import AT_A_TIME
+from dslc.runtime.data.text.texts import AT_A_TIME
 from dslc.runtime.nearest import nearest
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.formats.arrays import array_of_bytes
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.json_table import record_of
-from dslc.runtime.data.texts import LONGEST, TextKey, TextRefused, encoder_for, text_key
+from dslc.runtime.data.text.texts import LONGEST, TextKey, TextRefused, encoder_for, text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 from dslc.runtime.nearest import nearest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dslc.runtime.data.format import Format
 from dslc.runtime.data.rows import AT_ONCE, Rows
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.table import Table, chosen, place_of
-from dslc.runtime.data.texts import text_key
+from dslc.runtime.data.text.texts import text_key
 
 if TYPE_CHECKING:
     from dslc.runtime.data.tools import Tools

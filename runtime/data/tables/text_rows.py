@@ -11,7 +11,7 @@ from dslc.runtime.data.rows import AT_ONCE, BadSample
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.encoded import refuse_bad
 from dslc.runtime.data.tables.table import Table, chosen
-from dslc.runtime.data.texts import AT_A_TIME, TextKey, TextRefused, encoder_for, problem
+from dslc.runtime.data.text.texts import AT_A_TIME, TextKey, TextRefused, encoder_for, problem
 
 if TYPE_CHECKING:
     from dslc.runtime.data.wanted import Wanted

@@ -16,7 +16,7 @@ from tables.texts import row_of
 from dslc.base.errors import DataError, DslcError
 from dslc.runtime.data.entries import loader, spool
 from dslc.runtime.data.names import split
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.text.tokenize import Tokenizer
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def arrays(kind: str, opened: Any) -> tuple[str, Callable[[Path], object], Read]
 
 def tokenizer(kind: str, opened: Any) -> tuple[str, Callable[[Path], object], Read]:
     pytest.importorskip("tokenizers")
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
     def read(path: Path) -> None:
         found = Tokenizer(path)

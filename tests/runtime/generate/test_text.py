@@ -42,7 +42,7 @@ def test_a_tokenizer(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    from dslc.runtime.data.tokenize import tokenizer_of
+    from dslc.runtime.data.text.tokenize import tokenizer_of
 
     letters = pre_tokenizers.ByteLevel.alphabet()
     made = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(sorted(letters))}, merges=[]))

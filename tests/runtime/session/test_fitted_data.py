@@ -187,7 +187,7 @@ def of_texts(notes: dict[str, str], built: int = 12) -> FittedData:
 
 def test_texts_become_the_tokens_of_the_training(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
     file = write_tokenizer(tmp_path / "tokenizer.json")
     data = of_texts(Tokenizer(file).note)
@@ -230,7 +230,7 @@ def test_a_text_that_cannot_be_encoded_is_refused(tmp_path: Path, reviews: Any, 
 
 def test_another_tokenizer_than_that_of_the_training_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
     file = write_tokenizer(tmp_path / "tokenizer.json")
     other = write_tokenizer(tmp_path / "other.json", vocabulary=300)

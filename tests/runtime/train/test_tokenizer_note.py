@@ -12,7 +12,7 @@ from training.fake_session import FakeSession
 
 from dslc.base.errors import DataError
 from dslc.runtime.config.config import load_config
-from dslc.runtime.data.tokenize import NOTE, Tokenizer
+from dslc.runtime.data.text.tokenize import NOTE, Tokenizer
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.setup import open_eval
 from dslc.runtime.weights import safetensors_file as tensorfile

@@ -18,7 +18,7 @@ from dslc.base.errors import DataError
 from dslc.runtime.data.source import Source
 
 if TYPE_CHECKING:
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
     from dslc.runtime.data.wanted import Wanted
 
 LONGEST: Final = 1 << 20  # bytes of one text in UTF-8
@@ -55,7 +55,7 @@ class TextEncoder:
         self._length = length
         self._tokenizer: Tokenizer | None = None
         if key.tokens:
-            from dslc.runtime.data.tokenize import tokenizer_of
+            from dslc.runtime.data.text.tokenize import tokenizer_of
 
             self._tokenizer = tokenizer_of(tokenizer)
         self.dtype: np.dtype[Any] = np.dtype(np.uint8 if key.mask or not key.tokens else np.int32)

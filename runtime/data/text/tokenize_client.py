@@ -16,7 +16,7 @@ from dslc.base.confine import bare_environment
 from dslc.base.errors import DataError, EnvironmentFault, ResourceError
 from dslc.base.opened import Opened
 from dslc.runtime.data.library_process import LibraryProcess
-from dslc.runtime.data.texts import TextRefused
+from dslc.runtime.data.text.texts import TextRefused
 
 HELP: Final = "save it again with `Tokenizer.save(FILE)` of Hugging Face's tokenizers"
 _MOST_THREADS: Final = 16  # of the library; each reserves address space, which is limited
@@ -46,7 +46,7 @@ class Client(LibraryProcess):
             with Opened() as scope, scope as files:
                 handle = files.memory("dslc-tokenizer", len(self._data))
                 os.pwrite(handle, self._data, 0)
-                command = [sys.executable, "-P", "-m", "dslc.runtime.data.tokenize_process", str(handle)]
+                command = [sys.executable, "-P", "-m", "dslc.runtime.data.text.tokenize_process", str(handle)]
                 self.start(command, env=environment, pass_fds=[handle], quiet=True)
         except OSError as error:
             cause = f"no process for the tokenizer: {error}"

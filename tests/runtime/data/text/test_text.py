@@ -69,8 +69,8 @@ def test_a_text_is_encoded_once(corpus: Path, tokenizer: Path, cache: Path, open
 
 
 def test_large_texts_are_cut_at_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dslc.runtime.data import corpus
     from dslc.runtime.data.source import Source
+    from dslc.runtime.data.text import corpus
 
     monkeypatch.setattr(corpus, "_PIECE", 64)
     texts = [TEXT, "ä" * 300, "word " * 99 + "\n", "", "\n", "a", "€uro\n" * 50 + "€" * 99, "x" * 63 + "\n" + "y" * 64]
@@ -97,7 +97,7 @@ def test_a_text_that_is_not_utf8(
 
 
 def test_rows_of_texts(tokenizer: Path) -> None:
-    from dslc.runtime.data.tokenize import Tokenizer
+    from dslc.runtime.data.text.tokenize import Tokenizer
 
     found = Tokenizer(tokenizer)
     texts = ["", "The rain", TEXT, "lone \ud800 surrogate"]
@@ -145,8 +145,8 @@ KILLED = """
 import sys
 from pathlib import Path
 from dslc.runtime.data.source import Source
-from dslc.runtime.data import corpus
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.text import corpus
+from dslc.runtime.data.text.tokenize import Tokenizer
 corpus._PIECE = 256
 path, item = corpus.encoded(Source(Path(sys.argv[1]), "tokens", "c"), Tokenizer(Path(sys.argv[2])), lambda text: None)
 print(path)

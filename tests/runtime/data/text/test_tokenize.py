@@ -19,10 +19,11 @@ import pytest
 from tables.texts import TEXT, row_of
 
 from dslc.base.errors import DataError
-from dslc.runtime.data import library_process, tokenize, tokenize_client
+from dslc.runtime.data import library_process
 from dslc.runtime.data.rows import BadSample
-from dslc.runtime.data.texts import TextRefused
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.text import tokenize, tokenize_client
+from dslc.runtime.data.text.texts import TextRefused
+from dslc.runtime.data.text.tokenize import Tokenizer
 
 pytest.importorskip("tokenizers")
 BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
@@ -213,7 +214,7 @@ def test_an_interrupted_answer_is_not_taken_for_the_next(tokenizer: Path, monkey
 FORKED = """
 import os, sys
 from pathlib import Path
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.text.tokenize import Tokenizer
 found = Tokenizer(Path(sys.argv[1]))
 child = os.fork()
 for _ in range(20):

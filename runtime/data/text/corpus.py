@@ -21,7 +21,7 @@ from dslc.base.publish import Sink
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.store import Store
-from dslc.runtime.data.tokenize import Tokenizer
+from dslc.runtime.data.text.tokenize import Tokenizer
 
 _PIECE: Final = 1 << 20  # bytes; part of what determines the tokens
 _PART: Final = 1 << 20  # bytes read at once for the digest

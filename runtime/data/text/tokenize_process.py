@@ -1,4 +1,4 @@
-"""A process, ``python -m dslc.runtime.data.tokenize_process FD``, that runs the ``tokenizers`` library on one file.
+"""The process ``python -m dslc.runtime.data.text.tokenize_process FD``: it runs the ``tokenizers`` library on one file.
 
 The library is Rust on untrusted bytes: if it aborts, loops or allocates too much, only this process ends. FD is memory
 that holds the file. Each line of stdin asks for the ids of texts, as JSON; the answer is a line of JSON, then the

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.words import reason
 from dslc.runtime.data.file import open_file, read_exactly
-from dslc.runtime.data.texts import AT_A_TIME, TextRefused
-from dslc.runtime.data.tokenize_client import HELP, Client, refuse, require_library
+from dslc.runtime.data.text.texts import AT_A_TIME, TextRefused
+from dslc.runtime.data.text.tokenize_client import HELP, Client, refuse, require_library
 
 NOTE: Final = "dslc.tokenizer"  # the note of weights that holds the digest of the tokenizer of their training data
 _LARGEST_FILE: Final = 48 << 20  # bytes; the largest published files have about 35 MiB
