@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from variants import Builder, compared
 
 from dslc.cli.build_options import options_of
-from dslc.cli.forecast import Forecast, all_sizes, forecasts
+from dslc.cli.views.forecast import Forecast, all_sizes, forecasts
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.options import Options
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from dslc.cli.manual import Argument
+from dslc.cli.views.manual import Argument
 
 HERE: Final = Path(__file__).resolve().parent
 
@@ -175,7 +175,7 @@ def _default(value: object) -> str:
 
 def ops_page() -> str:
     """docs/ops.md, from the tables of functions, optimizers and initialisers."""
-    from dslc.cli.manual import every_page
+    from dslc.cli.views.manual import every_page
 
     pages = every_page().values()
     lines = [

@@ -92,7 +92,7 @@ def test_the_runtime_imports_only_what_it_depends_on_or_an_extra_names(wheels: P
         if name.endswith(".py"):
             wrong += [f"{name}: {found}" for found in imports(name) if found.partition(".")[0] not in allowed]
     # the probe of the compiler
-    assert wrong == ["dslc/cli/probes.py: numba.cuda", "dslc/cli/probes.py: numba.cuda.compiler"]
+    assert wrong == ["dslc/cli/doctor/probes.py: numba.cuda", "dslc/cli/doctor/probes.py: numba.cuda.compiler"]
 
 
 def imports(name: str) -> Iterator[str]:

@@ -174,7 +174,7 @@ WRITERS = {
     "cli/output.py": "the one way to a terminal",
     "cli/progress.py": "draws over its own line, with what it made visible",
     "cli/commands/fmt.py": "`dslc fmt -` gives back the source itself",
-    "cli/probes.py": "answers its parent process in JSON",
+    "cli/doctor/probes.py": "answers its parent process in JSON",
     "runtime/data/worker.py": "likewise",
     "runtime/sweep/trial.py": "likewise",
     "runtime/sweep/output.py": "writes a file, as bytes of the training's own lines",

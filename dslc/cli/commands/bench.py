@@ -63,7 +63,7 @@ def command(
     it runs kernels concurrently. The roof is the speed of the machine's memory and arithmetic. To gate a change:
     `dslc bench net.nn --json > base.json`, then `dslc bench net.nn --against base.json`.
     """
-    from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
+    from dslc.cli.views.bench import census, comparison, line_rows, node_rows, read_earlier
     from dslc.runtime.artifact.loops import unrolled
     from dslc.runtime.session import measure
 
@@ -214,7 +214,7 @@ def _times(ratio: float) -> str:
 
 
 def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
-    from dslc.cli.bench import line_rows, rate_text, rows_table, time_text
+    from dslc.cli.views.bench import line_rows, rate_text, rows_table, time_text
 
     step, held = data["step"], data["bytes"]
     named = " ".join([data["entry"], *(f"{n}={v}" for n, v in data["sizes"].items())])

@@ -13,7 +13,7 @@ from dslc.cli.app import Command
 from dslc.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from dslc.cli.machine import Ability, Demands, Fact
+    from dslc.cli.doctor.machine import Ability, Demands, Fact
 
 
 @click.command(cls=Command)
@@ -26,8 +26,8 @@ def command(target: str | None, providers: str | None, device: str | None) -> in
     Each failure is listed with the line that fixes it. The exit code is 4 if the CPU, or a requested feature, does not
     work: `dslc doctor --target sm_90 --providers vendor --device gpu`.
     """
-    from dslc.cli.machine import examine
-    from dslc.cli.probes import ask
+    from dslc.cli.doctor.machine import examine
+    from dslc.cli.doctor.probes import ask
 
     demands = _demands(target, providers, device)
     facts, abilities = examine(ask, demands)
@@ -41,7 +41,7 @@ def command(target: str | None, providers: str | None, device: str | None) -> in
 
 
 def _demands(target: str | None, providers: str | None, device: str | None) -> Demands:
-    from dslc.cli.machine import Demands
+    from dslc.cli.doctor.machine import Demands
     from dslc.runtime.session.open import check_options
 
     targets: tuple[str, ...] = ()

@@ -20,9 +20,9 @@ from dslc.cli.artifacts import (
     session_lines,
     state_bytes,
 )
-from dslc.cli.forecast import budget_bytes
 from dslc.cli.options import gpu_option, names_source, pairs, sizes, source_options
 from dslc.cli.output import emit, size_text, table
+from dslc.cli.views.forecast import budget_bytes
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
@@ -81,9 +81,9 @@ def _foreseen(
     defines: tuple[str, ...],
     size: tuple[str, ...],
 ) -> None:
-    from dslc.cli import forecast
     from dslc.cli.build_options import options_of
     from dslc.cli.locks.find import with_lock
+    from dslc.cli.views import forecast
     from dslc.compiler.check.model import check_file, split_model
     from dslc.runtime.cuda.sizes import SumSizes
 

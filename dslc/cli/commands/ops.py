@@ -8,8 +8,8 @@ import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.cli.app import Command
-from dslc.cli.manual import Page, every_page, pages_of
 from dslc.cli.output import emit, table
+from dslc.cli.views.manual import Page, every_page, pages_of
 
 
 @click.command(cls=Command)

@@ -47,8 +47,8 @@ def command(
 
     Without FILE, the model of ./dslc.yaml.
     """
-    from dslc.cli.graphs import difference, memory_text
     from dslc.cli.requests import requested
+    from dslc.cli.views.graphs import difference, memory_text
     from dslc.compiler.ir.text import format_graph
 
     if after is not None and diff is not None:

@@ -14,10 +14,10 @@ from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.gpu_model import write_gpu_line
 
 from dslc.base.errors import EnvironmentFault
-from dslc.cli import bench
 from dslc.cli.app import run
 from dslc.cli.commands import bench as bench_command
 from dslc.cli.commands.bench import _target_of as target_of
+from dslc.cli.views import bench
 from dslc.runtime.artifact.instructions import Copy, Kernel
 from dslc.runtime.artifact.plan import Buffer, Plan, Work
 from dslc.runtime.cuda import device as devices

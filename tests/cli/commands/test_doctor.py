@@ -14,10 +14,10 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_libraries import FakeCudnn
 
-from dslc.cli import machine as report
-from dslc.cli import probes
 from dslc.cli.app import run
-from dslc.cli.machine import Ability, Demands, examine
+from dslc.cli.doctor import machine as report
+from dslc.cli.doctor import probes
+from dslc.cli.doctor.machine import Ability, Demands, examine
 from dslc.runtime.cuda.libraries import cublaslt, cudnn
 
 ALL: Mapping[str, Mapping[str, Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dslc.cli.forecast import forecasts
+from dslc.cli.views.forecast import forecasts
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 

@@ -9,7 +9,7 @@ import pytest
 from graphs.pass_examples import EXAMPLES, Example, Step, evaluate, feeds_of, source_of, steps
 from places import GOLDEN, ROOT
 
-from dslc.cli.graphs import difference, memory_text
+from dslc.cli.views.graphs import difference, memory_text
 from dslc.compiler.ir.graph import Graph, Node, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan

@@ -8,7 +8,7 @@ import pytest
 from places import EXAMPLES
 
 from dslc.cli.build_options import options_of
-from dslc.cli.forecast import all_sizes
+from dslc.cli.views.forecast import all_sizes
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
 from dslc.compiler.passes.plan.stream_timeline import finish

@@ -1,7 +1,7 @@
 """Questions that ``dslc doctor`` asks in separate processes: a library that ends its process or hangs affects only its
 probe.
 
-``python -m dslc.cli.probes NAME`` prints one JSON object: the findings, or ``error`` and ``help``.
+``python -m dslc.cli.doctor.probes NAME`` prints one JSON object: the findings, or ``error`` and ``help``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def answer(name: str) -> dict[str, Any]:
 
 def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
     """``answer`` from another process; an error, too, if the process dies or exceeds ``timeout`` seconds."""
-    command = [sys.executable, "-P", "-W", "ignore", "-m", "dslc.cli.probes", name]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", "dslc.cli.doctor.probes", name]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:

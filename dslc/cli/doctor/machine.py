@@ -60,7 +60,7 @@ class Demands:
 
 def examine(ask: Callable[[str], Mapping[str, Any]], demands: Demands) -> tuple[list[Fact], list[Ability]]:
     """Examine this machine. ``ask`` answers the questions of ``probes``; they run concurrently."""
-    from dslc.cli.probes import PROBES
+    from dslc.cli.doctor.probes import PROBES
 
     with ThreadPoolExecutor(len(PROBES)) as pool:
         answers = dict(zip(PROBES, pool.map(ask, PROBES)))
