@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dslc.compiler.check import signatures
-from dslc.compiler.check.arguments import Given
-from dslc.compiler.check.before_call import known_parameters
-from dslc.compiler.check.callgraph import MAX_OPS
-from dslc.compiler.check.calls import Calls
+from dslc.compiler.check.calls import signatures
+from dslc.compiler.check.calls.arguments import Given
+from dslc.compiler.check.calls.before_call import known_parameters
+from dslc.compiler.check.calls.callgraph import MAX_OPS
+from dslc.compiler.check.calls.calls import Calls
+from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.expressions import Evaluator
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.groups import with_attrs
-from dslc.compiler.check.naming import Names
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.statements import Statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dslc.compiler.check.naming import Names
+from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.values import Groups, Static
 from dslc.compiler.ir.graph import Value

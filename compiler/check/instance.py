@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dslc.base.errors import BuildError
-from dslc.compiler.check import callgraph
-from dslc.compiler.check.expand import Expander
-from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.literals import parse_argument
-from dslc.compiler.check.naming import Names
-from dslc.compiler.check.scope import ModuleScope, name_span
-from dslc.compiler.check.sections import sections_of
-from dslc.compiler.check.signatures import (
+from dslc.compiler.check.calls import callgraph
+from dslc.compiler.check.calls.naming import Names
+from dslc.compiler.check.calls.signatures import (
     check_input_name,
     check_public_name,
     input_type,
@@ -21,6 +16,11 @@ from dslc.compiler.check.signatures import (
     refuse_list,
     static_argument,
 )
+from dslc.compiler.check.expand import Expander
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.literals import parse_argument
+from dslc.compiler.check.scope import ModuleScope, name_span
+from dslc.compiler.check.sections import sections_of
 from dslc.compiler.check.training.section import TrainSection, check_train
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, require_finite
 from dslc.compiler.ir.graph import Value

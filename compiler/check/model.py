@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dslc.compiler.check import callgraph
+from dslc.compiler.check.calls import callgraph
 from dslc.compiler.check.expand import Expander
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope

@@ -62,7 +62,7 @@ class Reports:
         if id(block) in self._blocks:
             return
         self._blocks.add(id(block))
-        from dslc.compiler.check.callgraph import walk
+        from dslc.compiler.check.calls.callgraph import walk
 
         read = {tree.name for tree in walk(block.body) if isinstance(tree, syntax.Name)}
         for param in block.params:

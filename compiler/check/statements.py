@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.arguments import as_init, take_arguments
+from dslc.compiler.check.calls.arguments import as_init, take_arguments
+from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.naming import Names
 from dslc.compiler.check.over_time import states
 from dslc.compiler.check.over_time.scans import run_scan, run_yield
 from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of

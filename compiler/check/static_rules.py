@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
-from dslc.compiler.check.callgraph import called_name, walk
-from dslc.compiler.check.calls import not_callable, unknown_function
+from dslc.compiler.check.calls.callgraph import called_name, walk
+from dslc.compiler.check.calls.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import NAMED_NUMBERS, Problem
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.arguments import Given, named_axis
-from dslc.compiler.check.callgraph import walk
+from dslc.compiler.check.calls.arguments import Given, named_axis
+from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.over_time.draws import drawn_before
 from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of

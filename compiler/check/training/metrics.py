@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dslc.compiler.check.calls.signatures import check_public_name
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_public_name
 from dslc.compiler.check.training.update import tensor_of
 from dslc.compiler.check.values import Problem
 from dslc.compiler.epoch_metrics import epoch_states

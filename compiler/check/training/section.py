@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dslc.compiler.check import callgraph
+from dslc.compiler.check.calls import callgraph
+from dslc.compiler.check.calls.signatures import check_input_name, input_type, refuse_list, static_argument
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_input_name, input_type, refuse_list, static_argument
 from dslc.compiler.check.training.metrics import add_scalar, check_metric_name, read_metrics
 from dslc.compiler.check.training.update import Update, read_update
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of, require_finite

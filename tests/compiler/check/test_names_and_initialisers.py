@@ -8,8 +8,8 @@ import math
 import pytest
 from sources.in_memory import files
 
+from dslc.compiler.check.calls.signatures import RESERVED_INPUTS
 from dslc.compiler.check.model import Checked, check_program
-from dslc.compiler.check.signatures import RESERVED_INPUTS
 from dslc.compiler.ir.function import Init
 from dslc.dsl.diagnostics import CompileError
 from dslc.runtime.session.session import Session

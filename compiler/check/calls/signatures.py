@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 from typing import TYPE_CHECKING, Final
 
-from dslc.compiler.check.arguments import Given, unknown_argument
-from dslc.compiler.check.callgraph import walk
+from dslc.compiler.check.calls.arguments import Given, unknown_argument
+from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.tensors import check_bytes
 from dslc.compiler.check.values import Problem, Static, kind_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.check import arithmetic
-from dslc.compiler.check.arguments import Given, bind_function, take_arguments
+from dslc.compiler.check.calls.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
