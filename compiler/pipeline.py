@@ -75,22 +75,22 @@ from dslc.compiler.passes.fuse.slice_reads import slice_reads
 from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
 from dslc.compiler.passes.fuse.together import together
-from dslc.compiler.passes.lower.after_loops import after_loops
 from dslc.compiler.passes.lower.attention_forms import attention_forms
-from dslc.compiler.passes.lower.attention_views import attention_views
-from dslc.compiler.passes.lower.autodiff import autodiff
-from dslc.compiler.passes.lower.channels_last import channels_last, on_tensor_cores
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.dtypes.half_reads import half_reads
+from dslc.compiler.passes.lower.dtypes.precision import precision
+from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
 from dslc.compiler.passes.lower.few_queries import few_queries
-from dslc.compiler.passes.lower.half_loops import half_loops
-from dslc.compiler.passes.lower.half_reads import half_reads
-from dslc.compiler.passes.lower.pad_classes import pad_classes
-from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.lower.gradient.autodiff import autodiff
+from dslc.compiler.passes.lower.layout.attention_views import attention_views
+from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
+from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
+from dslc.compiler.passes.lower.layout.transposes import transposes
+from dslc.compiler.passes.lower.loops.after_loops import after_loops
+from dslc.compiler.passes.lower.loops.half_loops import half_loops
 from dslc.compiler.passes.lower.put_rows import put_rows
-from dslc.compiler.passes.lower.simplify import simplify
-from dslc.compiler.passes.lower.transposes import transposes
-from dslc.compiler.passes.lower.widen_halves import widen_halves
+from dslc.compiler.passes.lower.simplify.simplify import simplify
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.pack_weights import pack_weights

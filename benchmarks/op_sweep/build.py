@@ -21,7 +21,7 @@ from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.lower.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.pipeline import PIPELINE
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler

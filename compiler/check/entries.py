@@ -20,7 +20,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.compound.gradient import gradient
-from dslc.compiler.passes.lower.gradients import with_gradients
+from dslc.compiler.passes.lower.gradient.gradients import with_gradients
 from dslc.runtime.artifact.reserved import LOSS_SUM
 
 ENTRIES = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "predict")

@@ -69,7 +69,7 @@ class Op(ABC):
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
     #: Inputs that stay in f32 when tensors have 16 bits: weights of a normalisation, statistics.
     statistics: ClassVar[tuple[int, ...]] = ()
-    #: The group of the ops that compute in f32 in a 16-bit model by default (``passes/lower/wide.py``); "" for others.
+    #: The group of the ops that compute in f32 in a 16-bit model by default (``lower/dtypes/wide.py``); "" for others.
     wide: ClassVar[str] = ""
     #: Each output element is an input element or a constant: nothing is computed.
     moves: ClassVar[bool] = False

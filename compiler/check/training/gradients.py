@@ -17,8 +17,8 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, order
 from dslc.compiler.ir.pull_back import NotDifferentiable
 from dslc.compiler.ir.sizes import Dim
 from dslc.compiler.ops.compound.gradient import gradient
-from dslc.compiler.passes.lower.differentiate import differentiate
-from dslc.compiler.passes.lower.gradients import with_gradients
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.gradients import with_gradients
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
 from dslc.runtime.weights.names.pattern import BadRule

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Gradient(Op):
     """gradient(y, x): the gradient of the sum of y with respect to x, through which y is computed.
 
-    It is in checked models only. As soon as the sizes are known, ``passes/lower/gradients.py`` puts the nodes of the
-    gradient in its place. So it has no kernel, and the table of ops does not list it.
+    It is in checked models only. As soon as the sizes are known, ``passes/lower/gradient/gradients.py`` puts the
+    nodes of the gradient in its place. So it has no kernel, and the table of ops does not list it.
     """
 
     name = "gradient"

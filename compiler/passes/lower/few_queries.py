@@ -24,7 +24,7 @@ from dslc.compiler.ops.compound import few_queries as op
 from dslc.compiler.ops.compound.strided_attention import View
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.passes.fuse.rebuild import reading
-from dslc.compiler.passes.lower.attention_views import furthest, result, whole_of
+from dslc.compiler.passes.lower.layout.attention_views import furthest, result, whole_of
 
 
 def few_queries(graph: Graph) -> Graph:

@@ -19,8 +19,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm
 from dslc.compiler.ops.random.init import initialiser, resolve
-from dslc.compiler.passes.lower.differentiate import differentiate
-from dslc.compiler.passes.lower.sum_gradients import total
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.sum_gradients import total
 
 pytestmark = pytest.mark.slow
 

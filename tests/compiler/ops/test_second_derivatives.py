@@ -14,8 +14,8 @@ from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.pull_back import NotDifferentiable, Recorder, pull_back
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.lower.differentiate import differentiate
-from dslc.compiler.passes.lower.sum_gradients import total
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.sum_gradients import total
 
 #: Ops whose ``grad`` itself is another one inside of ``gradient``.
 OF_PHASE = ("path_loss",)

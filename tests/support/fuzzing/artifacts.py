@@ -15,7 +15,7 @@ from dslc.compiler.ir.graph import Graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
-from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
 

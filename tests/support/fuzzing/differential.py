@@ -23,9 +23,9 @@ from dslc.compiler.ir.graph import Graph, Kind, order
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.lower.autodiff import autodiff
-from dslc.compiler.passes.lower.differentiate import differentiate
-from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.lower.dtypes.precision import precision
+from dslc.compiler.passes.lower.gradient.autodiff import autodiff
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select

@@ -13,8 +13,8 @@ from dslc.compiler.ir.graph import Body, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.lower.gradients import with_gradients
-from dslc.compiler.passes.lower.simplify import plain
+from dslc.compiler.passes.lower.gradient.gradients import with_gradients
+from dslc.compiler.passes.lower.simplify.simplify import plain
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 Arrays = Mapping[str, np.ndarray]

@@ -15,9 +15,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.fuse.pointwise import fuse
-from dslc.compiler.passes.lower.autodiff import autodiff
-from dslc.compiler.passes.lower.precision import precision
-from dslc.compiler.passes.lower.simplify import simplify
+from dslc.compiler.passes.lower.dtypes.precision import precision
+from dslc.compiler.passes.lower.gradient.autodiff import autodiff
+from dslc.compiler.passes.lower.simplify.simplify import simplify
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes

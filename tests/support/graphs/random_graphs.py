@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.compiler.passes.lower.simplify import plain
+from dslc.compiler.passes.lower.simplify.simplify import plain
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 registry.load_all()

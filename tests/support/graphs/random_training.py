@@ -10,7 +10,7 @@ from graphs.random_graphs import UNARY, feeds_of, graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.lower.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 
 B = Builder(name="a")
 

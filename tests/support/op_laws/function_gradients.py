@@ -13,7 +13,7 @@ from op_laws.recorder import Recorder
 from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.lower.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 
 
 def weights_of(shape: Sequence[int]) -> np.ndarray:

@@ -12,7 +12,7 @@ from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ir.graph import Graph, Input, Value
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.lower.gradients import with_gradients
+from dslc.compiler.passes.lower.gradient.gradients import with_gradients
 
 
 def check(folder: Path, given: str, body: str, result: str = "[B]") -> Checked:

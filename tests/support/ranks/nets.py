@@ -16,7 +16,7 @@ from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options
-from dslc.compiler.passes.lower import precision as precision_pass
+from dslc.compiler.passes.lower.dtypes import precision as precision_pass
 from dslc.runtime.cpu.levels import machine_level
 
 MESH = "mesh {{ shards = {shards} }}\n"

@@ -9,7 +9,7 @@ from op_laws.sample_cases import gradients_of, node_of
 
 from dslc.compiler.ir.graph import Graph, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.passes.lower.differentiate import differentiate
+from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 #: Lines without a zero, with one at the begin, within and at the end, and with several; of both signs.

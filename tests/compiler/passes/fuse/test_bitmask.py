@@ -23,9 +23,9 @@ from dslc.compiler.passes.fuse.bitmask import _stretch, bitmask
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
-from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 def names(node: Node) -> list[str]:

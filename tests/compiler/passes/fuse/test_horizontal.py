@@ -10,9 +10,9 @@ from graphs.random_graphs import assert_same_bits, evaluate
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reduction
 from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
-from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

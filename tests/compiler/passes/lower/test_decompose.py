@@ -13,9 +13,9 @@ from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 @pytest.mark.parametrize("last", [False, True])

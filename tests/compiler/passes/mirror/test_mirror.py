@@ -23,7 +23,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse.pointwise import fuse
-from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice
 from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
 from dslc.compiler.passes.mirror.estimate import Lifetimes

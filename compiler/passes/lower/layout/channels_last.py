@@ -1,0 +1,208 @@
+"""Moves channels last in images that tensor cores read: convolutions then read runs of channels, as these need them.
+
+Before, with x, w, y in bf16::
+
+    %1 = conv %x, %w : bf16[8, 64, 14, 14]
+    %2 = relu %1 : bf16[8, 64, 14, 14]
+    %3 = conv %2, %v : bf16[8, 32, 14, 14]
+
+After::
+
+    %1 = transpose %x {perm=(0, 2, 3, 1)} : bf16[8, 14, 14, 16]
+    %2 = transpose %w {perm=(0, 2, 3, 1)} : bf16[64, 3, 3, 16]
+    %3 = conv_last %1, %2 : bf16[8, 14, 14, 64]
+    %4 = relu %3 : bf16[8, 14, 14, 64]
+    %5 = transpose %v {perm=(0, 2, 3, 1)} : bf16[32, 3, 3, 64]
+    %6 = conv_last %4, %5 : bf16[8, 14, 14, 32]
+    %7 = transpose %6 {perm=(0, 3, 1, 2)} : bf16[8, 32, 14, 14]
+
+Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat, slice, pad and
+reductions. A transpose remains only before an op that needs channels first. Each value is transposed once. GPU only:
+the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
+
+Of 16-bit images; also of f32 images if their factors are rounded to TF32 and libraries are called: cuDNN's TF32
+algorithms move channels last by themselves, at each call and in a workspace as large as the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.passes.lower.layout.wide_convolutions import widened
+
+_CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
+_REDUCTIONS: Final = ("sum", "mean", "max", "min")
+#: Ops with an attribute for each axis, and which attributes these are.
+_BY_AXIS: Final = {"slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior")}
+
+
+_HALF: Final = frozenset({DType.BF16, DType.F16})
+
+
+def on_tensor_cores(build: Build) -> Callable[[Node], bool]:
+    """The rule of a build: which convolutions read runs of channels."""
+    tf32 = build.precision.tf32 and build.provider == "vendor"
+    dtypes = _HALF | {DType.F32} if tf32 else _HALF
+    return lambda node: node.types[0].dtype in dtypes
+
+
+def _of_halves(node: Node) -> bool:
+    return node.types[0].dtype in _HALF
+
+
+def channels_last(graph: Graph, wanted: Callable[[Node], bool] = _of_halves) -> Graph:
+    """The graph with channels last after every ``wanted`` convolution; the same object if it has none."""
+    if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and wanted(n) for n in graph.nodes):
+        return graph
+    turner = _Turner(wanted)
+    for node in graph.nodes:
+        turner.node(node)
+    outputs = {name: turner.first(value) for name, value in graph.outputs.items()}
+    updates = tuple((source, turner.first(value)) for source, value in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+class _Turner:
+    """Rewrites nodes to channels last. ``first_of`` and ``last_of``: an old value -> its new value with channels first
+    or last."""
+
+    def __init__(self, wanted: Callable[[Node], bool]) -> None:
+        self.wanted = wanted
+        self.first_of: dict[Value, Value] = {}
+        self.last_of: dict[Value, Value] = {}
+        self.computed_last: set[Value] = set()
+
+    def first(self, old: Value) -> Value:
+        if old in self.last_of and old not in self.first_of:
+            self.first_of[old] = _moved(self.last_of[old], to_first(old.type.rank))
+        return self.first_of.get(old, old)
+
+    def last(self, old: Value) -> Value:
+        if old.type.rank < 3:
+            return self.first(old)
+        if old not in self.last_of:
+            made = old.producer
+            if isinstance(made, Node) and made.op.name == "expand" and made.inputs[0].type.rank == old.type.rank:
+                shape = last_type(old.type).shape
+                self.last_of[old] = Builder().at(made, made.phase)(made.op, self.last(made.inputs[0]), shape=shape)
+            else:
+                self.last_of[old] = _moved(self.first(old), to_last(old.type.rank))
+        return self.last_of[old]
+
+    def node(self, node: Node) -> None:
+        if not self._turned(node):
+            fresh = node.with_inputs(tuple(self.first(v) for v in node.inputs))
+            if fresh is not node:
+                self.first_of.update(zip(node.outputs, fresh.outputs))
+
+    def _turned(self, node: Node) -> bool:
+        """Emits the node with channels last if that is supported and useful; returns whether it did."""
+        if node.op in LAST and node.inputs[0].type.rank > 2 and self._starts(node):
+            inputs = [self.last(v) for v in node.inputs]
+            wide = widened(Builder().at(node, node.phase), node, inputs) if node.op.name in _CONVOLUTIONS else None
+            if wide is None:
+                self._emit(node, LAST[node.op], inputs)
+            else:
+                self.last_of[node.out] = wide
+                self.computed_last.add(node.out)
+            return True
+        if not any(v in self.computed_last for v in node.inputs):
+            return False
+        if isinstance(node.op, Pointwise) and not node.op.random and node.types[0].rank > 2:
+            self._emit(node, node.op, [self._aligned(v, node.types[0].rank) for v in node.inputs])
+        elif node.op.name in _REDUCTIONS:
+            return self._reduction(node)
+        elif node.op.name == "sum_to":
+            return self._sum_to(node)
+        elif node.op.name == "concat":
+            rank = node.types[0].rank
+            axis = to_last(rank).index(int_attr(node.attrs, "axis"))
+            self._emit(node, node.op, [self.last(v) for v in node.inputs], axis=axis)
+        elif node.op.name in _BY_AXIS and node.types[0].rank > 2:
+            perm = to_last(node.types[0].rank)
+            moved = {name: tuple(_each(node.attrs[name])[a] for a in perm) for name in _BY_AXIS[node.op.name]}
+            self._emit(node, node.op, [self.last(v) for v in node.inputs], **moved)
+        else:
+            return False
+        return True
+
+    def _starts(self, node: Node) -> bool:
+        """Whether a convolution is wanted with channels last. Other ops need an input that already is channels last."""
+        if node.op.name in _CONVOLUTIONS:
+            return self.wanted(node)
+        return any(v in self.computed_last for v in node.inputs)
+
+    def _emit(self, node: Node, op: Op, inputs: Sequence[Value], **changed: Attr) -> None:
+        fresh = Builder().at(node, node.phase).node(op, *inputs, **{**node.attrs, **changed})
+        for old, new in zip(node.outputs, fresh.outputs):
+            if old.type.rank > 2:
+                self.last_of[old] = new
+                self.computed_last.add(old)
+            else:
+                self.first_of[old] = new
+
+    def _aligned(self, old: Value, rank: int) -> Value:
+        """A pointwise op's input for a result with channels last; an input of lower rank first gets leading axes of
+        size 1."""
+        if old.type.rank == rank or old.type.rank == 0:
+            return self.last(old)
+        x = self.first(old)
+        shape = (1,) * (rank - x.type.rank) + x.type.shape
+        return _moved(_reshaped(x, shape), to_last(rank))
+
+    def _reduction(self, node: Node) -> bool:
+        [x] = node.inputs
+        perm, over, keep = to_last(x.type.rank), int_tuple(node.attrs, "over"), bool_attr(node.attrs, "keep")
+        left = [a for a in perm if a not in over]
+        if not keep and left != sorted(left):
+            return False  # the remaining axes would change their order
+        moved = tuple(sorted(perm.index(a) for a in over))
+        fresh = Builder().at(node, node.phase).node(node.op, self.last(x), over=moved, keep=keep)
+        if keep and node.types[0].rank > 2:
+            self.last_of[node.out] = fresh.out
+            self.computed_last.add(node.out)
+        else:
+            self.first_of[node.out] = fresh.out
+        return True
+
+    def _sum_to(self, node: Node) -> bool:
+        """Reduces to a shape with at most one axis that is not 1, for which the order of the axes does not matter."""
+        [x] = node.inputs
+        rank = x.type.rank
+        shape = (1,) * (rank - node.types[0].rank) + node.types[0].shape
+        if rank < 3 or sum(size != 1 for size in shape) > 1:
+            return False
+        b = Builder().at(node, node.phase)
+        small = b(node.op, self.last(x), shape=tuple(shape[a] for a in to_last(rank)))
+        self.first_of[node.out] = _reshaped(small, node.types[0].shape)
+        return True
+
+
+def _each(attr: Attr) -> tuple[Attr, ...]:
+    assert isinstance(attr, tuple)
+    return attr
+
+
+def _builder(value: Value) -> Builder:
+    made = value.producer
+    return Builder().at(made, made.phase) if isinstance(made, Node) else Builder(name=made.name, span=made.span)
+
+
+def _reshaped(value: Value, shape: tuple[object, ...]) -> Value:
+    return value if value.type.shape == shape else _builder(value)(OPS["reshape"], value, shape=shape)  # type: ignore[arg-type]
+
+
+def _moved(value: Value, perm: tuple[int, ...]) -> Value:
+    """A transpose; a reshape if only axes of size 1 move."""
+    type = TensorType(value.type.dtype, tuple(value.type.shape[a] for a in perm))
+    wide = [a for a in perm if value.type.shape[a] != 1]
+    if wide == sorted(wide):
+        return _reshaped(value, type.shape)
+    return _builder(value)(OPS["transpose"], value, perm=perm)

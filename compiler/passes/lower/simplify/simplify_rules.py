@@ -1,0 +1,230 @@
+"""Rules of ``simplify``: a node -> a value or node with the same bits, or None. Each rule belongs to one op's name.
+
+Rules look only at the node and the producers of its inputs. None of them changes rounding: ``x + 0`` is not a rule for
+floats because -0.0 + 0.0 is 0.0, but ``x - 0`` and ``x + -0.0`` are. A contraction that reads a transposed operand sums
+the same numbers; the provider decides whether it adds them in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Final, TypeAlias
+
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.passes.lower.simplify.row_indices import added_rows, gathered_rows, reduced_rows
+
+_FEW_OF: Final = 8  # a part is small if the whole has so many times as many elements
+
+Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
+
+
+def rewritten(node: Node) -> Value | Node | None:
+    """The replacement of the node if a rule applies, else None."""
+    rule = _RULES.get(node.op.name)
+    return rule(node) if rule is not None else None
+
+
+def _producer(value: Value, op: str) -> Node | None:
+    """The producer of the value if it has this op, else None."""
+    made = value.producer
+    return made if isinstance(made, Node) and made.op.name == op else None
+
+
+def _is(value: Value, number: float) -> bool:
+    """Whether a value is this constant everywhere, the sign of zero included."""
+    made = _producer(value, "full")
+    if made is None:
+        return False
+    have = made.attrs["value"]
+    if isinstance(have, bool) or not isinstance(have, int | float) or have != number:
+        return False
+    return not value.type.dtype.is_float or math.copysign(1.0, have) == math.copysign(1.0, number)
+
+
+def _same_type(value: Value, node: Node) -> bool:
+    return value.type == node.types[0]
+
+
+def _always_first(node: Node) -> Value:
+    return node.inputs[0]
+
+
+def _mul(node: Node) -> Value | None:
+    a, b = node.inputs
+    if _is(b, 1) and _same_type(a, node):
+        return a
+    return b if _is(a, 1) and _same_type(b, node) else None
+
+
+def _div(node: Node) -> Value | None:
+    a, b = node.inputs
+    return a if node.types[0].dtype.is_float and _is(b, 1) and _same_type(a, node) else None
+
+
+def _add(node: Node) -> Value | None:
+    a, b = node.inputs
+    nothing = -0.0 if node.types[0].dtype.is_float else 0
+    if _is(b, nothing) and _same_type(a, node):
+        return a
+    return b if _is(a, nothing) and _same_type(b, node) else None
+
+
+def _sub(node: Node) -> Value | None:
+    a, b = node.inputs
+    return a if _is(b, 0) and _same_type(a, node) else None
+
+
+def _neg(node: Node) -> Value | None:
+    inner = _producer(node.inputs[0], "neg")
+    return inner.inputs[0] if inner is not None else None
+
+
+def _logical_not(node: Node) -> Value | None:
+    inner = _producer(node.inputs[0], "logical_not")
+    return inner.inputs[0] if inner is not None and _same_type(inner.inputs[0], node) else None
+
+
+def _cast(node: Node) -> Value | None:
+    """A cast to the operand's own dtype, or to a wider float and back."""
+    if _same_type(node.inputs[0], node):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "cast")
+    wide = node.inputs[0].type.dtype is DType.F64 and node.types[0].dtype is DType.F32
+    return inner.inputs[0] if inner is not None and wide and _same_type(inner.inputs[0], node) else None
+
+
+def _reshape(node: Node) -> Value | Node | None:
+    x = node.inputs[0]
+    if _same_type(x, node):
+        return x
+    inner = _producer(x, "reshape")
+    if inner is not None:
+        return node.with_inputs(inner.inputs)
+    inner = _producer(x, "expand")
+    number = inner is not None and inner.input_types[0].rank == 0
+    return _expanded(node, inner.inputs[0]) if inner is not None and number else _filled(node)
+
+
+def _expand(node: Node) -> Value | Node | None:
+    if _same_type(node.inputs[0], node):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "expand")
+    return _expanded(node, inner.inputs[0]) if inner is not None else _filled(node)
+
+
+def _expanded(node: Node, x: Value) -> Node:
+    """``x`` expanded to the shape of the node's result."""
+    return _at(node).node(OPS["expand"], x, shape=node.types[0].shape)
+
+
+def _filled(node: Node) -> Node | None:
+    """A constant in the node's shape."""
+    made = _producer(node.inputs[0], "full")
+    return None if made is None else _at(node).node(made.op, **{**made.attrs, "shape": node.types[0].shape})
+
+
+def _perm(node: Node) -> tuple[int, ...]:
+    perm = node.attrs["perm"]
+    assert isinstance(perm, tuple)
+    return tuple(axis for axis in perm if isinstance(axis, int))
+
+
+def _transpose(node: Node) -> Value | Node | None:
+    perm = _perm(node)
+    if perm == tuple(range(len(perm))):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    first = _perm(inner)
+    return _at(node).node(node.op, inner.inputs[0], perm=tuple(first[axis] for axis in perm))
+
+
+def _matmul(node: Node) -> Node | None:
+    """Turns a transpose of the last two axes into a flag of the contraction."""
+    for i, flag in enumerate(("transpose_a", "transpose_b")):
+        made = _producer(node.inputs[i], "transpose")
+        if made is None:
+            continue
+        perm = _perm(made)
+        rank = len(perm)
+        if rank < 2 or perm != (*range(rank - 2), rank - 1, rank - 2):
+            continue
+        inputs = [*node.inputs]
+        inputs[i] = made.inputs[0]
+        attrs = {**node.attrs, flag: not node.attrs[flag]}
+        return _at(node).node(node.op, *inputs, **attrs)
+    return None
+
+
+def _dropout(node: Node) -> Value | None:
+    """Nothing is dropped with probability 0."""
+    return node.inputs[0] if node.attrs["p"] == 0 else None
+
+
+def _slice(node: Node) -> Value | Node | None:
+    """All of a tensor is the tensor. A small part of it is cast after it is taken out: whatever else reads the tensor,
+    few elements are cast."""
+    if node.types == node.input_types and all(step == 1 for step in int_tuple(node.attrs, "steps")):
+        return node.inputs[0]
+    made = _producer(node.inputs[0], "cast")
+    if made is None or prod(node.types[0].ints) * _FEW_OF > prod(node.input_types[0].ints):
+        return None
+    at = _at(node)
+    return at.node(made.op, at(node.op, made.inputs[0], **node.attrs), **made.attrs)
+
+
+def _pad(node: Node) -> Value | None:
+    """The tensor itself if nothing is added."""
+    return node.inputs[0] if node.types == node.input_types else None
+
+
+def _nonfinite(node: Node) -> Node | None:
+    """Whether all elements are finite does not depend on their order or on widening casts."""
+    inputs = [_unmoved(value) for value in node.inputs]
+    return None if all(a is b for a, b in zip(inputs, node.inputs)) else _at(node).node(node.op, *inputs)
+
+
+def _unmoved(value: Value) -> Value:
+    made = value.producer
+    while isinstance(made, Node) and (made.op.name in ("reshape", "transpose") or _widens(made)):
+        value = made.inputs[0]
+        made = value.producer
+    return value
+
+
+def _widens(node: Node) -> bool:
+    source = node.input_types[0].dtype if node.op.name == "cast" else None
+    return source in (DType.F16, DType.BF16) and node.types[0].dtype in (DType.F32, DType.F64)
+
+
+def _at(node: Node) -> Builder:
+    return Builder().at(node, node.phase)
+
+
+_RULES: Final[Mapping[str, Rule]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "neg": _neg,
+    "logical_not": _logical_not,
+    "cast": _cast,
+    "stop_gradient": _always_first,  # autodiff has already run
+    "reshape": _reshape,
+    "expand": _expand,
+    "transpose": _transpose,
+    "matmul": _matmul,
+    "dropout": _dropout,
+    "nonfinite": _nonfinite,
+    "pad": _pad,
+    "slice": _slice,
+    "gather": gathered_rows,
+    "scatter_add": added_rows,
+    "scatter_reduce": reduced_rows,
+}

@@ -1,0 +1,94 @@
+"""transposes: pairs of them around ops that compute in any order of axes go, and no program gets more of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from graphs.random_graphs import evaluate, feeds_of, graph_of, input_of
+
+from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes.lower.layout.transposes import transposes
+
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+GEOMETRY = {"k": (3, 2), "stride": (2, 1), "pad": (1, 0)}
+RATIO = {"size": (9, 8), "mode": "linear"}
+#: name -> what is computed of the turned image, and the ops that are left
+CASES: dict[str, tuple[object, list[str]]] = {
+    "pointwise": (lambda b, x: [b(OPS["exp"], b(OPS["relu"], x))], ["relu", "exp"]),
+    "a bias": (
+        lambda b, x: [b(OPS["add"], x, b(OPS["full"], dtype=x.type.dtype, shape=(3, 1, 1), value=2.0))],
+        ["add", "full"],
+    ),
+    "maxpool": (lambda b, x: list(b.node(OPS["maxpool"], x, **GEOMETRY).outputs), ["maxpool_last"]),
+    "avgpool": (lambda b, x: [b(OPS["avgpool"], x, **GEOMETRY)], ["avgpool_last"]),
+    "adaptive": (lambda b, x: [b(OPS["adaptive_avgpool"], x, size=(2, 3))], ["adaptive_avgpool_last"]),
+    "interpolate": (lambda b, x: [b(OPS["interpolate"], x, **RATIO)], ["interpolate_last"]),
+    "pad": (
+        lambda b, x: [b(OPS["pad"], x, low=(0, 1, 2, 0), high=(1, 0, 0, 3), interior=(0, 0, 1, 0), value=0.5)],
+        ["pad"],
+    ),
+    "slice": (
+        lambda b, x: [b(OPS["slice"], x, starts=(0, 1, 0, 2), stops=(2, 3, 5, 4), steps=(1, 1, 2, 1))],
+        ["slice"],
+    ),
+    "concat": (lambda b, x: [b(OPS["concat"], x, b(OPS["exp"], x), axis=1)], ["concat", "exp"]),
+}  # fmt: skip
+
+
+def _graph(name: str) -> Graph:
+    x, b = input_of("x", Kind.DATA, 2, 5, 4, 3), Builder(name="here")
+    make, _ = CASES[name]
+    values: list[Value] = make(b, b(OPS["transpose"], x.value, perm=FIRST))  # type: ignore[operator]
+    return graph_of([x], {f"result.{i}": b(OPS["transpose"], v, perm=LAST) for i, v in enumerate(values)})
+
+
+def _ops(graph: Graph) -> Counter[str]:
+    return Counter(node.op.name for node in graph.nodes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_transpose_is_left_and_values_stay(name: str) -> None:
+    graph = _graph(name)
+    after = transposes(graph)
+    verify_graph(after)
+    assert _ops(after) == Counter(CASES[name][1])
+    feeds = feeds_of(graph, 0)
+    for key, value in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(evaluate(after, feeds)[key], value, rtol=1e-12)
+    assert transposes(after) is after
+
+
+@pytest.mark.parametrize("over, left", [((2, 3), 0), ((0, 2, 3), 0), ((1,), 0), ((2,), 1)])
+def test_a_reduction_that_keeps_the_order_of_axes_reads_what_is_there(over: tuple[int, ...], left: int) -> None:
+    x, b = input_of("x", Kind.DATA, 2, 5, 4, 3), Builder(name="here")
+    y = b(OPS["sum"], b(OPS["relu"], b(OPS["transpose"], x.value, perm=FIRST)), over=over, keep=False)
+    graph = graph_of([x], {"result.y": y})
+    after = transposes(graph)
+    assert _ops(after) == Counter({"relu": 1, "sum": 1, **({"transpose": 1} if left else {})})
+    feeds = feeds_of(graph, 0)
+    np.testing.assert_allclose(evaluate(after, feeds)["result.y"], evaluate(graph, feeds)["result.y"], rtol=1e-6)
+    assert transposes(after) is after
+
+
+def test_a_value_that_is_read_as_it_is_keeps_its_transpose() -> None:
+    x, b = input_of("x", Kind.DATA, 4, 3), Builder(name="here")
+    graph = graph_of([x], {"result.y": b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))})
+    assert transposes(graph) is graph
+
+
+def test_an_input_of_another_order_keeps_the_transposes() -> None:
+    x, z, b = input_of("x", Kind.DATA, 4, 3), input_of("z", Kind.DATA, 3, 4), Builder(name="here")
+    total = b(OPS["add"], b(OPS["transpose"], x.value, perm=(1, 0)), z.value)
+    graph = graph_of([x, z], {"result.y": b(OPS["transpose"], total, perm=(1, 0))})
+    assert transposes(graph) is graph
+
+
+def test_a_result_in_both_orders_has_one_transpose() -> None:
+    x, b = input_of("x", Kind.DATA, 4, 3), Builder(name="here")
+    y = b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))
+    after = transposes(graph_of([x], {"result.y": y, "result.z": b(OPS["transpose"], y, perm=(1, 0))}))
+    assert _ops(after) == Counter({"relu": 1, "transpose": 1})

@@ -1,0 +1,142 @@
+"""Convolutions of odd and narrow channels in a form for tensor cores: the same numbers, in f64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs.random_graphs import evaluate, feeds_of
+
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.options import Options
+from dslc.compiler.passes.lower.layout import wide_convolutions
+from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
+
+_NET = """nn 1
+dim B in 1..8 = 2
+model Net(x: [B, {channels}, {space}]) -> [B, _, {unknown}] {{
+  return x |> {layers}
+}}
+train Net(y: [B]) {{
+  loss = mean(mean(output * output, over=[{axes}]) * y)
+  optimizer = sgd(lr=0.5)
+}}
+"""
+
+
+def _graphs(tmp_path: Path, channels: int, space: str, layers: str) -> tuple[Graph, Graph]:
+    rank = space.count(",") + 1
+    unknown, axes = ", ".join("_" * rank), ", ".join(map(str, range(1, rank + 2)))
+    path = tmp_path / "net.nn"
+    path.write_text(_NET.format(channels=channels, space=space, layers=layers, unknown=unknown, axes=axes))
+    options = Options(provider="reference", precision="f64")
+    program, _ = pipeline.compile_entry(check_file(str(path)), "train_step", {"B": 2}, options, after="precision")
+    turned = simplify_graph(channels_last(program.graph, lambda node: True))
+    verify_graph(turned)
+    return program.graph, turned
+
+
+def _groups(graph: Graph) -> set[int]:
+    return {int_attr(n.attrs, "groups") for n in graph.nodes if n.op.name.startswith("conv")}
+
+
+def _no_convolution(graph: Graph) -> bool:
+    return not any(n.op.name.startswith("conv") for n in graph.nodes) and _products(graph) >= 3
+
+
+def _kinds(graph: Graph, kind: str) -> bool:
+    return any(n.op.name.startswith(kind) for n in graph.nodes)
+
+
+def _products(graph: Graph) -> int:
+    return sum(n.op.name == "matmul" for n in graph.nodes)
+
+
+CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
+    (13, "6, 7", "conv(11, 1) as a |> tanh |> conv(8, 1) as b", _no_convolution),
+    (16, "6, 7", "conv(8, 1) as a |> tanh |> conv(8, 1) as b", lambda g: not _products(g)),
+    (12, "9", "conv(7, 1) as a |> tanh |> conv(7, 3, pad=1) as b", lambda g: _products(g) >= 2),
+    (8, "4, 3, 5", "conv(16, 1) as a |> tanh |> conv(8, 1) as b", _no_convolution),
+    (13, "6, 7", "conv(9, 1, stride=2) as a", lambda g: not _products(g)),
+    (13, "6, 7", "conv(9, 1, pad=1) as a", lambda g: not _products(g)),
+    (8, "6, 7", "conv(8, 3, pad=1, groups=4) as a |> tanh |> conv(16, 3, stride=2, pad=1, groups=2) as b",
+     lambda g: _groups(g) == {1}),
+    (160, "5, 4", "conv(160, 3, pad=2, dilation=2, groups=20) as a", lambda g: _groups(g) == {4}),  # 5 of 8 channels
+    (96, "7", "conv(48, 3, groups=12) as a", lambda g: _groups(g) == {2}),  # 6 groups of 8 to 4 channels
+    (12, "4, 3, 5", "conv(24, 3, pad=1, groups=3) as a", lambda g: _groups(g) == {1}),
+    (12, "6, 7", "conv(12, 3, pad=1, groups=12) as a", lambda g: _groups(g) == {12}),  # depthwise
+    (64, "6, 7", "conv(64, 3, pad=1, groups=4) as a", lambda g: _groups(g) == {4}),  # wide enough
+    (8, "6, 7", "conv_transpose(12, 3, stride=2, groups=4) as a", lambda g: _groups(g) == {1}),
+    (9, "5, 5", "conv(16, 1) as a |> tanh |> conv(24, 5) as b", _no_convolution),  # the window is the image
+    (9, "4, 4, 4", "conv(16, 1) as a |> conv(24, 4, stride=3) as b |> conv(9, 1) as c", _no_convolution),
+    (16, "1, 1", "conv_transpose(24, 4) as a |> tanh |> conv(8, 4) as b", _no_convolution),
+    (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: not _kinds(g, "conv_dgrad")),
+    (16, "4, 3, 2", "conv_transpose(11, 2, stride=2) as a", lambda g: not _kinds(g, "conv_dgrad")),
+    (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2, pad=1) as b", lambda g: _kinds(g, "conv_dgrad")),
+    (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: _kinds(g, "conv_dgrad")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("channels", "space", "layers", "form"), CASES, ids=[f"{c}: {layers}" for c, _, layers, _ in CASES]
+)
+def test_a_step_computes_the_same(
+    channels: int, space: str, layers: str, form: Callable[[Graph], bool], tmp_path: Path
+) -> None:
+    graph, turned = _graphs(tmp_path, channels, space, layers)
+    assert form(turned)
+    feeds = feeds_of(graph, 3)
+    wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
+    assert wanted.keys() == got.keys() and len(wanted) > 2
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+@pytest.mark.parametrize(("channels", "out"), [(12, 20), (16, 3), (11, 8), (3, 16), (7, 1)])
+@pytest.mark.parametrize("space", ["9", "6, 7", "4, 3, 5"])
+def test_odd_channels_are_filled_up_where_that_pays(
+    channels: int, out: int, space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = f"tanh |> conv({channels}, 1) as a |> conv({out}, 3, pad=1, dilation=1) as b"
+    plain = _runs(_graphs(tmp_path, channels, space, layers)[1])
+    monkeypatch.setattr(wide_convolutions, "_MIN_FILLED", 1)
+    graph, turned = _graphs(tmp_path, channels, space, layers)
+    assert all(_runs(turned)) and (not all(plain) or channels % 8 == out % 8 == 0)
+    feeds = feeds_of(graph, 3)
+    wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+def _runs(graph: Graph) -> list[bool]:
+    """Of each convolution, whether all its tensors have whole runs of channels."""
+    found = [n for n in graph.nodes if n.op.name.startswith("conv")]
+    assert {n.op.name for n in found} >= {"conv_last", "conv_dgrad_last", "conv_wgrad_last"}
+    return [all(t.ints[-1] % 8 == 0 for t in (*n.input_types, *n.types)) for n in found]
+
+
+def test_a_weight_is_merged_once(tmp_path: Path) -> None:
+    """For the convolution and for the gradient of its image."""
+    _, turned = _graphs(tmp_path, 8, "6, 7", "tanh |> conv(8, 3, groups=4) as a |> tanh |> conv(8, 3, groups=2) as b")
+    merged = [n for n in turned.nodes if n.op.name == "where" and _reads_weight(n)]
+    assert len(merged) == 2
+
+
+def _reads_weight(node: Node) -> bool:
+    seen = list(node.inputs)
+    while seen:
+        value = seen.pop()
+        if not isinstance(value.producer, Node):
+            if value.producer.name.endswith("weight"):
+                return True
+            continue
+        if value.producer.op.name in ("reshape", "transpose"):
+            seen += value.producer.inputs
+    return False
