@@ -145,6 +145,6 @@ def test_golden(name: str, golden: Callable[[str, str], None]) -> None:
 def test_a_pass_has_a_test_file_and_a_golden_file(name: str) -> None:
     source = source_of(PIPELINE[NAMES.index(name)])
     assert (ROOT / "compiler/passes" / f"{source}.py").is_file()
-    stage, _, module = source.partition("/")
+    stage, _, module = source.rpartition("/")
     assert (ROOT / "tests/compiler/passes" / stage / f"test_{module}.py").is_file()
     assert (GOLDEN / "passes" / f"{name}.txt").is_file()

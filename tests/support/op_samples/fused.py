@@ -118,13 +118,13 @@ def _turned(shape: tuple[int, ...], perm: tuple[int, ...], row: tuple[int, ...],
 
 
 def _running(shape: tuple[int, ...], axis: int) -> Sample:
-    """cumsum(x * y) - y"""
+    """cumsum(x * y) * y"""
     attrs = (("axis", axis), ("reverse", False))
 
     def reference(x: Any, y: Any, **attrs: Any) -> Any:
-        return np.cumsum(x * y, axis=axis) - y
+        return np.cumsum(x * y, axis=axis) * y
 
-    body = (("mul", (0, 1), ()), ("cumsum", (2,), attrs), ("sub", (3, 1), ()))
+    body = (("mul", (0, 1), ()), ("cumsum", (2,), attrs), ("mul", (3, 1), ()))
     return Sample([Spec(shape), Spec(shape)], {"body": body}, differentiable=(), reference=reference)
 
 

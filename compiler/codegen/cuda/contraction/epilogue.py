@@ -129,9 +129,8 @@ class F32Epilogue(Epilogue):
         names = ["x"]
         for n, (access, e) in enumerate(zip(self.others, given), 1):
             read = f"{e}[{self._place(access, n, numbers)}]"
-            lines.append(
-                f"const {_in_f32(access.dtype)} v{n} = {read if access.dtype is DType.B1 else f'wide({read})'};"
-            )
+            wide = read if access.dtype is DType.B1 else f"wide({read})"
+            lines.append(f"const {_in_f32(access.dtype)} v{n} = {wide};")
             names.append(f"v{n}")
         names += [""] * (self.region.first - len(names))
         for number, let in enumerate(self._lets, self.region.first):

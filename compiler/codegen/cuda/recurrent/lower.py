@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
@@ -27,7 +27,7 @@ class Resident(SizeGeneric):
     """The kernel ``k(inputs of the loop, its results, scratch, count)``: all steps of a loop. ``text``: its step. Its
     blocks wait for one another, so all of them must be on the device."""
 
-    room: Room
+    room: Room = field(compare=False)  # the text says what the code does with it
     text: str
     count: int
 

@@ -90,18 +90,22 @@ class _Emitter:
             if across:
                 self.slots += 1
                 found = text.set(text.call("turned", (TILE, self.vector, self.threads, self.slots), found))
-            elif access.strides[-1] == 0 and any(access.strides) and self.vector > 1:
+            elif access.strides[-1] == 0 and self._varies(access) and self.vector > 1:
                 found = text.set(text.call("each", (self.vector,), found))
             known.append(Reg(found, access.dtype))
         known.append(None)
         return known
 
+    def _varies(self, access: Access) -> bool:
+        """Whether a tile has more than one element of an argument."""
+        return access.strides[self.schedule.axis] != 0 or access.strides[-1] != 0
+
     def _place(self, access: Access, across: bool) -> tuple[int, str, tuple[str, ...]]:
         """Vector width of a load or store, the indices of the first elements, and the mask of those in range."""
         text, axis = self.text, self.schedule.axis if across else len(access.strides) - 1
-        if not any(access.strides):
-            return 1, text.known(access.offset), ()
         indices, mask = self.places[across]
+        if not self._varies(access):
+            return 1, text.known(text.dot(access.offset, indices, access.strides)), ()
         first, stride = text.dot(access.offset, indices, access.strides), access.strides[axis]
         wanted, vector = self.vector, 1
         if stride == 1:
