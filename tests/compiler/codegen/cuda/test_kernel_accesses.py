@@ -140,6 +140,7 @@ ELSEWHERE = {
     "put_rows.cu": "ops/test_put_rows.py",
     "resident.cu": "recurrent/test_resident.py",
     "running.cu": "ops/test_running.py",
+    "scatter_bins.cu": "ops/test_scatter_elements.py",
     "scatter_sorted.cu": "ops/test_scatter_sorted.py",
     "sort_block.cu": "ops/test_sort.py",
     "sort_digits.cu": "ops/test_sort.py",

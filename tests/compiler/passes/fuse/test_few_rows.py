@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from graphs.pass_examples import evaluate, feeds_of
 
-from dslc.cli.graphs import difference
+from dslc.cli.views.graphs import difference
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph

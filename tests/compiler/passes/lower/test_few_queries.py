@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphs.cached_attention import compiled, ops
 
-from dslc.cli.graphs import difference
+from dslc.cli.views.graphs import difference
 from dslc.compiler.ir.text import format_graph
 
 

@@ -10,7 +10,7 @@ import pytest
 from graphs.cached_attention import PUT, compiled, ops
 from graphs.pass_examples import evaluate
 
-from dslc.cli.graphs import difference
+from dslc.cli.views.graphs import difference
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.text import format_graph
 
