@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Final
 
 _KEPT: Final = 8192  # last bytes of its stderr that are kept
@@ -101,8 +102,8 @@ def last_words(said: str) -> str:
 
 def _kills_for_memory() -> int:
     """How many processes this system has killed for lack of memory; 0 if it does not report the count."""
-    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as lines:
-        for line in lines:
+    with suppress(OSError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill":
                 return int(count)

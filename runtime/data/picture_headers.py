@@ -18,7 +18,7 @@ from typing import Final
 from dslc.base.errors import ResourceError
 from dslc.base.opened import Opened
 from dslc.base.words import reason
-from dslc.runtime.data.pictures import LARGEST_FILE, MOST_PIXELS, NO_PICTURE
+from dslc.runtime.data.pictures import EMPTY, LARGEST_FILE, MOST_PIXELS, NO_PICTURE
 from dslc.runtime.data.store import Store
 
 HEAD: Final = 32  # bytes
@@ -34,7 +34,7 @@ _EVERY: Final = 5.0  # seconds between two lines of progress
 def fault(head: bytes, size: int) -> str | None:
     """Why a file of ``size`` bytes that begins with ``head`` is refused; None if a decoder must look at it."""
     if not size:
-        return "the file is empty"
+        return EMPTY
     if size > LARGEST_FILE:
         return f"it has {size} bytes, more than {LARGEST_FILE}"
     if head.startswith(_PNG):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
 MOST_PIXELS: Final = 64_000_000
 LARGEST_FILE: Final = 64 << 20  # bytes
+EMPTY: Final = "the file is empty"
 #: Why a file is refused whose first bytes are those of no format.
 NO_PICTURE: Final = f"this is not an image in one of the formats {', '.join(_FORMATS)}"
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -170,7 +171,7 @@ class Pictures:
         try:
             pixels = self._decoded(data, choose)
         except _FAULTS as error:
-            raise BadSample(row, place, _why(error)) from error
+            raise BadSample(row, place, _why(error) if data else EMPTY) from error
         return self._laid_out(pixels)
 
     def of_image(self, image: Image.Image) -> NDArray[np.uint8]:

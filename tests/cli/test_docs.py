@@ -40,7 +40,7 @@ PAGES = [
 #: Commands of other programs, whose options they are; an option by itself is one of dslc or of OTHERS.
 FOREIGN = re.compile(r"\b(?:docker|mypy|pip|torchrun|python \S+\.py) [^`\n]*")
 #: Options of scripts and of pytest that pages name.
-OTHERS = {"--update-golden", "--length", "--temperature", "--torch", "--mode",
+OTHERS = {"--update-golden", "--source", "--length", "--temperature", "--torch", "--mode",
           "--modes", "--rounds", "--only", "--run", "--threads", "--turns"}  # fmt: skip
 
 

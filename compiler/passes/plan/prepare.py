@@ -55,8 +55,9 @@ def prepare(program: Program, build: Build) -> Program:
         return program
     chosen = _chosen(graph, build, SMALL)
     names = expressions(graph)
-    inputs = {value: Input(f"prepared.{names[value]}", Kind.PREPARED, value.type) for value in chosen}
-    new = {value: source.value for value, source in inputs.items()}
+    first = {names[value]: value for value in reversed(chosen)}  # equal values are prepared once
+    inputs = {value: Input(f"prepared.{name}", Kind.PREPARED, value.type) for name, value in reversed(first.items())}
+    new = {value: inputs[first[names[value]]].value for value in chosen}
     for node in graph.nodes:
         if new.keys().isdisjoint(node.outputs):
             new.update(zip(node.outputs, node.reading(new).outputs))

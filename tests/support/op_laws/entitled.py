@@ -27,7 +27,7 @@ SUMS: Final = frozenset({
 
 #: Ops that multiply, divide or subtract such sums. The sign of a sum that is 0 decides that of a zero they give, so it
 #: is that of the order of adding, too.
-SIGNED_BY_SUMS: Final = frozenset({"softmax_grad", "log_softmax_grad", "sdpa", "strided_sdpa"})
+SIGNED_BY_SUMS: Final = frozenset({"softmax_grad", "log_softmax_grad", "sdpa", "strided_sdpa", "few_queries_sdpa"})
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,9 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         Excuse(("far", *_TOP), "exp(y) * sum(dy), where y need not be a logarithm"),
         Excuse(("small", "offset"), "dy - sum(dy) of a single class cancels", 1e-6),
     ),
+    "scatter_rows_add": (
+        Excuse(("denormal", "small", "far", "large"), "thousands of rows of one id are added one after another"),
+    ),
     "scatter_reduce": (Excuse(_TOP, "a product overflows before a factor below 1"),),
     "softmax_cross_entropy": (Excuse(("larger",), "the mean of distances near the greatest number overflows"),),
     "softmax_cross_entropy_both": (
@@ -122,11 +125,12 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         Excuse(("",), "shares less the wanted ones", 2e-6),
     ),
     **dict.fromkeys(
-        ("sdpa", "strided_sdpa"),
+        ("sdpa", "strided_sdpa", "few_queries_sdpa"),
         (
             Excuse(_HUGE, "scores overflow"),
             Excuse(("offset",), "scores are sums of products, whose error is one of an exponent"),
             Excuse(("saturated", "far"), "scores are sums of products, whose error is one of an exponent", 1e-4),
+            Excuse(("halves",), "the logarithm of a sum near 1 is near 0", 1e-6),
         ),
     ),
     **dict.fromkeys(

@@ -69,6 +69,7 @@ def _between_casts(launch: Launch, before: Mapping[Value, Node], after: Sequence
     steps = [before[v] for v in launch.reads if isinstance(v, Value) and v in before]
     halves = [step.input_types[0].dtype for step in steps] + [step.types[0].dtype for step in made]
     casts = all(step.op.name == "cast" for step in (*steps, *made)) and all(dtype.is_half for dtype in halves)
+    casts = casts and not any(step.inputs[0] in before for step in steps)
     if not hasattr(launch.spec, "between_casts") or not casts or len(made) > 1:
         raise Unfit("its kernel is not a region")
     reads = tuple(before[v].inputs[0] if isinstance(v, Value) and v in before else v for v in launch.reads)

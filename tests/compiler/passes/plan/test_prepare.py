@@ -11,13 +11,16 @@ from sources.in_memory import files
 
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file, check_program
-from dslc.compiler.ir.graph import Kind
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Kind, order
+from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.text import format_graph
-from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
 from dslc.compiler.lock.choices import problems
 from dslc.compiler.options import Options, entry_sizes, precision_of
-from dslc.compiler.passes.plan.prepare import SMALL, merged, relocated
+from dslc.compiler.passes.plan.prepare import SMALL, merged, prepare, relocated
 from dslc.compiler.pipeline import build_options, compile_entry, compile_prepare
 from dslc.tune.problems import problems as measured
 
@@ -123,3 +126,20 @@ def test_a_program_that_writes_over_it_is_unsound(tmp_path: Path) -> None:
     broken = dataclasses.replace(program, memory=dataclasses.replace(program.memory, places=places))
     with pytest.raises(VerifyError, match="not updated"):
         verify_program(broken, build)
+
+
+def test_equal_values_are_prepared_once() -> None:
+    """Other passes may compute the same of a weight twice."""
+    x, w = (
+        Input(name, kind, TensorType(DType.F32, (512, 512))) for name, kind in (("x", Kind.DATA), ("w", Kind.PARAM))
+    )
+    b = Builder(name="a")
+    wide = [b(OPS["softmax"], w.value, axis=1) for _ in range(2)]
+    products = [
+        b(OPS["matmul"], x.value, each, transpose_a=False, transpose_b=t) for each, t in zip(wide, (False, True))
+    ]
+    results = {f"result.y{n}": value for n, value in enumerate(products)}
+    program = Program("predict", {}, Graph((x, w), order(products), results))
+    found = prepare(program, Build(prepare=True))
+    verify_graph(found.graph)
+    assert len(prepared(found)) == 1 and len(found.graph.nodes) == 2

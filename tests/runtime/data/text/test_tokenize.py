@@ -111,7 +111,7 @@ MANY = {"id": "a", "ids": [0] * 20_000, "tokens": ["a"] * 20_000}
 def test_a_file_that_takes_all_memory_ends_only_its_process(tokenizer: Path, fields: dict[str, Any]) -> None:
     found = Tokenizer(write(tokenizer, **fields))
     for _ in range(2):  # the second call is refused at once
-        with pytest.raises(DataError, match=r"killed by SIGABRT: memory allocation of \d+ bytes failed") as one:
+        with pytest.raises(DataError, match=r"killed by SIGABRT: memory allocation of .*\d+ bytes failed") as one:
             found.encode(["a", "b"], 3)
         assert one.value.code == "R101" and one.value.place == str(tokenizer)
         assert not isinstance(one.value, TextRefused), "the text is not to blame"

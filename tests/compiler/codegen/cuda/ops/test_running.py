@@ -147,3 +147,5 @@ def test_casts_before_and_after_lines_need_no_kernel(
     assert got.tobytes() == simulator.held(sums, DType.BF16).tobytes()
     scaled = (("mul", (0, 0), ()), ("cumsum", (1,), attrs))
     assert lower(Builder(name="here").node(OPS["fused_rows"], value(DType.F32, shape), body=scaled)) is None
+    twice = (("mul", (0, 0), ()), ("cast", (1,), wide), ("cumsum", (2,), attrs))
+    assert lower(Builder(name="here").node(OPS["fused_rows"], value(DType.BF16, shape), body=twice)) is None
