@@ -98,7 +98,8 @@ class _Scatter:
         parts, count, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         length = prod(ids.type.ints) // max(1, parts)
         small = max(parts * length, parts * count, inner) < 2**30
-        if ids.type.rank == rows.type.rank and _has_bins(parts, length, count, rows.type.dtype):
+        single = ids.type.rank == rows.type.rank and node.op.name != "scatter_rows_add"
+        if single and _has_bins(parts, length, count, rows.type.dtype):
             return None
         if not small or length <= MANY_ROWS or not prod(shape) or rows.type.dtype not in _ORDERED:
             return None

@@ -21,7 +21,7 @@ from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.index.ordered import BIN_BYTES, bin_keys, by_bins, by_lines
+from dslc.compiler.ops.index.ordered import BIN_BYTES, MANY_ROWS, bin_keys, by_bins, by_lines
 
 LAST: Final = "last"  # the last element of a key replaces what is there
 PLACES: Final = "places"  # the result is the last place of a key, i32, -1 for none
@@ -209,8 +209,8 @@ def scattered_elements(
         return None
     if by_lines(e.lines, e.length, e.count, e.itemsize):
         return [Launch(LineScatter(e), (*given, ids, *x), (out,))]
-    if not by_bins(e.lines, e.length, e.count, e.itemsize):
-        return None
+    if not by_bins(e.lines, e.length, e.count, e.itemsize) or (e.length <= MANY_ROWS and not e.last):
+        return None  # few elements of a line are combined in one launch, as rows are
     digits = Bins(e.ids, e.lines, e.length, e.count, shift=bin_keys(e.keys, e.itemsize).bit_length() - 1)
     values = digits.values(1)
     counts, totals = Scratch(0, 4 * values * digits.blocks), Scratch(1, 4 * values)

@@ -57,8 +57,10 @@ def test_one_order_for_all_scatters_of_the_same_ids(low: int) -> None:
         "spread": B(OPS["scatter_rows_add"], gathered, SINK.value, count=COUNT),
         "twice": B(OPS["scatter_rows_add"], B(OPS["gather_rows"], X.value, SOURCE.value), SINK.value, count=COUNT),
     }
-    found = same(graph_of([X, SOURCE, SINK, ROWS], outputs), low=low)
-    assert names(found) == ["row_order", "ordered_rows", "gather_rows", "ordered_rows", "ordered_rows"]
+    ones = input_of("ones", Kind.DATA, EDGES)
+    outputs["elements"] = B(OPS["scatter_rows_add"], ones.value, SINK.value, count=COUNT)
+    found = same(graph_of([X, SOURCE, SINK, ROWS, ones], outputs), low=low)
+    assert names(found) == ["row_order", "ordered_rows", "gather_rows", *["ordered_rows"] * 3]
     read = [node for node in found.nodes if node.op.name == "gather_rows"]
     assert read[0].types[0].dtype is DType.I32, "no row of an edge is in memory"
 

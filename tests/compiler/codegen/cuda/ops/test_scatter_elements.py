@@ -14,6 +14,7 @@ from gpu_kernels.sample_nodes import OPS
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import row_order, scatter_elements
 from dslc.compiler.codegen.cuda.ops.scatter_elements import BinScatter, Elements, LineScatter
+from dslc.compiler.codegen.cuda.ops.scatter_rows import RowsFew
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
@@ -43,6 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(ordered, "_MAX_SCANNED", 0)
     monkeypatch.setattr(scatter_elements, "_PART", 16 if request.param == "parts" else 1 << 14)
     monkeypatch.setattr(scatter_elements, "_AHEAD", 2)
+    monkeypatch.setattr(scatter_elements, "MANY_ROWS", 0)
     monkeypatch.setattr(row_order, "_BLOCK_THREADS", 64)
     monkeypatch.setattr(row_order, "_THREAD_KEYS", 1)
     return str(request.param)
@@ -134,6 +136,14 @@ def test_the_kernels_of_each_way(way: str) -> None:
     found = [type(launch.spec) for launch in lower(case(IDS["one"], "sum")[0]) or []]
     assert found.count(LineScatter) == (way == "lines")
     assert found.count(BinScatter) == {"lines": 0, "bins": 2, "parts": 3}[way]
+
+
+def test_few_elements_are_combined_in_one_launch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rows are; but the last of equal indices has no other kernel."""
+    monkeypatch.setattr(scatter_elements, "MANY_ROWS", LENGTH)
+    found = [type(launch.spec) for launch in lower(case(IDS["one"], "sum")[0]) or []]
+    assert found == [LineScatter if way == "lines" else RowsFew]
+    assert lower(case(IDS["one"], "last")[0])
 
 
 @pytest.mark.parametrize("count", [1, 31, 33, 150, 5000, 32768])
