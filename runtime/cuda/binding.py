@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
@@ -132,7 +133,8 @@ class Binder:
                 values.append((kind, value))
         sizes = [_SIZES.get(kind, 8) for kind, _ in values]
         function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, kernel.shared_bytes, sizes, where)
-        how = self._modules.waits(kernel.blob), self._modules.together(kernel.blob)
+        blocks = prod(kernel.grid)
+        how = self._modules.waits(kernel.blob), self._modules.together(kernel.blob, blocks, where)
         return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where, *how)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.base.errors import ArtifactError, DslcError
+from dslc.base.errors import ArtifactError, DslcError, EnvironmentFault
 from dslc.runtime.cuda.code import check_cubin, check_ptx, cubin_parameters, ptx_parameters
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.owned import let_go_of
@@ -74,10 +74,22 @@ class Modules:
         """True if a kernel's code waits by itself for the previously launched kernel, according to its PTX."""
         return self._says(blob)[0]
 
-    def together(self, blob: str) -> bool:
+    def together(self, blob: str, blocks: int, where: str) -> bool:
         """True if blocks of a kernel wait for one another, so that all must be on the device at once, according to its
-        PTX: they look at what others have released."""
-        return self._says(blob)[1]
+        PTX: they look at what others have released. EnvironmentFault R202 if the device has too few multiprocessors for
+        so many ``blocks``, which have one each."""
+        if not self._says(blob)[1]:
+            return False
+        if blocks > (count := self._device.multiprocessors):
+            raise EnvironmentFault(
+                "R202",
+                f"a kernel of {blocks} blocks that wait for one another needs as many multiprocessors; this GPU has "
+                f"{count}",
+                place=where,
+                help="use a whole GPU of the kind the artifact was built for, or build for sm_80, whose loops are "
+                "kernels of single steps",
+            )
+        return True
 
     def _says(self, blob: str) -> tuple[bool, bool]:
         """Whether the kernel's PTX has these two instructions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
@@ -18,6 +18,8 @@ from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob
+
+_ALSO_ON_SMALL: Final = ("sm_80",)  # and on compute capabilities 8.6 and 8.9, with 16 to 142 multiprocessors
 
 
 class Cuda:
@@ -49,7 +51,8 @@ class Cuda:
         return variants(node)
 
     def as_one(self, loop: Node) -> tuple[Choice, float] | None:
-        seconds = resident_seconds(loop)
+        """None also for an architecture whose code runs on smaller GPUs, too: all blocks must be on the GPU at once."""
+        seconds = resident_seconds(loop) if self.architecture not in _ALSO_ON_SMALL else None
         return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
 
     def geometry(self, spec: Any) -> Geometry:
