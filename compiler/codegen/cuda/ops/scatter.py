@@ -193,7 +193,7 @@ def _last(node: Node) -> Launch:
         value = select(lost > 0, int_attr(node.attrs, "lost"), last) if "lost" in node.attrs else last
     else:
         there = b.let(last >= 0, DType.B1)
-        taken = b.fetch(0, b.let(last * inner, DType.I64), there)
+        taken = b.fetch(0, b.let(b.let(last, DType.I64) * inner, DType.I64), there)
         value = select(there, taken, b.input(2) if x else 0)
         value = select(lost > 0, math.nan, value) if out.dtype.is_float else value
     b.store(0, b.let(value, out.dtype))

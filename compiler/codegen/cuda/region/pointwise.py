@@ -135,7 +135,7 @@ class _Emitter:
         assert index is not None
         _, place = self._place(access, whole=False)
         at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
-        mask = text.both(None if wanted is None else wanted.text, self.mask)
+        mask = text.both(None if wanted is None else wanted.text, self._mask(access, 1))
         found = text.load(access, 1, f"p{fetch.input}", text.known(at), mask)
         return Reg(text.set(found), access.dtype)
 
@@ -144,7 +144,7 @@ class _Emitter:
         vector, at = self._place(access)
         varied = self.schedule.apart or access.strides == self.dense
         again = held > 1 and not varied  # one value, or one per column, for all vectors
-        found = text.set(text.load(access, vector, f"p{number}", at, None if again else self.mask))
+        found = text.set(text.load(access, vector, f"p{number}", at, None if again else self._mask(access, vector)))
         if again and any(access.strides):
             found = text.set(text.call("tile", (held, self.vector), found))
         if self.schedule.apart and self.vector > 1 and access.strides[-1] == 0 and any(access.strides):
@@ -158,13 +158,21 @@ class _Emitter:
                 reg, access = known[store.value], self.region.outputs[store.output]
                 assert reg is not None and access.dtype.computed is reg.held
                 vector, at = self._place(access)
-                self.text.store(access, vector, f"p{shift + store.output}", at, reg.text, self.mask)
+                mask = self._mask(access, vector)
+                self.text.store(access, vector, f"p{shift + store.output}", at, reg.text, mask)
             for flag in stage.flags:
                 reg, access = known[flag.value], self.region.outputs[flag.output]
                 assert reg is not None
                 found = reg.text if self.mask is None else self.text.call("and", (), reg.text, self.mask)
                 at = self.text.known(self._offset(access))
                 self.text.write(self.text.call("raise_flag", (), f"p{shift + flag.output}", at, found))
+
+    def _mask(self, access: Access, vector: int) -> str | None:
+        """The mask of several vectors, for each place at which an argument is loaded or stored."""
+        places = 1 if not any(access.strides) or (self.whole and access.strides[-1] == 0) else self.vector // vector
+        if self.mask is None or self.held == 1 or places == 1:
+            return self.mask
+        return self.text.set(self.text.call("each", (places,), self.mask))
 
     def _place(self, access: Access, whole: bool = True) -> tuple[int, str]:
         """The vector width of a load or store, and the index of the first element (or several indices).

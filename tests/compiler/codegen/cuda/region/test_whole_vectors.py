@@ -94,3 +94,18 @@ def test_long_regions_with_the_same_rest_share_their_code() -> None:
     assert launches(node(DType.BF16, (255, 255), (255, 255)))[0].spec.flat is None
     one, other = (launches(node(DType.BF16, s, s))[0] for s in ((2049, 2051), (2051 * 2049 + 2048,)))
     assert one.symbol == other.symbol and one.scalar_args != other.scalar_args
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_short_vectors_of_elements_that_are_apart(dtype: DType) -> None:
+    """A thread's mask holds for each place of its vectors."""
+    x = simulator.held(np.random.default_rng(1).normal(size=(35, 122)), dtype)
+    given = Input("x", Kind.DATA, TensorType(dtype, x.shape)).value
+    attrs = {"starts": (0, 4), "stops": (35, 118), "steps": (1, 3)}
+    [launch] = launches(made := Builder(name="here").node(OPS["slice"], given, **attrs))
+    assert launch.spec.flat is not None and launch.spec.flat.apart and launch.spec.flat.vector == 2
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x[:, 4:118:3])
+    compared(made, [x], threads=256)
