@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +57,7 @@ def computed(paper: str, shapes: dict[str, Any], dtype: str, device: str) -> dic
     return {n: each.detach().double().cpu().numpy() for n, each in {"loss": loss, **found}.items()}
 
 
-def main() -> None:
+def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="outputs, losses and gradients of the papers with PyTorch")
     parser.add_argument("folder", type=Path)
@@ -67,12 +68,19 @@ def main() -> None:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
     shapes = json.loads((asked.folder / "shapes.json").read_text(encoding="utf-8"))
+    failures = 0
     for paper in asked.papers.split(","):
         for dtype in ("f64", "f32", *filter(None, asked.dtypes.split(","))):
-            found = computed(paper, shapes[paper], dtype, asked.device)
-            np.savez(asked.folder / f"{paper.replace('/', '-')}.{dtype}.npz", **found)
+            try:
+                found = computed(paper, shapes[paper], dtype, asked.device)
+            except RuntimeError as error:  # of one paper; the others are computed, and the exit status tells
+                print(f"PyTorch: {paper} in {dtype}: {error}", file=sys.stderr, flush=True)
+                failures += 1
+            else:
+                np.savez(asked.folder / f"{paper.replace('/', '-')}.{dtype}.npz", **found)
         print(paper, flush=True)
+    return int(failures > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -34,7 +34,9 @@ def tft(p: Params, x: Tensor, fixed: Tensor, known: Tensor) -> Any:
 
     def lstm(x: Tensor, h: Tensor, s: Tensor, n: str) -> Any:
         weights = [p[f"{n}.{k}_l0"] for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        return torch.lstm(x, (h, s), weights, True, 1, 0.0, False, False, True)
+        return torch.lstm(
+            x, (h, s), weights, True, 1, 0.0, True, False, True
+        )  # no dropout; in cuDNN only training has gradients
 
     y, h, s = lstm(past, c[None], c[None], "encoder")
     z = lstm(future, h, s, "decoder")[0]
