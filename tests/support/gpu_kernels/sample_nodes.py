@@ -27,6 +27,8 @@ STEPS = ("sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad", "few_queries_
 
 def tolerance(name: str, dtype: str) -> tuple[float, float]:
     """(relative, absolute) for results of an op."""
+    if name == "few_queries_sdpa" and dtype == "f64":  # its sums are f32; the pass leaves f64 to others
+        dtype = "f32"
     rtol, atol = TOLERANCE[dtype]
     return (4 * rtol, 2 * rtol) if name in STEPS and dtype in ("bf16", "f16") else (rtol, atol)
 
