@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from dslc.base.errors import EnvironmentFault, InputError
-from dslc.base.turns import Turn
+from dslc.base.turns import Scope, Turn
 from dslc.runtime.cuda.driver import Driver, load_driver
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.memory_pool import MemoryInfo, MemoryPool
@@ -64,7 +64,7 @@ class Device:
         self.pool = MemoryPool(driver, str(self))
         self._left: deque[Callable[[], None]] = deque()
         self._inbox: Noted = []
-        self._turn, self._letting_go = Turn(), Turn()
+        self._turn, self._letting_go, self._capturing = Turn(), Turn(), Turn()
         self._thread = _OfThread()
 
     def __str__(self) -> str:
@@ -125,6 +125,11 @@ class Device:
             if not self._inbox or self._inbox[0][1][0]:
                 self.driver.stream(self._inbox)
             return self._inbox[-1][1][1]
+
+    def undisturbed(self) -> Scope[None]:
+        """``with device.undisturbed() as scope, scope: ...`` around captures, and around calls that may wait for all
+        work of the device, which ends the captures of all threads: libraries that open, prepare or close do so."""
+        return self._capturing.hold()
 
     def leave(self, let_go: Callable[[], None]) -> None:
         """Call ``let_go`` when the device is next used. For finalizers, which may run at any point of any thread, where

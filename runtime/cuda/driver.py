@@ -16,6 +16,7 @@ from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.base.turns import unbroken
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.faults import Disturbed
 from dslc.runtime.cuda.libraries.checked_calls import CheckedCalls, Noted
 from dslc.runtime.cuda.waiting import patience
 from dslc.runtime.session.backend import Change
@@ -24,6 +25,7 @@ _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: independent of the legacy de
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 _UNIFIED_MEMORY: Final = 4  # CU_MEMORYTYPE_UNIFIED
+_CAPTURES: Final = 16  # how often a capture is tried that other threads end
 
 
 class Driver(CheckedCalls):
@@ -289,14 +291,27 @@ class Driver(CheckedCalls):
         return self._call("cuGraphAddMemsetNode", graph, list(after), len(after), node, context)
 
     def capture(self, stream: Any, work: Callable[[Any], None], noted: Noted) -> Any:
-        """A graph of what ``work`` enqueues on a stream that is idle, none of which runs."""
+        """A graph of what ``work`` enqueues on a stream that is idle, none of which runs. ``work`` is called again if
+        another thread, perhaps of another library, has ended the capture: it has waited for all work of the device."""
+        for _ in range(_CAPTURES - 1):
+            with suppress(Disturbed):
+                return self._captured(stream, work, noted)
+        return self._captured(stream, work, noted)
+
+    def _captured(self, stream: Any, work: Callable[[Any], None], noted: Noted) -> Any:
+        """As ``capture``, once. Raises Disturbed where that is why the work failed."""
         # relaxed: a library may load its code at the first use of it, which the stricter modes forbid
         self._call("cuStreamBeginCapture", stream, self._binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
         try:
             work(stream)
-        except BaseException:
-            with suppress(DslcError):  # the error that led here is the one to tell
+        except BaseException as error:
+            try:
                 self._made(noted, "cuGraphDestroy", "cuStreamEndCapture", stream)
+            except Disturbed as why:
+                if isinstance(error, DslcError):
+                    raise why from error
+            except DslcError:  # the error that led here is the one to tell
+                pass
             raise
         return self._made(noted, "cuGraphDestroy", "cuStreamEndCapture", stream)
 

@@ -9,6 +9,7 @@ from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, OutOf
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
 INVALID_VALUE: Final = 1
+CAPTURE_INVALIDATED: Final = 901
 
 #: After these the context is dead: every later call returns the same code, so only a new process helps.
 STICKY: Final = frozenset(
@@ -49,6 +50,10 @@ _WRONG_CODE: Final = {
 }
 
 
+class Disturbed(EnvironmentFault):
+    """A capture that a call of another thread has ended: one that waits for all work of the GPU."""
+
+
 def fault(call: str, code: int, name: str, text: str) -> DslcError:
     """The error for a call that returned ``code``; ``name`` and ``text`` are the driver's descriptions.
 
@@ -79,6 +84,13 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
             f"{_WRONG_CODE[code]}; {said}",
             place=call,
             help="build for this GPU (--target sm_90, for instance), or install a newer driver",
+        )
+    if code == CAPTURE_INVALIDATED:
+        return Disturbed(
+            "R206",
+            said,
+            place=call,
+            help="open sessions while no other thread waits for all work of the GPU (cudaDeviceSynchronize)",
         )
     return EnvironmentFault("R206", said, place=call, help="try again in a new process; look at `nvidia-smi`")
 

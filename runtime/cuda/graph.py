@@ -98,7 +98,9 @@ class LibraryCall:
     def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
         building = Owned(device)
         try:
-            return device.driver.add_child(graph, after, device.driver.capture(self.recorder, self.run, building.noted))
+            with device.undisturbed() as scope, scope:
+                captured = device.driver.capture(self.recorder, self.run, building.noted)
+            return device.driver.add_child(graph, after, captured)
         finally:
             building.close()
 

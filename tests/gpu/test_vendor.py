@@ -5,7 +5,9 @@ Needs a GPU with its driver, cuda-bindings, numpy, pytest, cuBLAS and cuDNN with
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -101,6 +103,23 @@ def test_two_sessions_have_the_same_bits_and_steps_are_one_launch(name: str) -> 
     for state in states[1:]:
         for tensor, value in states[0].items():
             assert value.tobytes() == state[tensor].tobytes(), tensor
+
+
+def test_threads_open_sessions_at_once(name: str) -> None:
+    """A library that opens waits for all work of the GPU, which ends captures of other threads."""
+    turn = threading.Barrier(4)
+
+    def work(_: int) -> list[float]:
+        losses = []
+        for _ in range(3):
+            turn.wait(120)
+            with load(name, "vendor") as session:
+                losses.append(session.train_step(**batch(session, 0)).loss)
+        return losses
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [loss for losses in pool.map(work, range(4)) for loss in losses]
+    assert len(found) == 12 and len({*found}) == 1
 
 
 def test_plans_of_models_call_libraries() -> None:

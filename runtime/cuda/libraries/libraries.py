@@ -50,7 +50,8 @@ class Libraries:
 
     def _close(self) -> None:
         if self._device.driver.lost is None:
-            let_go_of(self._device.driver, self._noted)
+            with self._device.undisturbed() as scope, scope:
+                let_go_of(self._device.driver, self._noted)
         else:  # the context is dead and has taken all of it along; libraries fail in it
             self._noted.clear()
 
@@ -115,18 +116,20 @@ class Libraries:
         an unsupported operation."""
         begun = time.monotonic()
         try:
-            library, problem, places, room = self._asked(instruction, buffers, address)
-            if problem not in self._runnables:
-                self._runnables[problem] = library, self._prepare(library, problem)
-            _, runnable = self._runnables[problem]
+            with self._device.undisturbed() as scope, scope:
+                library, problem, places, room = self._asked(instruction, buffers, address)
+                if problem not in self._runnables:
+                    self._runnables[problem] = library, self._prepare(library, problem)
+                _, runnable = self._runnables[problem]
         finally:
             self.seconds += time.monotonic() - begun
         return lambda stream: runnable.run(places, room, stream)
 
     def default(self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Way:
         """The library's own choice for an instruction, with its workspace. R202, R205."""
-        library, problem, _, _ = self._asked(instruction, buffers, address)
-        return library.default(replace(problem, algorithm=""))
+        with self._device.undisturbed() as scope, scope:
+            library, problem, _, _ = self._asked(instruction, buffers, address)
+            return library.default(replace(problem, algorithm=""))
 
     def candidates(
         self,
@@ -138,8 +141,9 @@ class Libraries:
     ) -> list[Way]:
         """The ways to compute an instruction that its library proposes, with at most ``limit`` bytes of workspace;
         ``deterministic``: only those that give the same bits each time. R202, R205."""
-        library, problem, _, _ = self._asked(instruction, buffers, address)
-        return library.candidates(problem, limit, deterministic)
+        with self._device.undisturbed() as scope, scope:
+            library, problem, _, _ = self._asked(instruction, buffers, address)
+            return library.candidates(problem, limit, deterministic)
 
     def _asked(
         self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu.fake_driver import FakeDriver
-from fake_gpu.fake_libraries import numbers, put
+from fake_gpu.fake_libraries import FakeCublasLt, numbers, put
 from fake_gpu.library_bench import Bench
 from fake_gpu.library_model import batch, opened, small
 
@@ -89,6 +92,73 @@ def test_the_first_failure_of_a_library_leaves_nothing(
         assert devices.memory_info().used == 0
     devices.device(0).close()
     assert fake.leaks() == {}
+
+
+def test_sessions_that_threads_open_at_once_end_no_capture_of_each_other(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that opens waits for all work of the device, which ends the captures of other threads."""
+    path, kernels = small(tmp_path, monkeypatch)
+    fake = machine(**kernels.driver())
+    libraries(fake)
+    begin = FakeDriver.do_cuStreamBeginCapture
+
+    def telling(self: FakeDriver, stream: Any, mode: Any) -> Any:
+        answer = begin(self, stream, mode)
+        captures.set()  # the others go on
+        return answer
+
+    monkeypatch.setattr(FakeDriver, "do_cuStreamBeginCapture", telling)
+    matmul = FakeCublasLt.do_Matmul
+
+    def long(self: Any, *args: int) -> int:
+        time.sleep(0.01)
+        return matmul(self, *args)
+
+    monkeypatch.setattr(FakeCublasLt, "do_Matmul", long)
+    captures, losses = threading.Event(), list[float]()
+
+    def work(first: bool) -> None:
+        assert first or captures.wait(60)
+        with opened(path, device="gpu") as gpu:
+            losses.append(gpu.train_step(**batch(0)).loss)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, number == 0) for number in range(3)]:
+            done.result()
+    assert len(losses) == 3 and len({*losses}) == 1
+    assert not fake.refused["cuStreamEndCapture"]
+    devices.device(0).close()
+
+
+@pytest.mark.parametrize("times", [1, 15, 16])
+def test_a_capture_that_another_library_ends_is_tried_again(
+    times: int, tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    fake = machine(**kernels.driver())
+    lt, dnn = libraries(fake)
+    left = [times]
+    matmul = FakeCublasLt.do_Matmul
+
+    def disturbed(self: Any, *args: int) -> int:
+        if left[0]:
+            left[0] -= 1
+            fake.wait_for_all()
+            return 13 if left[0] % 2 else matmul(self, *args)  # the library may notice, or not
+        return matmul(self, *args)
+
+    monkeypatch.setattr(FakeCublasLt, "do_Matmul", disturbed)
+    if times < 16:
+        with opened(path, device="gpu") as gpu, opened(path, device="cpu") as cpu:
+            assert gpu.train_step(**batch(0)).loss == pytest.approx(cpu.train_step(**batch(0)).loss, rel=1e-5)
+        assert fake.refused["cuStreamEndCapture"] == times
+    else:
+        with pytest.raises(EnvironmentFault, match="CAPTURE_INVALIDATED") as caught:
+            opened(path, device="gpu")
+        assert caught.value.code == "R206" and "cudaDeviceSynchronize" in str(caught.value.help)
+    devices.device(0).close()
+    assert fake.leaks() == {} and not lt.objects and not dnn.objects
 
 
 def test_a_library_that_is_missing_is_named(

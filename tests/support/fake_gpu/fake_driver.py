@@ -21,7 +21,7 @@ from typing import Any
 import cuda.bindings.driver as real
 import numpy as np
 
-from dslc.runtime.cuda.faults import STICKY
+from dslc.runtime.cuda.faults import CAPTURE_INVALIDATED, STICKY
 
 SUCCESS, INVALID, NO_MEMORY, NO_CONTEXT, BAD_HANDLE, NOT_FOUND, NOT_READY, ILLEGAL = 0, 1, 2, 201, 400, 500, 600, 700
 _ASKED_ANY_TIME = ("cuGetErrorName", "cuGetErrorString")
@@ -67,6 +67,7 @@ class Op:
 class Stream:
     queue: deque[Op] = field(default_factory=deque)
     captured: list[Op] | None = None  # what was enqueued since a capture began
+    disturbed: bool = False  # its capture has been ended by another thread
 
 
 @dataclass(eq=False)
@@ -643,14 +644,23 @@ class FakeDriver:
         found = self._get(stream, Stream)
         if found.captured is not None or found.queue:
             raise Refused(INVALID)
-        found.captured = []
+        found.captured, found.disturbed = [], False
         return ()
+
+    def wait_for_all(self) -> None:
+        """As a library that opens: it waits for all work of the device, which ends all captures."""
+        with self._lock:
+            for stream in self.objects.values():
+                if isinstance(stream, Stream):
+                    stream.disturbed = stream.captured is not None
 
     def do_cuStreamEndCapture(self, stream: Any) -> Any:
         found = self._get(stream, Stream)
         if found.captured is None:
             raise Refused(INVALID)
         ops, found.captured = found.captured, None
+        if found.disturbed:
+            raise Refused(CAPTURE_INVALIDATED)
         graph = self._new({}, real.CUgraph)
         before: list[Any] = []
         for op in ops:

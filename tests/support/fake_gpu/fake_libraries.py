@@ -121,6 +121,8 @@ class FakeCublasLt:
                 return 15
             if hasattr(self, "do_" + kind):
                 return int(getattr(self, "do_" + kind)(*args) or 0)
+            if name in ("cublasLtCreate", "cublasLtDestroy"):
+                self.driver.wait_for_all()
             if kind.endswith("Create"):
                 out, *given = args
                 self._next += 8
@@ -271,8 +273,11 @@ class FakeCudnn:
         return 91900
 
     def create_handle(self) -> int:
-        self.objects.add(7)
-        return 7
+        self.driver.wait_for_all()
+        self.calls["handles"] += 1
+        handle = 6 + self.calls["handles"]
+        self.objects.add(handle)
+        return handle
 
     def destroy_handle(self, handle: int) -> None:
         self.objects.remove(handle)
