@@ -26,7 +26,7 @@ from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.cuda.shard_sums import DeviceSums, Layout, flags_of, sums_of
 from dslc.runtime.cuda.sizes import RUN_ONCE, SumSizes, lane_sizes, session_bytes
-from dslc.runtime.cuda.transfers import has_frames
+from dslc.runtime.cuda.transfers import has_frames, has_own_slots
 from dslc.runtime.session.host_memory import out_of_memory
 from dslc.runtime.session.memory_need import named_buffers
 
@@ -155,6 +155,7 @@ class CudaBackend:
                             artifact.blob,
                             owned,
                             name=str(program),
+                            slots=lane.slots_of_updates if has_own_slots(program.entry) else lane.slots,
                             frames=sizes.steps if has_frames(program.entry) else 0,
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
                             context=lane.contexts.get(program.carried),
@@ -276,7 +277,7 @@ class CudaBackend:
         # A lost GPU cannot be entered any more, and has nothing to release.
         with nullcontext() if self._device.driver.lost else self._device:
             for lane in self._lanes:
-                for slot in lane.slots:
+                for slot in lane.all_slots:
                     with suppress(DslcError):  # whoever reads its results gets the error
                         lane.settle(slot)
             self._owned.close()

@@ -149,8 +149,7 @@ def driver_bytes(programs: Sequence[Loaded], code: Code, sizes: LaneSizes, conte
     """About how many bytes a session of these programs makes the driver take next to those of the pool."""
     graphs = [graph for program in programs for graph in graphs_of(program, sizes.steps)]
     calls = (i for p in programs for i in p.plan.instructions if isinstance(i, Gemm | GraphOp))
-    pinned = SLOTS * (sizes.inputs + sizes.outputs)
-    return taken(code, sum(graph.taken for graph in graphs), {call.provider for call in calls}, pinned, contexts)
+    return taken(code, sum(graph.taken for graph in graphs), {call.provider for call in calls}, sizes.pinned, contexts)
 
 
 def taken(code: Code, graphs: int, libraries: Collection[str], pinned: int, contexts: int = 1) -> int:

@@ -23,7 +23,7 @@ from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
-from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
+from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot, Slots
 from dslc.runtime.cuda.timing import peaks, stopwatch
 from dslc.runtime.cuda.transfers import (
     DeviceOutputs,
@@ -65,7 +65,8 @@ class _Bound:
 class DevicePlan:
     """A plan bound to a lane's memory. Implements ``DeviceBound``.
 
-    ``frames``: how many steps of a training entry a run is to hold; 0 for another entry, which works in the lane's io.
+    ``slots``: those of the lane for its runs. ``frames``: how many steps of a training entry a run is to hold; 0 for
+    another entry, which works in the lane's io.
     ``context``: the address of the states that it carries from run to run, if any.
     ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
     ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
@@ -83,6 +84,7 @@ class DevicePlan:
         owned: Owned,
         *,
         name: str,
+        slots: Slots,
         frames: int,
         bulk: int | None,
         context: int | None = None,
@@ -112,11 +114,11 @@ class DevicePlan:
                 many = Bulk(lane.device, placed, lane.stream, owned)
             return _Bound(io, binder(io), groups, many)
 
-        ios = [slot.io if self._in_frames else lane.io for slot in lane.slots]
+        ios = [slot.io if self._in_frames else lane.io for slot in slots.both]
         found = {io: bound(io) for io in dict.fromkeys(ios)}
-        self._of_slot = {id(slot): found[io] for slot, io in zip(lane.slots, ios)}
+        self._of_slot = {id(slot): found[io] for slot, io in zip(slots.both, ios)}
         self.steps = frames if all(b.many is not None for b in found.values()) else 1
-        self._views = {id(slot): [self._input_views(slot, frame) for frame in range(self.steps)] for slot in lane.slots}
+        self._views = {id(slot): [self._input_views(slot, n) for n in range(self.steps)] for slot in slots.both}
         first = found[ios[0]]
         self._constants = [
             (first.binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
@@ -127,7 +129,7 @@ class DevicePlan:
         # the state is torn between these groups; for a plan that writes nothing, the last group ends its change
         last = len(first.groups) - 1
         self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
-        self._slot, self._frame = lane.slots[0], 0
+        self._slots, self._slot, self._frame = slots, slots.both[0], 0
 
     @property
     def lane(self) -> Lane:
@@ -143,7 +145,7 @@ class DevicePlan:
     def begin(self, step: int = 0) -> None:
         if not step:
             try:
-                self._slot = self._lane.next_slot()
+                self._slot = self._slots.next()
             except DslcError as error:  # an error of the previous run, usually of this program
                 error.place = f"{self.name}: {error.place}"
                 raise

@@ -3,13 +3,15 @@
 A slot carries the inputs and results of one run, and is free again when that run is done. So at most two runs are in
 flight, and the host prepares the second while the device executes the first. Training steps have an io block in each
 slot, with one frame or several; a frame is the io of one step. So the inputs of a run reach the device during the
-previous run, and a run may have several steps.
+previous run, and a run may have several steps. The updates of a model with shards have two slots of their own, so that
+the host is a whole step ahead.
 """
 
 from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +91,21 @@ class Counters:
     bytes_out: int = 0
 
 
+class Slots:
+    """Two slots that alternate."""
+
+    def __init__(self, lane: Lane, both: Sequence[Slot]) -> None:
+        self.both = both
+        self._lane, self._turn = lane, 0
+
+    def next(self) -> Slot:
+        """The slot with the older run, after that run is done."""
+        self._turn = (self._turn + 1) % SLOTS
+        slot = self.both[self._turn]
+        self._lane.settle(slot)
+        return slot
+
+
 class Lane:
     """One caller at a time. The device's context must be current where the lane is made."""
 
@@ -103,29 +120,24 @@ class Lane:
         self.io = _block(device, sizes.io, owned)
         self.work = _block(device, sizes.work, owned)
         self.contexts = {layout: _block(device, size, owned) for layout, size in sizes.contexts.items()}
+        wanted = [(sizes.inputs, sizes.outputs, sizes.frame * sizes.steps)]
+        wanted += [(*sizes.update, 0)] if sizes.update is not None else []
         parts = [
-            (
-                *_pinned(device, sizes.inputs, owned),
-                *_pinned(device, sizes.outputs, owned),
-                _block(device, sizes.frame * sizes.steps, owned),
-            )
-            for _ in range(SLOTS)
+            [
+                (*_pinned(device, inputs, owned), *_pinned(device, outputs, owned), _block(device, frames, owned))
+                for _ in range(SLOTS)
+            ]
+            for inputs, outputs, frames in wanted
         ]
         self.stream = idle_stream(device, owned)
         self.copies = idle_stream(device, owned)
-        self.slots = [Slot(*part, _event(device, owned), _event(device, owned)) for part in parts]
-        self._turn = 0
-        frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots)
+        pairs = [[Slot(*part, _event(device, owned), _event(device, owned)) for part in pair] for pair in parts]
+        self.all_slots = [slot for pair in pairs for slot in pair]
+        self.slots, self.slots_of_updates = Slots(self, pairs[0]), Slots(self, pairs[-1])
+        frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots.both)
         for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
             if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
-
-    def next_slot(self) -> Slot:
-        """The slot with the older run, after that run is done."""
-        self._turn = (self._turn + 1) % SLOTS
-        slot = self.slots[self._turn]
-        self.settle(slot)
-        return slot
 
     def settle(self, slot: Slot) -> None:
         """Wait for a slot's run and copy its unread results out of the slot."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from dslc.runtime.cuda.memory_pool import size_class
-from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
+from dslc.runtime.cuda.transfers import has_frames, has_own_slots, input_bytes, output_spans
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.share import Share
@@ -33,7 +33,8 @@ _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool d
 class LaneSizes:
     """Sizes in bytes. ``io``: for entries other than training steps; ``frame``: for one training step, with ``steps``
     frames in each slot, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host;
-    ``contexts``: those that programs carry from run to run, by layout."""
+    ``update``: both of each slot for `update_step`, None without one; ``contexts``: those that programs carry from run
+    to run, by layout."""
 
     io: int
     work: int
@@ -42,6 +43,12 @@ class LaneSizes:
     inputs: int
     outputs: int
     contexts: Mapping[Hashable, int] = field(default_factory=dict)
+    update: tuple[int, int] | None = None
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of the host's memory."""
+        return SLOTS * (self.inputs + self.outputs + sum(self.update or ()))
 
     @property
     def device(self) -> tuple[int, ...]:
@@ -169,10 +176,15 @@ def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
         Regions(p.entry, p.io_bytes, p.work_bytes, p.context_bytes, p.carried, p.prepared_bytes) for p in programs
     ]
     io, work, frame = device_blocks(regions)
-    copied = max(input_bytes(p.plan) for p in programs)
-    results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
-    outputs = max(size * count for size, count in results)
-    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), outputs, context_sizes(regions))
+    updates = [p for p in programs if has_own_slots(p.entry)]
+    others = [p for p in programs if not has_own_slots(p.entry)]
+    copied = max((input_bytes(p.plan) for p in others), default=0)
+    results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in others]
+    outputs = max((size * count for size, count in results), default=0)
+    update = None
+    if updates:
+        update = max(input_bytes(p.plan) for p in updates), max(output_spans(p.plan)[1] for p in updates)
+    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), outputs, context_sizes(regions), update)
 
 
 def context_sizes(programs: Sequence[Regions]) -> dict[Hashable, int]:

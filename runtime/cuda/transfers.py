@@ -72,6 +72,12 @@ def has_frames(entry: str) -> bool:
     return entry in ("train_step", "accumulate_step")
 
 
+def has_own_slots(entry: str) -> bool:
+    """True if an entry runs once a step, after the training runs of that step: with slots of its own, the first run of
+    the next step is submitted while the last one of this step is under way."""
+    return entry == "update_step"
+
+
 def from_pinned(
     plan: Plan, end: int, placed: Sequence[DeviceInput], steps: int, frame: int
 ) -> list[tuple[int, int, int]]:

@@ -223,3 +223,22 @@ def test_numbers_are_read_late(tmp_path: Path, machine: Machine, monkeypatch: py
     late = [one.train_step(**batch(BATCHNORM, step)) for step in range(5)]
     one.close()
     assert late == [other.train_step(**batch(BATCHNORM, step)) for step in range(5)]
+
+
+def test_a_step_is_submitted_while_its_runs_are_under_way(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update has slots of its own: the host is a whole step ahead of the device, and waits for no run of it."""
+    path = built(tmp_path, BATCHNORM, shards=2, provider="reference")
+    fake = on_gpus(path, machine, 1, monkeypatch).fake
+    fake.patience = 0.5
+    one, other = opened(path, "gpu"), dslc.load(path, device="cpu", weights="init", seed=3)
+    results = []
+    for step in range(6):
+        fake.hung = step == 3  # nothing ends that is submitted from now on
+        results.append(one.train_step(**batch(BATCHNORM, step)))
+        if step != 3:
+            assert results[-1].loss == results[-1].loss  # reads it
+    fake.hung = False
+    assert results == [other.train_step(**batch(BATCHNORM, step)) for step in range(6)]
+    one.close()
