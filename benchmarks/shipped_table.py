@@ -3,7 +3,7 @@
     python benchmarks/shipped_table.py h200 LOCK...
 
 Keeps the problems whose best own kernel is not the default one. Problems that the table holds already and the locks do
-not are kept, too; ``--new`` starts from an empty table. ``benchmarks/README.md`` has the commands that tuned.
+not are kept, too; ``--new`` starts from an empty table. ``benchmarks/results/tuning.md`` has the commands that tuned.
 """
 
 from __future__ import annotations

@@ -30,9 +30,13 @@ SECTIONS: Final[dict[str, list[str]]] = {
         "docs/ops.md", "docs/own_ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md",
     ],
     "Internals": [
-        "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md", "benchmarks/README.md",
+        "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md",
         "CONTRIBUTING.md", "CHANGELOG.md",
     ],
+    "Benchmarks": ["benchmarks/README.md", *(
+        f"benchmarks/results/{name}.md"
+        for name in ("zoo", "ops", "loops", "ranks", "cpu", "tuning", "start", "memory", "agreement", "history")
+    )],
 }  # fmt: skip
 _CONFIG: Final = ROOT / "docs/zensical.toml"
 _COPIED: Final = (".md", ".svg", ".png")

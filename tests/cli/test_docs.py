@@ -26,7 +26,10 @@ def test_generated_pages_are_up_to_date() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for folder in ("docs", "examples", "benchmarks") for page in ROOT.glob(f"{folder}/**/*.md")),
+    ]
     assert len(pages) > 8
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
@@ -34,7 +37,7 @@ def test_links_lead_somewhere() -> None:
 
 
 PAGES = [
-    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/*.md"),
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/*.md"),
     *ROOT.glob("dslc/base/pages/*.md"),
 ]  # fmt: skip
 #: Commands of other programs, whose options they are; an option by itself is one of dslc or of OTHERS.

@@ -17,7 +17,7 @@ from dslc.compiler.pipeline import foresee
 
 RESNET = EXAMPLES / "resnet" / "resnet.nn"
 
-#: Milliseconds of a step (``dslc bench``) on one H200, bf16, ``--mirror never``, 2026-11-22: benchmarks/README.md.
+#: ms of a step (``dslc bench``), one H200, bf16, ``--mirror never``, 2026-11-22: benchmarks/results/history.md.
 MEASURED = [
     ("ResNet50", 256, "vendor", 30.36),
     ("ResNet50", 32, "vendor", 5.95),

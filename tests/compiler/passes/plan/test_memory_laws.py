@@ -167,7 +167,7 @@ def test_a_small_discriminator_takes_what_it_needs(of_text: Callable[[str], Chec
 
 @pytest.mark.parametrize("provider", ["own", "vendor"])
 def test_branches_of_inception_run_side_by_side(provider: str) -> None:
-    """On an H200 its streams saved half of a step: benchmarks/README.md, "Streams"."""
+    """On an H200 its streams saved half of a step: benchmarks/results/history.md, "Streams"."""
     checked = example("examples/inception/inception.nn", None)
     alone, found = (planned(checked, 32, provider=provider, precision="bf16", streams=n) for n in (1, "auto"))
     assert found.seconds < 0.4 * alone.seconds and found.total < alone.total + (48 << 20)
