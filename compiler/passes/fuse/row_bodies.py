@@ -35,7 +35,7 @@ Fits: TypeAlias = Callable[[Node], bool]
 _CORES: Final[Mapping[str, int]] = {
     "sum": 1, "sum_to": 1, "mean": 1, "max": 1, "min": 1, "prod": 1, "norm": 1, "any": 1, "all": 1,
     "argmax": 2, "argmin": 2, "logsumexp": 2, "softmax": 3, "log_softmax": 3, "softmax_grad": 2, "log_softmax_grad": 2,
-    "cumsum": 1, "cumprod": 1, "transpose": 1,
+    "cumsum": 1, "cumprod": 1, "logcumsumexp": 1, "transpose": 1,
 }  # fmt: skip
 _MAX_AGAIN: Final = 12  # steps that are computed several times
 _PLACES: Final = frozenset({"slice", "reshape", "pack_bits", "unpack_bits"})

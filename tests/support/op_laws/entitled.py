@@ -58,6 +58,9 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "path_loss": (Excuse(_HUGE, "sums of scores of both signs cancel, or overflow, in the order of the times"),),
     "path_scan": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the times"),),
     "recurrence": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the elements"),),
+    "logcumsumexp_grad": (
+        Excuse(("far", "saturated", *_TOP), "y need not be the sums of x: their exponentials overflow"),
+    ),
     "path_loss_grad": (Excuse(("far", "saturated", *_HUGE), "an exponential enlarges the rounding of what it is of"),),
     "contraction": (Excuse((*_HUGE, "denormal"), "what becomes of its sums overflows, or divides by 0"),),
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),

@@ -47,6 +47,32 @@ def recurring(a: np.ndarray, b: np.ndarray, axis: int, reverse: bool, late: bool
     return y
 
 
+def log_sums(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    """The logarithms of sums of exponentials, by log1p of what is not the greatest."""
+
+    def of_line(part: np.ndarray, along: int) -> np.ndarray:
+        top = part.max(along, keepdims=True)
+        found = np.exp(part - np.where(np.isfinite(top), top, 0.0)).sum(along, keepdims=True) - np.isfinite(top)
+        return (top + np.log1p(found)).squeeze(along) if np.isfinite(top).all() else _infinite(part, along)
+
+    return running(x, axis, reverse, of_line)
+
+
+def _infinite(part: np.ndarray, along: int) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.logaddexp.reduce(part, along)
+
+
+def log_sums_back(x: np.ndarray, y: np.ndarray, dy: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    """Each dy times the element's share of that sum, for any y."""
+    dx = np.zeros(x.shape)
+    for at in np.ndindex(x.shape):
+        line, i = (*at[:axis], slice(None), *at[axis + 1 :]), at[axis]
+        for t in range(i + 1) if reverse else range(i, x.shape[axis]):
+            dx[at] += dy[line][t] * math.exp(x[at] - y[line][t])
+    return dx
+
+
 def length(x: np.ndarray, over: list[int], keep: bool, p: float) -> np.ndarray:
     return over_lines(lambda line: math.fsum(abs(v) ** p for v in line) ** (1 / p))(x, over, keep)
 
@@ -127,6 +153,34 @@ SAMPLES: dict[str, list[Sample]] = {
         )
         for reverse in (False, True)
         for late in (False, True)
+    ],
+    "logcumsumexp": [
+        Sample([x], {"axis": axis, "reverse": reverse}, reference=log_sums)
+        for x, axis in CUMSUM[:7]
+        for reverse in (False, True)
+    ]
+    + [
+        Sample([Spec(shape)], {"axis": axis, "reverse": reverse}, differentiable=(), reference=log_sums)
+        for shape, axis in (((35,), 0), ((18, 2), 1), ((2, 70, 3), 1), ((3, 40), 0))
+        for reverse in (False, True)
+    ],
+    "logcumsumexp_grad": [
+        Sample(
+            [Spec(shape), Spec(shape), Spec(shape)],
+            {"axis": axis, "reverse": reverse},
+            differentiable=None if math.prod(shape) < 20 else (),
+            reference=log_sums_back,
+        )
+        for shape, axis in (
+            ((3, 4), 1),
+            ((5, 3), 0),
+            ((2, 3, 34), 1),
+            ((35,), 0),
+            ((3, 1), 1),
+            ((3, 0), 1),
+            ((40, 2), 0),
+        )
+        for reverse in (False, True)
     ],
     "norm": [
         *norms(2.0),

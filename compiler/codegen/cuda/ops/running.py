@@ -1,4 +1,5 @@
-"""cumsum, cumprod, prod_grad and recurrence as GPU kernels: blocks share an axis, in two launches if it is long.
+"""Running sums, products, logarithms of sums, and recurrences as GPU kernels: blocks share an axis, in two launches if
+it is long.
 
 The first launch combines each chunk of the axis, the second one begins each chunk with those before it (Blelloch 1990).
 """
@@ -51,13 +52,55 @@ __device__ __forceinline__ Held up(Held all, int step) {
   return {__shfl_up_sync(0xFFFFFFFFu, all.a, step), __shfl_up_sync(0xFFFFFFFFu, all.b, step)};
 }
 """
+LOGS: Final = ("logs", "logs_grad")
+# The greatest element, and the sum of the exponentials of all others relative to it.
+_LOGS: Final = """struct Held {
+  SUM top, others;
+};
+#define NEUTRAL Held{SUM(-INFINITE), SUM(0)}
+#define GIVEN_TENSORS const X *__restrict__ x
+__device__ __forceinline__ Held combined(Held before, Held own) {
+  const SUM less = exponential(before.top == own.top ? SUM(0) : -apart(before.top, own.top));
+  const bool later = !(own.top <= before.top);
+  const SUM large = later ? own.others : before.others, small = later ? before.others : own.others;
+  return {greater(before.top, own.top), large + less * (SUM(1) + small)};
+}
+__device__ __forceinline__ Held up(Held all, int step) {
+  return {__shfl_up_sync(0xFFFFFFFFu, all.top, step), __shfl_up_sync(0xFFFFFFFFu, all.others, step)};
+}
+#define READ(i, first) Held{wide(x[i]), SUM(0)}
+#define RESULT(h, i) (h.top + logarithm(h.others))
+"""
+# The recurrence of its gradient, whose factors are powers of e.
+_LOGS_GRADIENT: Final = """#undef GIVEN_TENSORS
+#define GIVEN_TENSORS const X *__restrict__ x, const X *__restrict__ y, const X *__restrict__ dy
+__device__ __forceinline__ SUM kept(SUM y) { return greater(lesser(y, SUM(MOST)), SUM(-MOST)); }
+#define FACTOR(i) exponential(kept(wide(y[i])) - kept(wide(y[REVERSE ? (i) + s.INNER : (i) - s.INNER])))
+#define READ(i, first) Held{(first) ? SUM(0) : FACTOR(i), wide(dy[i])}
+#define RESULT(h, i) (exponential(lesser(wide(x[i]), SUM(MOST)) - kept(wide(y[i]))) * h.b)
+"""
+_FUNCTIONS: Final = """#define INFINITE __longlong_as_double(0x7FF0000000000000)
+#define MOST {most}
+__device__ __forceinline__ {sum} exponential({sum} x) {{ return exp{f}(x); }}
+__device__ __forceinline__ {sum} logarithm({sum} x) {{ return log1p{f}(x); }}
+__device__ __forceinline__ {sum} apart({sum} x, {sum} y) {{ return fabs{f}(x - y); }}
+"""
+
+
+def logs_text(dtype: DType, how: str) -> str:
+    """What ``running.cu`` and ``lines.cu`` combine for ``logs`` and ``logs_grad``; after X, T and SUM."""
+    wide = dtype.computed is DType.F64
+    most = "__longlong_as_double(0x7FEFFFFFFFFFFFFF)" if wide else "__int_as_float(0x7F7FFFFF)"
+    text = _FUNCTIONS.format(sum=C_TYPES[dtype.computed], f="" if wide else "f", most=most)
+    return text + (_LOGS if how == "logs" else _RECURRENCE + _LOGS_GRADIENT)
 
 
 @dataclass(frozen=True)
 class Running(SizeGeneric):
     """Step 0: ``k(x, totals, numbers)``; step 1: ``k(x, totals, y, numbers)``. x and y are [outer, count, inner];
     totals are [outer, chunks, inner]. ``how``: sum or prod; others for the product of the elements before;
-    plain or late for a recurrence of a and b, which are x."""
+    plain or late for a recurrence of a and b, which are x; logs for the logarithms of running sums of exponentials;
+    logs_grad for their gradient from their x, y and dy."""
 
     given: DType
     dtype: DType
@@ -78,9 +121,15 @@ class Running(SizeGeneric):
         return min(_WARP, 1 << (self.inner - 1).bit_length())
 
     @property
+    def threads(self) -> int:
+        """Of a block: fewer, a power of 2, if they hold the axis at once."""
+        needed = -(-self.count // _EACH) * self.wide
+        return min(_THREADS, max(_WARP, 1 << (needed - 1).bit_length()))
+
+    @property
     def tile(self) -> int:
         """Elements along the axis that a block combines at once."""
-        return _THREADS // self.wide * _EACH
+        return self.threads // self.wide * _EACH
 
     @property
     def steps(self) -> int:
@@ -100,7 +149,7 @@ class Running(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.outer * self.blocks * -(-self.inner // self.wide), 1, 1), (_THREADS, 1, 1))
+        return Geometry((self.outer * self.blocks * -(-self.inner // self.wide), 1, 1), (self.threads, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
@@ -116,16 +165,19 @@ class Running(SizeGeneric):
         late = self.how in ("late", "others")
         text = f"using X = {C_TYPES[self.given]};\nusing T = {C_TYPES[self.dtype]};\n"
         text += f"using SUM = {C_TYPES[self.dtype.computed]};\n"
-        text += _RECURRENCE if self.how in ("plain", "late") else _COMBINED[self.how]
-        if self.how in ("plain", "late"):
-            text += f"#define READ(i) Held{{wide(a[i]), {'wide(a[i]) * wide(b[i])' if late else 'wide(b[i])'}}}\n"
+        if self.how in LOGS:
+            text += logs_text(self.dtype, self.how)
+        elif self.how in ("plain", "late"):
+            read = "wide(a[i]) * wide(b[i])" if late else "wide(b[i])"
+            text += f"{_RECURRENCE}#define READ(i, first) Held{{wide(a[i]), {read}}}\n"
             text += f"#define RESULT(h, i) ({'h.b + wide(b[i])' if late else 'h.b'})\n"
         else:
-            text += f"#define READ(i) {'wide(x[i])' if self.dtype.is_float else 'SUM(x[i])'}\n"
-        listed = ("Held *totals", "const Held *__restrict__ totals, T *__restrict__ y")[self.step]
+            read = "wide(x[i])" if self.dtype.is_float else "SUM(x[i])"
+            text += f"{_COMBINED[self.how]}#define READ(i, first) {read}\n"
+        listed = ("Held *totals", "const Held *__restrict__ totals, T *__restrict__ result")[self.step]
         text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
-        sizes = {"THREADS": _THREADS, "WIDE": self.wide, "EACH": _EACH, "REVERSE": int(self.reverse), "LATE": int(late)}
-        return Code("running.cu", text + self._numbers.text() + constants(**sizes))
+        sizes = {"THREADS": self.threads, "WIDE": self.wide, "EACH": _EACH, "REVERSE": int(self.reverse)}
+        return Code("running.cu", text + self._numbers.text() + constants(**sizes, LATE=int(late)))
 
 
 @lowers("cumsum", target="cuda")
@@ -162,12 +214,13 @@ def prod_grad(node: Node) -> list[Launch]:
     return [*sides, Launch(b.region(), (*found, dy), node.outputs)]
 
 
-def running(node: Node, how: str) -> list[Launch] | None:
-    """None for short lines, and for many next to each other."""
+def running(node: Node, how: str, reverse: bool | None = None) -> list[Launch] | None:
+    """None for short lines, and for many next to each other. ``reverse``: by default the node's attribute."""
+    reverse = bool_attr(node.attrs, "reverse") if reverse is None else reverse
     [y], axis = node.types, int_attr(node.attrs, "axis")
     sizes = prod(y.ints[:axis]), y.ints[axis], prod(y.ints[axis + 1 :])
     dtypes = node.input_types[0].dtype, as_signed(y.dtype)
-    return _shared(node.inputs, node.out, dtypes, how, bool_attr(node.attrs, "reverse"), sizes, 0)
+    return _shared(node.inputs, node.out, dtypes, how, reverse, sizes, 0)
 
 
 def _shared(
@@ -180,6 +233,7 @@ def _shared(
     if not prod(sizes) or count < (_MIN_COUNT if inner > 1 else _MIN_ROW) or not few or max(count, inner) >= 2**30:
         return None
     first, second = (Running(*dtypes, how, reverse, *sizes, step) for step in range(2))
-    totals = Scratch(scratch, outer * second.chunks * inner * dtypes[1].computed.itemsize * len(given))
+    words = 1 if how in _COMBINED else 2
+    totals = Scratch(scratch, outer * second.chunks * inner * dtypes[1].computed.itemsize * words)
     last = Launch(second, (*given, totals), (y,))
     return [Launch(first, given, (totals,)), last] if second.chunks > 1 else [last]

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(GIVEN_TENSORS, ARGU
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
       const int i = begin + k * ROWS + row;
-      found[k] = known && i < stop ? READ(begins + (long long)(REVERSE ? s.COUNT - 1 - i : i) * s.INNER) : NEUTRAL;
+      found[k] = known && i < stop ? READ(begins + (long long)(REVERSE ? s.COUNT - 1 - i : i) * s.INNER, i == 0) : NEUTRAL;
     }
 #pragma unroll
     for (int k = 0; k < EACH; ++k) tile[spread(k * THREADS + threadIdx.x)] = found[k];
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(GIVEN_TENSORS, ARGU
     for (int k = 0; k < EACH; ++k) {
       const int i = begin + k * ROWS + row;
       const long long to = begins + (long long)(REVERSE ? s.COUNT - 1 - i : i) * s.INNER;
-      if (known && i < stop) store(y + to, RESULT(tile[spread(k * THREADS + threadIdx.x)], to));
+      if (known && i < stop) store(result + to, RESULT(tile[spread(k * THREADS + threadIdx.x)], to));
     }
 #endif
     __syncthreads();
