@@ -15,8 +15,9 @@ FLOATS: Final = ("f32", "f64", "bf16", "f16")
 @dataclass(frozen=True)
 class Tensor:
     """An input. ``kind`` of floats: ``normal``, ``positive`` (0.1 to 2), ``unit`` (-0.9 to 0.9), ``chance`` (0.05 to
-    0.95), ``above`` (1.1 to 3), ``sign`` (-1 or 1), ``boxes`` in an image of side ``high``. Of integers: ``below``,
-    from 0 to ``high`` (not included), or ``apart``, different numbers below ``high`` along the last axis."""
+    0.95), ``above`` (1.1 to 3), ``sign`` (-1 or 1), ``between`` whole numbers, ``whole``
+    ones, ``boxes`` in an image of side ``high``. Of integers: ``below``, from 0 to ``high`` (not included), or
+    ``apart``, different numbers below ``high`` along the last axis."""
 
     shape: tuple[int, ...]
     kind: str = "normal"
@@ -41,7 +42,8 @@ class Case:
 
     ``wrt``: the inputs whose gradients are computed. ``out``: the results, each a rank, after a dtype unless it is
     float: ``2``, ``i32 1``. ``before``: statements before the expression. ``dtypes``: only these, of the floats.
-    ``compared``: False for results that are random, or that PyTorch defines otherwise."""
+    ``compared``: False for results that are random, or that PyTorch defines otherwise. ``exact``: what the results are
+    compared with where PyTorch's own call is wrong."""
 
     function: str
     shape: str
@@ -54,6 +56,7 @@ class Case:
     before: str = ""
     dtypes: tuple[str, ...] = FLOATS
     compared: bool = True
+    exact: Callable[..., Any] | None = None
 
     @property
     def source(self) -> str:

@@ -26,6 +26,11 @@ def period(name: str, tensor: Tensor) -> NDArray[Any]:
     match tensor.kind:
         case "normal":
             return rng.standard_normal(few, np.float32)
+        case "between":  # for functions with a corner, where gradients differ by definition
+            whole = rng.standard_normal(few, np.float32).round()
+            return (whole + rng.uniform(0.1, 0.9, few)).astype(np.float32)
+        case "whole":
+            return rng.standard_normal(few, np.float32).round()
         case "sign":
             return (2 * rng.integers(0, 2, few) - 1).astype(np.float32)
         case "boxes":

@@ -55,19 +55,33 @@ class Called:
         count = prod(shape)
         return found.repeat(-(-count // max(1, x.size)))[:count].reshape(shape).clone()
 
-    def _results(self, inputs: list[Any]) -> list[Any]:
-        y = self.run.case.theirs(torch, *inputs)
+    def _results(self, inputs: list[Any], call: Callable[..., Any] | None = None) -> list[Any]:
+        y = (call or self.run.case.theirs)(torch, *inputs)
         return list(y) if isinstance(y, tuple | list) else [y]
 
     def __call__(self, inputs: list[Any] | None = None) -> list[Any]:
-        inputs = self.inputs if inputs is None else inputs
+        return self._called(self.inputs if inputs is None else inputs, self._seeds)
+
+    def exactly(self) -> list[Any]:
+        """The results in f64 of the same numbers, or in the run's dtype if PyTorch has no f64 there."""
+        inputs, seeds = ([_wide(x) for x in each] for each in (self.inputs, self._seeds))
+        try:
+            return self._called(inputs, seeds, self.run.case.exact)
+        except RuntimeError:
+            return self._called(self.inputs, self._seeds, self.run.case.exact)
+
+    def _called(self, inputs: list[Any], seeds: list[Any], call: Callable[..., Any] | None = None) -> list[Any]:
         if not self._with_gradients:
             with torch.no_grad():
-                return self._results(inputs)
+                return self._results(inputs, call)
         leaves = [x.detach().requires_grad_(i in self._wrt) for i, x in enumerate(inputs)]
-        results = self._results(leaves)
+        results = self._results(leaves, call)
         floats = [y for y in results if y.is_floating_point()]
-        return [*results, *torch.autograd.grad(floats, [leaves[i] for i in self._wrt], self._seeds)]
+        return [*results, *torch.autograd.grad(floats, [leaves[i] for i in self._wrt], seeds)]
+
+
+def _wide(x: Any) -> Any:
+    return x.double() if x.is_floating_point() else x
 
 
 def _shown(x: Any) -> NDArray[Any]:
@@ -84,7 +98,7 @@ class OnHost:
         self._call = Called(run, "cpu")
 
     def results(self) -> list[NDArray[Any]]:
-        return [_shown(x) for x in self._call()]
+        return [_shown(x) for x in self._call.exactly()]
 
     def times(self, seconds: float) -> list[float]:
         return timed(self._call, seconds)
@@ -128,7 +142,7 @@ class OnDevice:
             self.about = {"eager": True}
 
     def results(self) -> list[NDArray[Any]]:
-        return [_shown(x) for x in self._call()]
+        return [_shown(x) for x in self._call.exactly()]
 
     def times(self, seconds: float) -> list[float]:
         begin, end = self._events

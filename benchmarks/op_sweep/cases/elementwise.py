@@ -45,7 +45,7 @@ SMOOTH: Final[dict[str, tuple[str, Theirs, str]]] = {
     "sigmoid": ("normal", lambda t, x: t.sigmoid(x), ""),
     "silu": ("normal", lambda t, x: t.nn.functional.silu(x), ""),
     "softplus": ("normal", lambda t, x: t.nn.functional.softplus(x), ""),
-    "hardswish": ("normal", lambda t, x: t.nn.functional.hardswish(x), ""),
+    "hardswish": ("between", lambda t, x: t.nn.functional.hardswish(x), ""),
     "hardsigmoid": ("normal", lambda t, x: t.nn.functional.hardsigmoid(x), ""),
     "hardtanh": ("normal", lambda t, x: t.nn.functional.hardtanh(x), ""),
     "relu6": ("normal", lambda t, x: t.nn.functional.relu6(x), ""),

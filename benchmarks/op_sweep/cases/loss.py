@@ -19,7 +19,7 @@ PAIRS: Final[dict[str, tuple[str, str, Callable[..., Any]]]] = {
     "smooth_l1": ("normal", "normal", lambda f, x, y: f.smooth_l1_loss(x, y)),
     "kl_div": ("normal", "chance", lambda f, x, y: f.kl_div(x, y)),
     "poisson_nll": ("normal", "positive", lambda f, x, y: f.poisson_nll_loss(x, y)),
-    "hinge_embedding": ("normal", "sign", lambda f, x, y: f.hinge_embedding_loss(x, y)),
+    "hinge_embedding": ("between", "sign", lambda f, x, y: f.hinge_embedding_loss(x, y)),
 }
 
 
@@ -36,7 +36,7 @@ def _dice(f: Any, x: Any, y: Any) -> Any:
 OTHERS: Final[dict[str, tuple[str, str, Callable[..., Any]]]] = {
     "focal": ("normal", "chance", _focal),
     "dice": ("chance", "chance", _dice),
-    "hinge": ("normal", "sign", lambda f, x, y: (1 - y * x).clamp_min(0).mean()),
+    "hinge": ("between", "sign", lambda f, x, y: (1 - y * x).clamp_min(0).mean()),
 }
 
 
@@ -53,7 +53,8 @@ def cases(sizes: Sizes) -> Iterator[Case]:
         yield Case("gaussian_nll", shape, three, "gaussian_nll(x, y, v)",
                    lambda t, x, y, v: (0.5 * (t.log(v.clamp_min(1e-6)) + (x - y) ** 2 / v.clamp_min(1e-6))).mean(),
                    ("x", "v"), ("0",))  # fmt: skip
-        yield Case("margin_ranking", shape, {"x": x, "y": x, "s": sign}, "margin_ranking(x, y, s)",
+        ranked = {"x": Tensor(flat[shape], "between"), "y": Tensor(flat[shape], "whole"), "s": sign}
+        yield Case("margin_ranking", shape, ranked, "margin_ranking(x, y, s)",
                    lambda t, x, y, s: t.nn.functional.margin_ranking_loss(x, y, s), ("x", "y"), ("0",))  # fmt: skip
         yield Case("triplet_margin", shape, {"x": x, "y": x, "z": x}, "triplet_margin(x, y, z)",
                    lambda t, x, y, z: t.nn.functional.triplet_margin_loss(x, y, z), ("x", "y", "z"),
