@@ -45,6 +45,52 @@ def scattered(rows: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
     return table
 
 
+def bordered(x: np.ndarray, low: list[int], high: list[int], mode: str) -> np.ndarray:
+    """Element by element, along one axis after the other."""
+    for axis, (n, a, z) in enumerate(zip(x.shape, low, high)):
+        at = range(-a, n + z)
+        match mode:
+            case "reflect":
+                found = [-i if i < 0 else 2 * (n - 1) - i if i >= n else i for i in at]
+            case "circular":
+                found = [i % n for i in at] if n else []
+            case _:
+                found = [min(max(i, 0), n - 1) for i in at] if n else []
+        x = np.take(x, found, axis)
+    return x
+
+
+def bordered_back(dy: np.ndarray, low: list[int], high: list[int], mode: str) -> np.ndarray:
+    shape = [n - a - z for n, a, z in zip(dy.shape, low, high)]
+    dx = np.zeros(int(np.prod(shape)), dy.dtype)
+    where = bordered(np.arange(dx.size).reshape(shape), low, high, mode)
+    np.add.at(dx, where.reshape(-1), dy.reshape(-1))
+    return dx.reshape(shape)
+
+
+#: shape, low, high
+_BORDERS = [
+    ((5,), (2,), (3,)),
+    ((2, 4, 6), (0, 1, 3), (0, 3, 0)),
+    ((3, 5), (0, 0), (0, 0)),
+    ((0, 4), (0, 1), (0, 2)),
+    ((4, 1, 5), (3, 0, 4), (3, 0, 4)),
+]
+
+
+def _borders(back: bool) -> list[Sample]:
+    samples = []
+    for mode in ("reflect", "replicate", "circular"):
+        more = [((1, 3), (4, 0), (2, 0)), ((2, 2), (20, 5), (17, 9))] if mode == "replicate" else []
+        for shape, low, high in [*_BORDERS, *more]:
+            given = tuple(n + a + z for n, a, z in zip(shape, low, high)) if back else shape
+            attrs = {"low": low, "high": high, "mode": mode}
+            slopes = () if max(low) > 9 else None
+            reference = bordered_back if back else bordered
+            samples.append(Sample([Spec(given)], attrs, differentiable=slopes, reference=reference))
+    return samples
+
+
 def _slice(shape: tuple[int, ...], starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape)], {"starts": starts, "stops": stops, "steps": steps}, reference=taken)
 
@@ -163,6 +209,11 @@ SAMPLES: dict[str, list[Sample]] = {
             [Spec((3,), "int32", 0, 9)], {"low": (1,), "high": (0,), "interior": (0,), "value": 4}, reference=padded
         ),
     ],
+    "border": [
+        *_borders(back=False),
+        Sample([Spec((4,), "int32", 0, 9)], {"low": (2,), "high": (3,), "mode": "reflect"}, reference=bordered),
+    ],
+    "border_grad": _borders(back=True),
     "concat": [
         Sample([Spec((2, 3)), Spec((2, 1))], {"axis": 1}, reference=lambda *xs, axis: np.hstack(xs)),
         Sample([Spec((2, 3)), Spec((0, 3)), Spec((1, 3))], {"axis": 0}, reference=lambda *xs, axis: np.vstack(xs)),

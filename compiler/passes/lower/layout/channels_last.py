@@ -40,7 +40,10 @@ from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 _CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 #: Ops with an attribute for each axis, and which attributes these are.
-_BY_AXIS: Final = {"slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior")}
+_BY_AXIS: Final = {
+    "slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior"), "roll": ("shifts",),
+    "border": ("low", "high"), "border_grad": ("low", "high"),
+}  # fmt: skip
 
 
 _HALF: Final = frozenset({DType.BF16, DType.F16})

@@ -236,4 +236,6 @@ _MOVED: Final[dict[str, Callable[[Node, Perm], dict[str, Attr]]]] = {
     "concat": lambda node, back: {"axis": back.index(int_attr(node.attrs, "axis"))},
     "pad": _lists("low", "high", "interior"),
     "slice": _lists("starts", "stops", "steps"),
+    "border": _lists("low", "high"),
+    "roll": _lists("shifts"),
 }
