@@ -101,12 +101,13 @@ def border_grad_at_once(node: Node) -> list[Launch]:
     terms = list(_terms(node))
     if not padded or len(terms) <= MOST_TERMS:
         return [_summed(node.inputs[0], node.input_types[0].ints, dx.ints, dx.dtype, dx.dtype, padded, terms, node.out)]
-    launches, source, shape, given = list[Launch](), node.inputs[0], list(node.input_types[0].ints), dx.dtype
+    launches, shape, given = list[Launch](), list(node.input_types[0].ints), dx.dtype
+    source: Value | Scratch = node.inputs[0]
     for number, axis in enumerate(padded):
         before, shape[axis] = list(shape), dx.ints[axis]
         last = axis == padded[-1]
         held = dx.dtype if last else dx.dtype.computed
-        target = node.out if last else Scratch(number, prod(shape) * held.itemsize)
+        target: Value | Scratch = node.out if last else Scratch(number, prod(shape) * held.itemsize)
         each = _places(node)[axis]
         some = [tuple(t if a == axis else (0, n, 1, 0) for a, n in enumerate(shape)) for t in each]
         launches.append(_summed(source, before, shape, given, held, [axis], some, target))

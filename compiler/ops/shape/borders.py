@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.ir.op import Builder, Cost, Op, register
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 #: mode -> numpy's.
-_MODES: Final = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_MODES: Final[dict[str, Literal["reflect", "edge", "wrap"]]] = {
+    "reflect": "reflect", "replicate": "edge", "circular": "wrap",
+}  # fmt: skip
 
 
 class Border(Op):
@@ -45,7 +47,8 @@ class Border(Op):
         widths = list(zip(int_tuple(attrs, "low"), int_tuple(attrs, "high")))
         if not xs[0].size:
             return [np.zeros([n + a + z for n, (a, z) in zip(xs[0].shape, widths)], xs[0].dtype)]
-        return [np.pad(xs[0], widths, mode=_MODES[str(attrs["mode"])])]
+        padded: Array = np.pad(xs[0], widths, mode=_MODES[str(attrs["mode"])])
+        return [padded]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, 2 * node.types[0].bytes)
