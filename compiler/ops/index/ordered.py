@@ -61,6 +61,15 @@ def by_bins(lines: int, length: int, count: int, itemsize: int) -> bool:
     return lines * max(length, count) < 2**31 - (1 << 14) and keys <= _MOST_BINS * width and count >= width
 
 
+def by_atomics(how: str, dtype: DType, elements: int) -> bool:
+    """Whether atomic operations on integers give what a scatter of elements is, for the greater number of ids or of
+    results. ``how``: a combination; of anything else, elements are moved alone."""
+    if elements >= 2**31 - (1 << 14):
+        return False
+    floats = (DType.F32, DType.F64) if how in ("max", "min") else (DType.F32,)
+    return how not in _HOW or (how != "prod" and dtype.computed in (*floats, DType.I32, DType.I64))
+
+
 class RowOrder(Op):
     """row_order(ids): the places of ``ids`` [P, E] in the order of the ids, those of one id in their order; and where
     the places of each id begin.

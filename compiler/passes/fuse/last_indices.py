@@ -25,7 +25,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.index.ordered import by_bins, by_lines, scans
+from dslc.compiler.ops.index.ordered import by_atomics, by_lines, scans
 
 _PLACE_BYTES = 4
 
@@ -163,7 +163,7 @@ def _fits(index: Value, axis: int, count: int) -> bool:
     if not prod(shape) or not prod(result):
         return False
     lines, length = prod(shape) // shape[axis], shape[axis]
-    fits = by_lines(lines, length, count, _PLACE_BYTES) or by_bins(lines, length, count, _PLACE_BYTES)
+    fits = by_lines(lines, length, count, _PLACE_BYTES) or by_atomics("places", DType.I32, lines * max(length, count))
     return fits or scans(length, result, axis)
 
 

@@ -29,7 +29,7 @@ from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.index.ordered import MANY_ROWS, by_bins, by_lines
+from dslc.compiler.ops.index.ordered import MANY_ROWS, by_atomics, by_bins, by_lines
 from dslc.compiler.passes.fuse.last_indices import last_indices
 
 _MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
@@ -99,7 +99,7 @@ class _Scatter:
         length = prod(ids.type.ints) // max(1, parts)
         small = max(parts * length, parts * count, inner) < 2**30
         single = ids.type.rank == rows.type.rank and node.op.name != "scatter_rows_add"
-        if single and _has_bins(parts, length, count, rows.type.dtype):
+        if single and _has_own(node.attrs.get("how", "sum"), parts, length, count, rows.type.dtype):
             return None
         if not small or length <= MANY_ROWS or not prod(shape) or rows.type.dtype not in _ORDERED:
             return None
@@ -131,10 +131,11 @@ class _Scatter:
         return _reshaped(b, y, node.types[0].ints)
 
 
-def _has_bins(parts: int, length: int, count: int, dtype: DType) -> bool:
+def _has_own(how: object, parts: int, length: int, count: int, dtype: DType) -> bool:
     """Whether scatters of single elements to these need no order of all."""
     size = dtype.computed.itemsize
-    return by_lines(parts, length, count, size) or by_bins(parts, length, count, size)
+    own = by_lines(parts, length, count, size) or by_bins(parts, length, count, size)
+    return own or by_atomics(str(how), dtype, parts * max(length, count))
 
 
 def _reads_less(gather: Node, rows: int) -> bool:

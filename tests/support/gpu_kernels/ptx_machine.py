@@ -413,11 +413,17 @@ class _Thread:
         self.program.accesses.release()
 
     def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
-        assert words[2] == "add" and words[3] in ("u32", "s32")
+        how, kind = words[2:]
+        size = int(kind[1:]) // 8
         address = self._address(operands[1])
-        before = int.from_bytes(self.program.place(address, 4).tobytes(), "little")
-        after = (before + self.value(operands[2])) % (1 << 32)
-        self.program.write(self.number, address, after.to_bytes(4, "little"), atomic=True)
+        before = int.from_bytes(self.program.place(address, size).tobytes(), "little")
+        given = self.value(operands[2]) % (1 << 8 * size)
+        if how == "add":
+            after = (before + given) % (1 << 8 * size)
+        else:
+            pick = {"max": max, "min": min}[how]
+            after = pick(before, given, key=lambda x: signed(x, 8 * size) if kind[0] == "s" else x)
+        self.program.write(self.number, address, after.to_bytes(size, "little"), atomic=True)
         self.registers[operands[0]] = before
 
     def _copy(self, words: tuple[str, ...], operands: list[Any]) -> None:

@@ -1,8 +1,9 @@
-"""scatter_add and scatter_reduce as GPU kernels: a scatter of rows, a region that scans all indices, or a sort of the
-indices.
+"""scatter_add and scatter_reduce as GPU kernels: a scatter of rows, a region that scans all indices, atomic operations
+on integers, or a sort of the indices.
 
-All combine the elements of one index in an order of their own that is the same in every run. After a sort, the
-elements of an index that has many are combined in parts, by many threads.
+All but the atomic operations, of which any order gives the same, combine the elements of one index in an order of their
+own that is the same in every run. After a sort, the elements of an index that has many are combined in parts, by many
+threads.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.lines import Lines
 from dslc.compiler.codegen.cuda.ops.row_order import as_signed
-from dslc.compiler.codegen.cuda.ops.scatter_elements import LAST, PLACES, Elements, elements_of, scattered_elements
+from dslc.compiler.codegen.cuda.ops.scatter_atomic import LAST, PLACES, atomic_scatter
+from dslc.compiler.codegen.cuda.ops.scatter_elements import Elements, elements_of, scattered_elements
 from dslc.compiler.codegen.cuda.ops.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort import sorted_lines
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
@@ -107,12 +109,12 @@ def scatter_last(node: Node) -> list[Launch] | None:
         return None
     if scans(index.type.ints[axis], out.ints, axis):
         return [_last(node)]
-    if index.type.rank != axis + 1:
-        return None
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    how = PLACES if source is None else LAST
-    sizes = prod(out.ints[:axis]), index.type.ints[axis], count
-    each = Elements(out.dtype, as_signed(index.type.dtype), how, *sizes, bool(x), lost)
+    how, dtypes = PLACES if source is None else LAST, (out.dtype, as_signed(index.type.dtype))
+    outer, length, inner = prod(out.ints[:axis]), index.type.ints[axis], prod(out.ints[axis + 1 :])
+    if index.type.rank != axis + 1:
+        return atomic_scatter(dtypes, how, (outer, length, inner, count), lost, source, index, tuple(x), node.out)
+    each = Elements(*dtypes, how, outer, length, count, bool(x), lost)
     return scattered_elements(each, source, index, tuple(x), node.out)
 
 
@@ -140,6 +142,9 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
     if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED or ids.rank < src.rank:
         return None
+    sizes, (*x, source, index) = (lines.all // after, length, after, out.ints[axis]), node.inputs
+    if found := atomic_scatter((out.dtype, ids_dtype), how, sizes, lost, source, index, tuple(x), node.out):
+        return found
     kept = lines.held(0)
     parts, part = Scratch(2, lines.elements * out.dtype.computed.itemsize), part_of(length)
     steps = [

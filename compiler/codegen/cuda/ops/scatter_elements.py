@@ -1,10 +1,10 @@
 """Scatters of elements with an index each as GPU kernels: a warp holds neighbouring results in shared memory.
 
 Elements are taken 32 at once, in their order; those of one key among the 32 are combined by pairs. A short line, or one
-of many, is read whole by each warp that holds a part of it (``LineScatter``). The places of long lines are first sorted
-by bins of neighbouring keys, one pass of a radix sort (``row_order``); a block combines up to ``_PART`` elements of a
-bin, and the results of a bin with more are combined in order (``BinScatter``). No sort of all digits is needed, and the
-result is the same in every run.
+of many, is read whole by each warp that holds a part of it (``LineScatter``). Long lines are for atomic operations
+(``scatter_atomic``); of products, and of sums in f64, the places are sorted by bins of neighbouring keys, one pass of a
+radix sort (``row_order``); a block combines up to ``_PART`` elements of a bin, and the results of a bin with more are
+combined in order (``BinScatter``). No sort of all digits is needed, and the result is the same in every run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.row_order import Digits, RowDigits, as_signed
+from dslc.compiler.codegen.cuda.ops.scatter_atomic import LAST, MOVED, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter_rows import combining
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.region.ir import Combine
@@ -22,9 +23,6 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.index.ordered import BIN_BYTES, MANY_ROWS, bin_keys, by_bins, by_lines
-
-LAST: Final = "last"  # the last element of a key replaces what is there
-PLACES: Final = "places"  # the result is the last place of a key, i32, -1 for none
 
 _AHEAD: Final = 8  # loads of a lane under way
 _LEAST_HELD: Final = 128  # keys of a warp
@@ -68,7 +66,7 @@ class Elements:
         """What all kernels know; a warp has ``held`` keys."""
         floats = self.dtype.is_float
         if self.last and not floats:
-            text = f"using T = {C_TYPES[_MOVED[self.dtype.itemsize]]};\n"
+            text = f"using T = {C_TYPES[MOVED[self.dtype.itemsize]]};\n"
         else:
             how: Combine = "prod" if self.how == "prod" else "max" if self.how == "max" else "min"
             text = combining(self.dtype, "sum" if self.how == "sum" or self.last else how)
@@ -89,9 +87,6 @@ class Elements:
 
     def numbers(self, **more: int) -> Numbers:
         return Numbers(LENGTH=self.length, COUNT=self.count, LOST=self.lost or 0, **more)
-
-
-_MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
 
 
 @dataclass(frozen=True)
@@ -205,12 +200,17 @@ def scattered_elements(
 ) -> list[Launch] | None:
     """The launches of a scatter of elements, each with an index; None if other kernels are for it."""
     e, given = elements, () if src is None else (src,)
-    if (not e.last and e.dtype.computed not in _COMPUTED) or e.dtype.itemsize not in _MOVED:
+    if (not e.last and e.dtype.computed not in _COMPUTED) or e.dtype.itemsize not in MOVED:
         return None
     if by_lines(e.lines, e.length, e.count, e.itemsize):
         return [Launch(LineScatter(e), (*given, ids, *x), (out,))]
-    if not by_bins(e.lines, e.length, e.count, e.itemsize) or (e.length <= MANY_ROWS and not e.last):
+    if e.length <= MANY_ROWS and not e.last:
         return None  # few elements of a line are combined in one launch, as rows are
+    sizes = e.lines, e.length, 1, e.count
+    if found := atomic_scatter((e.dtype, e.ids), e.how, sizes, e.lost, src, ids, x, out):
+        return found
+    if not by_bins(e.lines, e.length, e.count, e.itemsize):
+        return None
     digits = Bins(e.ids, e.lines, e.length, e.count, shift=bin_keys(e.keys, e.itemsize).bit_length() - 1)
     values = digits.values(1)
     counts, totals = Scratch(0, 4 * values * digits.blocks), Scratch(1, 4 * values)

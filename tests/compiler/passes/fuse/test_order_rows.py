@@ -94,8 +94,14 @@ def test_parts_have_keys_of_their_own_and_one_with_an_unknown_id_is_lost(monkeyp
 
 
 @pytest.mark.parametrize("how", ["sum", "max"])
-@pytest.mark.parametrize(("many", "ops"), [(99, []), (30, ["row_order", "ordered_rows"])])
-def test_elements_with_an_index_each(monkeypatch: pytest.MonkeyPatch, many: int, ops: list[str], how: str) -> None:
+@pytest.mark.parametrize(
+    ("many", "atomic", "ops"), [(99, False, []), (30, True, []), (30, False, ["row_order", "ordered_rows"])]
+)
+def test_elements_with_an_index_each(
+    monkeypatch: pytest.MonkeyPatch, many: int, atomic: bool, ops: list[str], how: str
+) -> None:
+    if not atomic:
+        monkeypatch.setattr(module, "by_atomics", lambda *_: False)
     monkeypatch.setattr(module, "MANY_ROWS", many)
     monkeypatch.setattr(module, "_MAX_SCANNED", 30)
     monkeypatch.setattr(ordered, "_SHORT", 0)  # a warp goes through no line, and no bin is small enough

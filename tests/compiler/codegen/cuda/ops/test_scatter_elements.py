@@ -44,6 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(ordered, "_MAX_SCANNED", 0)
     monkeypatch.setattr(scatter_elements, "_PART", 16 if request.param == "parts" else 1 << 14)
     monkeypatch.setattr(scatter_elements, "_AHEAD", 2)
+    monkeypatch.setattr(scatter_elements, "atomic_scatter", lambda *_: None)  # test_scatter_atomic.py has tests of it
     monkeypatch.setattr(scatter_elements, "MANY_ROWS", 0)
     monkeypatch.setattr(row_order, "_BLOCK_THREADS", 64)
     monkeypatch.setattr(row_order, "_THREAD_KEYS", 1)

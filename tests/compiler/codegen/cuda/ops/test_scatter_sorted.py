@@ -31,7 +31,8 @@ HOW: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "m
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 16 elements."""
+    """Parts of 16 elements, and no atomic operations."""
+    monkeypatch.setattr(scatter, "atomic_scatter", lambda *_: None)
     monkeypatch.setattr(scatter, "part_of", lambda length: 16)
     monkeypatch.setattr(scatter, "_BLOCK_THREADS", 32)
 
