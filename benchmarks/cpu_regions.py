@@ -32,7 +32,7 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.constants.constant import constant
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cpu.levels import machine_level
 from dslc.runtime.cpu.native import CommandList, Steps, values_of

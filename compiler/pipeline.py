@@ -53,28 +53,28 @@ from dslc.compiler.passes.conditions import (
     when_by,
     writes_rows,
 )
-from dslc.compiler.passes.fuse.bitmask import bitmask
-from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
-from dslc.compiler.passes.fuse.epilogue import epilogue, joins
-from dslc.compiler.passes.fuse.few_rows import few_rows
-from dslc.compiler.passes.fuse.few_rows import takes as takes_few
-from dslc.compiler.passes.fuse.gather_casts import gather_casts
-from dslc.compiler.passes.fuse.horizontal import horizontal, slices
-from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
-from dslc.compiler.passes.fuse.inline import inline
-from dslc.compiler.passes.fuse.joined_slices import joined_slices
-from dslc.compiler.passes.fuse.library_sums import library_sums, takes
-from dslc.compiler.passes.fuse.order_rows import order_rows
-from dslc.compiler.passes.fuse.placed_pads import placed_pads
-from dslc.compiler.passes.fuse.pointwise import fuse
-from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
-from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
-from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
-from dslc.compiler.passes.fuse.row_bodies import row_bodies, row_fits
-from dslc.compiler.passes.fuse.slice_reads import slice_reads
-from dslc.compiler.passes.fuse.small_tensors import small_tensors
-from dslc.compiler.passes.fuse.tf32 import tf32
-from dslc.compiler.passes.fuse.together import together
+from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
+from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
+from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
+from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
+from dslc.compiler.passes.fuse.contraction.tf32 import tf32
+from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal, slices
+from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
+from dslc.compiler.passes.fuse.horizontal.joined_slices import joined_slices
+from dslc.compiler.passes.fuse.horizontal.placed_pads import placed_pads
+from dslc.compiler.passes.fuse.horizontal.small_tensors import small_tensors
+from dslc.compiler.passes.fuse.indexed.gather_casts import gather_casts
+from dslc.compiler.passes.fuse.indexed.order_rows import order_rows
+from dslc.compiler.passes.fuse.indexed.together import together
+from dslc.compiler.passes.fuse.pointwise.bitmask import bitmask
+from dslc.compiler.passes.fuse.pointwise.inline import inline
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
+from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
+from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
+from dslc.compiler.passes.fuse.reduction.cross_entropy import cross_entropy
+from dslc.compiler.passes.fuse.reduction.reduction_epilogue import reduction_epilogue
+from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.fuse.reduction.row_bodies import row_bodies, row_fits
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose

@@ -1,7 +1,7 @@
 """The lowerings of all ops: functions that turn a node into launches, by the names of ops.
 
 A lowering stands in ``codegen/region`` if it serves every target, else in a folder of its target: ``attention``,
-``contraction`` or ``ops``. These folders are listed, so a new file needs no entry elsewhere.
+``contraction`` or ``ops`` with its sub-folders. All of them are listed, so a new file needs no entry elsewhere.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from dslc.base.folders import import_modules
+from dslc.base.folders import import_tree
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 
@@ -43,6 +43,6 @@ def lowers(*ops: str, target: Family | None = None) -> Callable[[Function], Func
 def lowerings(target: Family) -> Mapping[str, Lowering]:
     """Op name -> the function that lowers it on a target."""
     for folder in ("region", *(f"{target}.{name}" for name in _FOLDERS)):
-        import_modules(f"dslc.compiler.codegen.{folder}")
+        import_tree(f"dslc.compiler.codegen.{folder}")
     shared, own = ({op: f for (op, of), f in _DECLARED.items() if of == each} for each in (None, target))
     return shared | own

@@ -23,7 +23,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
-from dslc.compiler.passes.fuse.pointwise import apart
+from dslc.compiler.passes.fuse.pointwise.pointwise import apart
 from dslc.compiler.passes.lower.dtypes.wide import WHY, in_train_section, wide
 from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
 from dslc.compiler.report.facts import Facts, line_of, what

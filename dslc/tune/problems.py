@@ -18,8 +18,8 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.choices import RARE
 from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.options import Options, entry_sizes, precision_of
-from dslc.compiler.passes.fuse.epilogue import pieces
-from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.fuse.contraction.epilogue import pieces
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.runner import pass_name
 from dslc.compiler.pipeline import compile_entry

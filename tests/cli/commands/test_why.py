@@ -13,7 +13,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
-from dslc.compiler.passes.fuse.pointwise import apart, fuse_graph
+from dslc.compiler.passes.fuse.pointwise.pointwise import apart, fuse_graph
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.history import history, wanted

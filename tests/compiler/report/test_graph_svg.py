@@ -11,7 +11,7 @@ from graphs.random_graphs import graph_of, input_of, random_graph
 
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.report.graph_svg import MAX_BOXES, svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,10 +11,10 @@ from gpu_kernels.kernel_sources import source_of
 
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops.concat import Concat
+from dslc.compiler.codegen.cuda.ops.copies.concat import Concat
+from dslc.compiler.codegen.cuda.ops.copies.pick import Pick
 from dslc.compiler.codegen.cuda.ops.grad_norm import Squares
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
-from dslc.compiler.codegen.cuda.ops.pick import Pick
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch

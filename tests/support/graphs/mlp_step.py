@@ -14,7 +14,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.simplify.simplify import simplify

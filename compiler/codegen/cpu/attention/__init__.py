@@ -1,0 +1,1 @@
+"""Attention on the CPU, in tiles of queries and keys."""

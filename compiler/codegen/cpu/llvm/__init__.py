@@ -1,0 +1,1 @@
+"""LLVM IR for the CPU: the writer, vectors, and functions of numbers."""

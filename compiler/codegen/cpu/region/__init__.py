@@ -1,0 +1,1 @@
+"""Regions on the CPU: ``schedule.py`` chooses the axis of the vectors and the tasks, ``kernel.py`` writes the code."""

@@ -1,0 +1,1 @@
+"""Gradients: backward pass, loss scale, running averages and optimizer updates as nodes of the training step."""

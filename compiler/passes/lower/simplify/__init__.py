@@ -1,0 +1,1 @@
+"""Simplification: the pass ``simplify`` and its rules, which keep every bit."""

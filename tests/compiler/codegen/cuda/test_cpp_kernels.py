@@ -24,8 +24,9 @@ from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, Problem, Window, seen
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, pooling
+from dslc.compiler.codegen.cuda.ops import pooling
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
+from dslc.compiler.codegen.cuda.ops.copies import indexing
 from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType

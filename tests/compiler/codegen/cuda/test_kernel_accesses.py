@@ -28,22 +28,11 @@ from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention, wi
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import (
-    concat,
-    indexing,
-    paths,
-    pooling,
-    recurrence,
-    row_order,
-    running,
-    running_logs,
-    scatter,
-    scatter_rows,
-    sort,
-    suppress,
-    topk,
-)
+from dslc.compiler.codegen.cuda.ops import paths, pooling, recurrence, running, running_logs, suppress
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
+from dslc.compiler.codegen.cuda.ops.copies import concat, indexing
+from dslc.compiler.codegen.cuda.ops.scatter import row_order, scatter, scatter_rows
+from dslc.compiler.codegen.cuda.ops.sort import sort, topk
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch

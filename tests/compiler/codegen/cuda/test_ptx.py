@@ -15,8 +15,8 @@ from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse.inline import inline
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.pointwise.inline import inline
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 SHAPES = ((3, 5), (1,), (37,), (16,))

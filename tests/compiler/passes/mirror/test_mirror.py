@@ -22,7 +22,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice
 from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose

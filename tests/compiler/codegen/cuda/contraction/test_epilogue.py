@@ -19,7 +19,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse.epilogue import EXACT
+from dslc.compiler.passes.fuse.contraction.epilogue import EXACT
 
 ZERO = ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", 0.0)))
 INF = ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", "inf")))

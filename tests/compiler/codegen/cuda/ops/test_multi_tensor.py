@@ -15,7 +15,7 @@ from gpu_kernels.simulation import simulated
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import pick
+from dslc.compiler.codegen.cuda.ops.copies import pick
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder

@@ -20,9 +20,9 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.random.philox import MULTIPLIERS
-from dslc.compiler.passes.fuse.inline import inline
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.fuse.pointwise.inline import inline
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
 
 registry.load_all()
 

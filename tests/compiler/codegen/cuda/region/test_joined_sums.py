@@ -14,7 +14,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
+from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
 
 
 def joined(shape: tuple[int, ...], over: tuple[int, ...], dtype: DType, ops: tuple[str, ...]) -> tuple[Graph, Graph]:

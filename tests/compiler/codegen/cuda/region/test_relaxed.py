@@ -20,7 +20,7 @@ from dslc.compiler.ir.graph import Graph, order
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import Expr, argument, call, evaluate
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 
 pytestmark = pytest.mark.slow
 

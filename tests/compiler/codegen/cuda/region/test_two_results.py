@@ -10,8 +10,8 @@ from gpu_kernels.simulation import simulated
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
 
 
 def _step(shape: tuple[int, ...], dtype: DType) -> tuple[Graph, list[Input]]:

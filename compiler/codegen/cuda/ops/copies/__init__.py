@@ -1,0 +1,1 @@
+"""Kernels that copy: concat, slices, gather by computed indices, pick and put_rows."""

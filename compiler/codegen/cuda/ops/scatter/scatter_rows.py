@@ -1,0 +1,280 @@
+"""Scatters of rows as GPU kernels: the rows of each id are put in order, then combined in that order.
+
+Few rows are one launch, whose blocks each have some ids. The places of many rows are sorted by their ids, a stable sort
+digit by digit (``row_order``), and then a team of threads combines the rows of an id (``ordered_rows``). The rows of an
+id that has many are combined in parts. The order of a sum depends on the number of all rows and the places of its own
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, as_signed, ordered
+from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import pointwise
+from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.scalar import call, select
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.index.ordered import MANY_ROWS
+
+_FEW_THREADS: Final = 256
+_BLOCK_THREADS: Final = 128
+_FEW_BLOCKS: Final = 264  # two for each of a large GPU's processors
+_FEW_IDS: Final = (8, 1024)  # least and most ids of a block
+_SHARED_BYTES: Final = 48 << 10  # of a block
+_LONG: Final = 64  # rows of an id; one with more has all teams of a block
+_VECTOR_BYTES: Final = 16
+_LOADS: Final = 8  # of a thread under way
+_PART_RANGE: Final = (64, 256)  # least and most rows that one team combines
+_COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
+_LOWEST: Final = {DType.I32: "(-2147483647 - 1)", DType.I64: "(-9223372036854775807LL - 1)"}
+_GREATEST: Final = {DType.I32: "2147483647", DType.I64: "9223372036854775807LL"}
+
+
+def combining(dtype: DType, how: Combine) -> str:
+    """Types T and SUM; ``combined``, and what changes nothing: NEUTRAL."""
+    computed, floats = dtype.computed, dtype.is_float
+    infinity = "SUM(__uint_as_float(0x7F800000u))"
+    limits = (f"-{infinity}", infinity) if floats else (_LOWEST[computed], _GREATEST[computed])
+    neutral = {"sum": "SUM(0)", "prod": "SUM(1)", "max": limits[0], "min": limits[1]}[how]
+    # of two zeros, 0.0 is greater than -0.0
+    two_zeros = {"max": "a == 0 && b == 0 ? a + b : ", "min": "a == 0 && b == 0 ? -(-a - b) : "}
+    any = {"sum": "a + b", "prod": "a * b"}
+    other = {**any, "max": "greater(a, b)", "min": "lesser(a, b)"}
+    whole = {**any, "max": "a > b ? a : b", "min": "a < b ? a : b"}
+    found = two_zeros.get(how, "") + other[how] if floats else whole[how]
+    return (
+        f"using T = {C_TYPES[dtype]};\nusing SUM = {C_TYPES[computed]};\n#define NEUTRAL {neutral}\n"
+        f"__device__ __forceinline__ SUM combined(SUM a, SUM b) {{ return {found}; }}\n"
+    )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``parts`` times ``length`` rows of ``inner`` elements with ids below ``count``, combined for each id, with an
+    element of x if there is ``x``. ``lost``: what integers become in a part with an id that does not exist."""
+
+    dtype: DType
+    how: Combine
+    parts: int
+    length: int
+    count: int
+    inner: int
+    x: bool = False
+    lost: int | None = None
+
+    @property
+    def all(self) -> int:
+        return self.parts * self.length
+
+    @property
+    def keys(self) -> int:
+        return self.parts * self.count
+
+    @property
+    def vector(self) -> int:
+        """Elements of a thread."""
+        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(self.inner))
+
+    @property
+    def team(self) -> int:
+        """Threads of a row, a power of 2."""
+        return min(32, 1 << (-(-self.inner // self.vector) - 1).bit_length())
+
+    @property
+    def part(self) -> int:
+        """A key with more rows is combined in parts of as many."""
+        return part_of(self.length)
+
+    @property
+    def lines(self) -> int:
+        """Most parts of keys that have any: a key begins at twice the number of its first row divided by ``part``."""
+        return 2 * self.all // self.part if self.length > self.part else 0
+
+    def head(self, checked: bool = False) -> str:
+        """What all kernels know; ``checked``: whether places may not exist."""
+        floats = self.dtype.is_float
+        text = combining(self.dtype, self.how)
+        text += constants(VEC=self.vector, TEAM=self.team, AHEAD=_LOADS, CHECKED=int(checked), HAS_X=int(self.x))
+        text += constants(FILLS=int(floats or self.lost is not None))
+        nan = "SUM(__uint_as_float(0x7FC00000u))"
+        text += f"#define FILLER {nan if floats else 'SUM(s.LOST)'}\n#define ABSENT {nan if floats else 'SUM(0)'}\n"
+        given = ("const T *__restrict__ x, ", "x + (i)") if self.x else ("", "y")
+        return text + f"#define ARGUMENT_X {given[0]}\n#define AT_X(i) ({given[1]})\n"
+
+    def numbers(self, **more: int) -> Numbers:
+        return Numbers(INNER=self.inner, LOST=self.lost or 0, **more)
+
+
+@dataclass(frozen=True)
+class RowsFew(SizeGeneric):
+    """``k(rows, ids, [x,] y, numbers)``: all of a scatter of few rows."""
+
+    rows: Rows
+    ids: DType
+
+    @property
+    def result(self) -> DType:
+        return self.rows.dtype
+
+    @property
+    def held(self) -> int:
+        """Ids of a block, a power of 2."""
+        least, most = _FEW_IDS
+        while most > least and self._shared_bytes(most) > _SHARED_BYTES:
+            most //= 2
+        return min(most, max(least, 1 << (-(-self.rows.keys // _FEW_BLOCKS) - 1).bit_length()))
+
+    @property
+    def most(self) -> int:
+        """Places that a block has room for."""
+        return max(256, 1 << (self.rows.length - 1).bit_length())
+
+    def _shared_bytes(self, held: int) -> int:
+        """Of counts, starts, places, longs, what threads combine, and a few numbers."""
+        joined = _FEW_THREADS * self.rows.vector * self.rows.dtype.computed.itemsize
+        return 4 * (_FEW_THREADS // 32 + 1) * held + 2 * (self.most + self.most // (_LONG + 1) + 1) + joined + 128
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.rows.parts * -(-self.rows.count // self.held), 1, 1), (_FEW_THREADS, 1, 1))
+
+    @property
+    def numbers(self) -> Numbers:
+        return self.rows.numbers(LENGTH=self.rows.length, COUNT=self.rows.count)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self.numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        sizes = {"THREADS": _FEW_THREADS, "ROWS": self.held, "BITS": self.held.bit_length() - 1}
+        text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self.numbers.text()
+        return Code("rows_few.cu", text + constants(**sizes, MOST=self.most, LONG=_LONG))
+
+
+@dataclass(frozen=True)
+class OrderedRows(SizeGeneric):
+    """``k(rows, places, starts, [x,] y, parts, numbers)``: ``table`` rows, combined by key or to ``parts``."""
+
+    rows: Rows
+    table: int
+    checked: bool
+
+    @property
+    def geometry(self) -> Geometry:
+        chunks = -(-self.rows.inner // (self.rows.team * self.rows.vector))
+        threads = (self.rows.keys + self.rows.lines) * chunks * self.rows.team
+        return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        sizes = {"KEYS": self.rows.keys, "LINES": self.rows.lines, "ALL": self.rows.all, "PARTS": self.rows.parts}
+        return self.rows.numbers(**sizes, TABLE=self.table)
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    def _code(self, file: str) -> Code:
+        text = self.rows.head(self.checked) + self._numbers.text()
+        return Code(file, text + constants(THREADS=_BLOCK_THREADS, PART=self.rows.part))
+
+    @property
+    def code(self) -> Code:
+        return self._code("rows_ordered.cu")
+
+
+@dataclass(frozen=True)
+class RowsJoin(OrderedRows):
+    """``k(places, starts, parts, [x,] y, numbers)``: combines the parts of keys with many rows."""
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.rows.lines, 1, 1), (_BLOCK_THREADS, 1, 1))
+
+    @property
+    def code(self) -> Code:
+        return self._code("rows_join.cu")
+
+
+def part_of(length: int) -> int:
+    """The rows that one team combines: about the square root of all rows, so that there are as many parts."""
+    least, most = _PART_RANGE
+    return min(most, max(least, 1 << (math.isqrt(max(0, length - 1))).bit_length()))
+
+
+def scattered(rows: Rows, given: Value, ids: Value, x: tuple[Value, ...], out: Value) -> list[Launch] | None:
+    """The launches of a scatter of rows that are not none, with few ids or many; None if kernels lack the dtype or the
+    numbers."""
+    if rows.dtype.computed not in _COMPUTED or max(rows.all, rows.keys + rows.lines, rows.inner) >= 2**31 - 1:
+        return None
+    if rows.length <= MANY_ROWS:
+        return [Launch(RowsFew(rows, as_signed(ids.type.dtype)), (given, ids, *x), (out,))]
+    order, starts = Scratch(0, 4 * rows.all), Scratch(1, 4 * (rows.keys + 1))
+    digits = Digits(as_signed(ids.type.dtype), rows.parts, rows.length, rows.count)
+    found = ordered(digits, ids, order, starts, 2)
+    free = 2 + digits.scratch
+    return found + combined_rows(rows, given, (order, starts), x, out, table=rows.all, checked=False, scratch=free)
+
+
+def combined_rows(
+    rows: Rows, given: Value, order: tuple[Argument, Argument], x: tuple[Value, ...], out: Value,
+    *, table: int, checked: bool, scratch: int,
+) -> list[Launch]:  # fmt: skip
+    """The launches that combine rows in an order. ``scratch``: the number of a block of scratch memory."""
+    parts = Scratch(scratch, max(1, rows.lines) * rows.inner * rows.dtype.computed.itemsize)
+    sums = Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))
+    join = Launch(RowsJoin(rows, table, checked), (*order, parts, *x), (out,))
+    return [sums, join] if rows.lines else [sums]
+
+
+@lowers("scatter_rows_add", target="cuda")
+def scatter_rows_add(node: Node) -> list[Launch]:
+    (rows, ids), out = node.inputs, node.types[0]
+    length, count = prod(ids.type.ints), out.ints[0]
+    if not length:
+        return pointwise.filled(node, 0)
+    spec = Rows(as_signed(rows.type.dtype), "sum", 1, length, count, prod(out.ints[1:]))
+    return scattered(spec, rows, ids, (), node.out) or [_scanned(node, length, count)]
+
+
+@lowers("ordered_rows", target="cuda")
+def ordered_rows(node: Node) -> list[Launch] | None:
+    (table, places, *_), [out], how = node.input_types, node.types, str_attr(node.attrs, "how")
+    parts = int_attr(node.attrs, "parts")
+    if not prod(places.ints):
+        return pointwise.filled(node, 0) if how == "sum" else None
+    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    combine: Combine = "sum" if how == "sum" else "prod" if how == "prod" else "max" if how == "max" else "min"
+    dtype = as_signed(table.dtype) if how in ("sum", "prod") else table.dtype
+    if dtype.computed not in _COMPUTED:
+        return None
+    sizes = parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
+    rows = Rows(dtype, combine, *sizes, len(node.inputs) == 4, lost)
+    given, order, starts, *x = node.inputs
+    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=table.ints[0], checked=True, scratch=0)
+
+
+def _scanned(node: Node, length: int, count: int) -> Launch:
+    """scatter_rows_add of integers of 8 and 16 bits: each element of the table scans all ids."""
+    (rows, ids), inner = node.input_types, prod(node.types[0].ints[1:])
+    sources = [Access(rows.dtype, (0, 1, inner)), Access(ids.dtype, (0, 0, 1))]
+    b = RegionBuilder([count, inner], [length], sources, [Access(rows.dtype, (inner, 1, 0))], indices=(0,))
+    b.element()
+    hit = b.let(call("eq", b.let(b.input(1), DType.I64), b.along(0)), DType.B1)
+    total = b.reduce("sum", b.let(select(hit, b.input(0), 0), rows.dtype))
+    b.row()
+    b.store(0, total)
+    return Launch(b.region(), node.inputs, node.outputs)

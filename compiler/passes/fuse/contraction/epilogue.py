@@ -1,0 +1,117 @@
+"""Fuses the pointwise epilogue of a contraction into the kernel that writes its result.
+
+Before::
+
+    %1 = matmul %x, %w {...} : f32[64, 512]  # f1 forward
+    %2 = fused %1, %bias {relu(%1 + bias)} : f32[64, 512]  # relu forward
+
+After::
+
+    %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : f32[64, 512]  # relu forward
+
+The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
+computes exactly: no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64 kernels on GPUs;
+linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not, unless measured times of both
+ways say which one is faster (``joins``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Final, TypeAlias
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import OWN_KERNELS
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.contraction import PRODUCTS, joined
+from dslc.compiler.ops.compound.fused import expanded, results_of
+from dslc.compiler.passes.fuse.body import Body, is_pointwise
+from dslc.compiler.passes.fuse.contraction.tf32 import rounded
+from dslc.compiler.passes.fuse.rebuild import rebuilt
+
+EXACT: Final = frozenset(
+    {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
+     "where", "full", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
+)  # fmt: skip
+_MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
+
+
+#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
+Joins: TypeAlias = Callable[[Node, Node, Node], bool]
+
+
+def epilogue(graph: Graph, joins: Joins = lambda *_: True) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    readers, roots = graph.readers(), set(graph.roots)
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        first = _product(node)
+        if first is None or first.out in roots or readers[first.out] != [node]:
+            return node.reading(new)
+        found = _with_epilogue(first, node, new)
+        return found if joins(first, node, found) else node.reading(new)
+
+    return rebuilt(graph, rule)
+
+
+def joins(build: Build) -> Joins:
+    """The rule of a build: by measured times if the product, the pointwise node and the fused node have them."""
+    by_rule, choices, tf32 = build.provider != "vendor", build.choices, build.precision.tf32
+
+    def rule(first: Node, last: Node, found: Node) -> bool:
+        if not choices.ways:
+            return by_rule
+        fused = choices.seconds(rounded(found) if tf32 else found, OWN_KERNELS)
+        product = choices.seconds(rounded(first) if tf32 else first, build.providers)
+        pointwise = choices.seconds(last, build.providers)
+        if fused is None or product is None or pointwise is None:
+            return by_rule
+        return fused < product + pointwise
+
+    return rule
+
+
+def pieces(graph: Graph, *, tf32: bool) -> list[Node]:
+    """The nodes whose measured times decide (``joins``): each product, its pointwise node and both as one node.
+    ``tf32``: factors of f32 products are rounded."""
+    found: list[Node] = []
+
+    def note(*nodes: Node) -> bool:
+        found.extend(rounded(node) if tf32 else node for node in nodes)
+        return True
+
+    epilogue(graph, note)
+    return found
+
+
+def _product(node: Node) -> Node | None:
+    """The contraction whose epilogue the node may become."""
+    if not is_pointwise(node) or len(node.outputs) > 1:
+        return None
+    type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
+    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MAX_ELEMENTS:
+        return None
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    whole = len(node.inputs) + len(steps)
+    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not EXACT.issuperset(s.op.name for s in steps):
+        return None
+    if any(t.dtype not in (type.dtype, DType.B1) for t in (*node.input_types, *(s.types[0] for s in steps))):
+        return None
+    return next((made for v in inputs if (made := _made_by(v, node)) is not None), None)
+
+
+def _made_by(value: Value, node: Node) -> Node | None:
+    """The contraction that produces ``value`` and whose kernel may also compute ``node``."""
+    made = value.producer
+    if not isinstance(made, Node) or made.op.name not in PRODUCTS or value.type != node.types[0]:
+        return None
+    return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
+
+
+def _with_epilogue(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
+    body = Body([first.out, *last.inputs])
+    body.add(last)
+    others = [new.get(v, v) for v in body.inputs[1:]]
+    return joined(first.reading(new), last, others, tuple(body.steps))

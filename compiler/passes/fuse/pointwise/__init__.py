@@ -1,0 +1,1 @@
+"""Pointwise fusion: trees of pointwise ops become one node; producers move into their readers."""

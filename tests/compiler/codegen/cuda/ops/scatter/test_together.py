@@ -1,0 +1,106 @@
+"""Gathers from several tables, and scatters to them, in one launch for all with equal code; as compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_kernels import simulator
+from gpu_kernels.multi_tensor_nodes import value
+from gpu_kernels.on_ptx_machine import on_machine
+from gpu_kernels.sample_nodes import OPS
+
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.ops.scatter import scatter_rows
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.together import MAX_MEMBERS, joined
+
+#: Rows of a table, the shape of a row, ids. Tables of one width differ in all sizes.
+TABLES: list[tuple[int, tuple[int, ...], list[int]]] = [
+    (9, (8,), [8, 0, 3, 3, 3, 1]),
+    (700, (8,), [699, 7, 7]),
+    (3, (8,), [2] * 40),
+    (5, (3,), [4, 4, 0]),
+    (6, (2, 4), [5]),
+]
+
+
+def gathers(dtype: DType, cast: DType | None = None, ids: DType = DType.I32) -> list[Node]:
+    attrs: dict[str, Any] = {} if cast is None else {"dtype": cast}
+    return [
+        Builder(name="here").node(OPS["gather_rows"], value(dtype, (n, *row)), value(ids, (len(at),)), **attrs)
+        for n, row, at in TABLES
+    ]
+
+
+def scatters(dtype: DType) -> list[Node]:
+    return [
+        Builder(name="here").node(
+            OPS["scatter_rows_add"], value(dtype, (len(at), *row)), value(DType.I32, (len(at),)), count=n
+        )
+        for n, row, at in TABLES
+    ]
+
+
+def operands(nodes: list[Node], dtype: DType) -> list[np.ndarray]:
+    rng, found = np.random.default_rng(2), []
+    for node, (_, _, ids) in zip(nodes, TABLES):
+        shape = node.input_types[0].ints
+        x = simulator.held(rng.normal(size=shape), dtype) if dtype.is_float else rng.integers(0, 99, shape, np.int32)
+        found += [x, np.array(ids, np.int64 if node.input_types[1].dtype is DType.I64 else np.int32)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast"),
+    [(DType.F32, None), (DType.BF16, None), (DType.I32, None), (DType.F32, DType.BF16), (DType.F32, DType.F16)],
+)
+@pytest.mark.parametrize("ids", [DType.I32, DType.I64])
+def test_tables_are_gathered_as_one_by_one(dtype: DType, cast: DType | None, ids: DType) -> None:
+    nodes = gathers(dtype, cast, ids)
+    xs = operands(nodes, dtype)
+    whole = joined(nodes)
+    assert [len(launch.writes) for launch in lower(whole) or []] == [4, 1]
+    for number, (got, node) in enumerate(zip(on_machine(whole, xs), nodes, strict=True)):
+        own = xs[2 * number : 2 * number + 2]
+        np.testing.assert_array_equal(got, on_machine(node, own)[0])
+        np.testing.assert_array_equal(got, simulator.held(own[0][own[1]], cast or dtype) if dtype.is_float else got)
+
+
+@pytest.mark.parametrize("wrong", [-1, 9])
+def test_an_unknown_id_gives_a_row_of_nan_in_its_table(wrong: int) -> None:
+    nodes = gathers(DType.F32, DType.BF16)
+    xs = operands(nodes, DType.F32)
+    xs[1][2] = wrong
+    got = on_machine(joined(nodes), xs)
+    assert np.isnan(got[0][2]).all() and np.isfinite(got[0][[0, 1, 3, 4, 5]]).all() and np.isfinite(got[1]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.I32])
+def test_tables_get_the_bits_of_scatters_one_by_one(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scatter_rows, "_FEW_THREADS", 64)
+    nodes = scatters(dtype)
+    xs = operands(nodes, dtype)
+    whole = joined(nodes)
+    assert sum(len(launch.writes) for launch in lower(whole) or []) == len(TABLES) > len(lower(whole) or [])
+    for number, (got, node) in enumerate(zip(on_machine(whole, xs), nodes, strict=True)):
+        np.testing.assert_array_equal(got, on_machine(node, xs[2 * number : 2 * number + 2])[0])
+
+
+def test_as_many_members_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> None:
+    tables = [(n, n + 1) for n in range(1, MAX_MEMBERS + 1)]
+    for name in ("gather_rows", "scatter_rows_add"):
+        nodes = [
+            Builder(name="here").node(OPS["gather_rows"], value(DType.F32, (n, 4)), value(DType.I32, (k,)))
+            if name == "gather_rows"
+            else Builder(name="here").node(
+                OPS["scatter_rows_add"], value(DType.F32, (k, 4)), value(DType.I32, (k,)), count=n
+            )
+            for n, k in tables
+        ]
+        for launch in lower(joined(nodes)) or []:
+            assert 8 * len((*launch.reads, *launch.writes)) + 4 * len(launch.scalar_args) <= 4096
