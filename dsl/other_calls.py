@@ -18,7 +18,7 @@ _OBJECTS: Final = frozenset(("self", "cls"))
 PREFIXES: Final = LIBRARIES | _OBJECTS
 _LAYER: Final = "name a layer in its call, `linear(x, 8) as fc`, or declare `layer fc = linear(8)` and call `fc(x)`"
 
-_SHAPE: Final = "sizes are known here: write the size itself, such as `B`; `dslc check` prints the shape of each value"
+_SHAPE: Final = "sizes are known here: write the size itself, such as `B`, or `x.shape[0]`"
 _PLACE: Final = "leave it out: the compiler decides where and how tensors are stored"
 _VALUE: Final = "leave it out: a model has no values; `predict` returns numpy arrays"
 _CAST: Final = {
@@ -49,7 +49,7 @@ _RENAMED: Final = {"view": "reshape", "permute": "transpose", "expand": "broadca
 
 #: What is written after a dot without being called.
 FIELDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("shape", "size", "ndim", "rank"), _SHAPE),
+    **dict.fromkeys(("size", "ndim", "rank"), _SHAPE),
     **dict.fromkeys(("mt", "h", "mh"), "write `x.T`, which swaps the last two axes"),
     "dtype": 'write the dtype itself, such as `"f32"`; `dslc check` prints that of each value',
     "device": _PLACE,

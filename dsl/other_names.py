@@ -100,7 +100,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("identity", "noop"), "leave it out"),
     **dict.fromkeys(("print",), "`dslc check` prints the shape of each value; `dslc show` the graph"),
     **dict.fromkeys(("shape", "size", "dim", "rank", "ndim"),
-                    "sizes are known here: write the size itself, such as `B`; `dslc check` prints each shape"),
+                    "sizes are known here: write the size itself, such as `B`, or `x.shape[0]`"),
 }  # fmt: skip
 
 #: The name here of an argument of another framework; the values mean the same, unless `_VALUES` says otherwise.

@@ -214,5 +214,19 @@ ENTRIES: Final = (
         "PointNet", "Qi et al. 2017", "benchmarks/zoo/models/pointnet:PointNet", {"points": (("B", 3, "N"), "f32", 0)},
         {"B": 4, "N": 512}, {"B": 32, "N": 1024}, 2, {"p": "0"}, {"label": (("B",), "i32", 40)},
     ),
+    _text(
+        "ModernBERT-base", "Warner et al. 2024", "benchmarks/zoo/models/modernbert:ModernBERT", 50_368,
+        {"B": 1, "T": 128}, {"B": 16, "T": 1024}, 20,
+    ),
+    Entry(
+        "JiT-B/16", "Li and He 2025", "benchmarks/zoo/models/jit:JiT",
+        {"z": (("B", 3, "S", "S"), "f32", 0), "logit": (("B",), "f32", 0), "label": (("B",), "i32", 1000)},
+        {"B": 1, "S": 96}, {"B": 32, "S": 256}, 12, {}, {"wanted": (("B", 3, "S", "S"), "f32", 0)},
+        "mse(output, wanted)", None, "adamw", ("S",),
+    ),
+    Entry(
+        "YOLOv12-S", "Tian et al. 2025", "benchmarks/zoo/models/yolo12:YOLOv12", {"image": _IMAGE}, {"B": 2, "S": 96},
+        {"B": 64, "S": 224}, 8, fixed=("S",),
+    ),
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}

@@ -179,6 +179,8 @@ class Evaluator:
             return self.expander.layer_tensor(value, expr, frame)
         if isinstance(value, (int, Poly)) and not isinstance(value, bool) and expr.name in ("min", "max"):
             return bounds(value)[expr.name == "max"]
+        if isinstance(value, Value) and expr.name == "shape":
+            return list(value.type.shape)
         if isinstance(value, Value) and expr.name == "T":
             if value.type.rank < 2:
                 raise Problem("E0306", f"`.T` swaps the last two axes, {value.type} has {value.type.rank}", expr.span)
@@ -190,7 +192,7 @@ class Evaluator:
             expr.span,
             "no such field",
             help=(field_hint(expr.name) if isinstance(value, Value) else None)
-            or "a tensor has `.T`, a layer its parameters, as in `tok.weight`, a size its bounds `.min` and `.max`",
+            or "a tensor has `.T` and `.shape`, a layer its parameters, as in `tok.weight`, a size `.min` and `.max`",
         )
 
     def _index(self, expr: syntax.Index, frame: Frame) -> Static:

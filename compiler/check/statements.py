@@ -182,7 +182,9 @@ class Statements:
     def _layer(self, stmt: syntax.LayerStmt, frame: Frame) -> None:
         call = stmt.value
         if not isinstance(call, syntax.Call) or not isinstance(call.function, syntax.Name):
-            raise Problem("E0207", "a layer is a call: `layer tok = embedding(V, d)`", stmt.value.span, "not a call")
+            help = f"`layer {stmt.name} = {call.name}()`" if isinstance(call, syntax.Name) else None
+            title = "a layer is a call: `layer tok = embedding(V, d)`"
+            raise Problem("E0207", title, stmt.value.span, "not a call", help=help)
         value = self.expander.evaluate.lookup(call.function.name, call.function.span, frame)
         callee = resolve_callee(value, call.function.name, call.function.span)
         if isinstance(callee, Layer):

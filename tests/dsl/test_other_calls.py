@@ -93,12 +93,12 @@ def test_methods_prefixes_and_layers_that_are_called(expression: str, help: str)
 @pytest.mark.parametrize(
     ("expression", "code", "help"),
     [
-        ("x.shape", "E0102", "write the size itself"),
-        ("x.shape[0]", "E0102", "write the size itself"),
+        ("x.ndim", "E0102", "`x.shape[0]`"),
+        ("x.size[0]", "E0102", "`x.shape[0]`"),
         ("x.mT", "E0102", "`x.T`"),
         ("x.dtype", "E0102", '`"f32"`'),
         ("x.grad", "E0102", "`gradient(y, x)`"),
-        ("x.wibble", "E0102", "a tensor has `.T`"),
+        ("x.wibble", "E0102", "a tensor has `.T` and `.shape`"),
         ("x[:, None]", "E0102", "`unsqueeze(x, 1)`"),
         ("x[:, none]", "E0102", "`unsqueeze(x, 1)`"),
         ("transpose(x, perm=None)", "E0102", "leave the argument out"),

@@ -13,6 +13,7 @@ from torch import nn
 
 from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
 from twins.images import Image
+from twins.late import JiT, ModernBert, Yolo12
 from twins.points import DLRM, GCN, PointNet
 from twins.text import Bert, Gpt2, Llama
 from twins.translation import MoE, Transformer
@@ -62,5 +63,8 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "DCGAN": _own(DCGAN),
     "DLRM": _own(DLRM),
     "PointNet": _own(PointNet),
+    "ModernBERT-base": _own(ModernBert),
+    "JiT-B/16": _own(JiT, "S"),
+    "YOLOv12-S": lambda sizes: Image(Yolo12()),
     "GCN": _own(GCN, "features", "hidden", "classes"),
 }

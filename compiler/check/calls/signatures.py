@@ -269,8 +269,9 @@ def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, bl
 
 
 def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame, expander: Expander) -> Static:
-    """The results of a body after a check against their declarations: one value, or a tuple."""
-    values = list(value) if isinstance(value, tuple) else [value]
+    """The results of a body after a check against their declarations: one value, or a tuple. A list is several."""
+    several = isinstance(value, tuple) or (isinstance(value, list) and len(block.results) > 1)
+    values = [*value] if several and isinstance(value, (tuple, list)) else [value]
     for item in values:
         if not isinstance(item, Value):
             raise Problem("E0202", f"`{block.name}` returns tensors, this is {kind_of(item)}", place, "not a tensor")

@@ -57,3 +57,25 @@ def test_a_size_that_is_written_is_checked_in_every_call() -> None:
     assert shapes(block + "model M(x: [B, 4]) -> [B, _] { return half(x) }\n") == {"result.output": "[B, 2]"}
     with pytest.raises(CompileError, match="E0302"):
         shapes(block + "model M(x: [B, 8]) -> [B, _] { return half(x) }\n")
+
+
+def test_sizes_of_a_tensor_are_a_list() -> None:
+    block = "block f(x: [N, _, _], k: list) -> [_, _, _] { return x + zeros([k[0].shape[0], x.shape[1], 1]) }\n"
+    model = "model M(x: [B, T, 4]) -> [B, T, _] { return f(x, [x, x]) |> linear(2*len(x.shape)) }\n"
+    assert shapes(block + model) == {"result.output": "[B, T, 6]"}
+
+
+def test_several_results_are_returned_as_a_list_too() -> None:
+    block = "block f(x: [N, D], y: [N, D]) -> ([N, D], [N, D]) { return [-u for u in [x, y]] }\n"
+    model = "model M(x: [B, 3]) -> [B, 3] { a, b = f(x, x); return a + b }\n"
+    assert shapes(block + model) == {"result.output": "[B, 3]"}
+    for given in ("[x]", "[x, x, x]"):
+        with pytest.raises(CompileError, match="E0208"):
+            shapes(f"block f(x: [N, D]) -> ([N, D], [N, D]) {{ return {given} }}\n{model}".replace("f(x, x)", "f(x)"))
+    with pytest.raises(CompileError, match=r"(?s)E0202.*`f` returns tensors, this is a list"):
+        shapes("block f(x: [N, D]) -> [N, D] { return [x] }\nmodel M(x: [B, 3]) -> [B, 3] { return f(x) }\n")
+
+
+def test_a_layer_that_is_not_called_says_how() -> None:
+    with pytest.raises(CompileError, match=r"(?s)E0207.*`layer ln = rmsnorm\(\)`"):
+        shapes("model M(x: [B, 3]) -> [B, 3] { layer ln = rmsnorm; return ln(x) }\n")

@@ -27,6 +27,7 @@ from papers import (
     flows,
     guided,
     images,
+    inner,
     language,
     memory,
     points,
@@ -36,6 +37,7 @@ from papers import (
     structures,
     tokens,
     vision,
+    worlds,
 )
 from papers.cases import PAPERS, RECORDED, given, parameter, summary
 from papers.layers import Params, linear
@@ -44,8 +46,8 @@ Loss = Callable[[Params, Any, Params, Params], Tensor]
 
 #: the module of the models in each folder
 FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (
-    audio, detection, fields, flows, guided, images, language, memory, points, sequences, series, signals,
-    structures, tokens, vision,
+    audio, detection, fields, flows, guided, images, inner, language, memory, points, sequences, series, signals,
+    structures, tokens, vision, worlds,
 )}  # fmt: skip
 
 
@@ -231,6 +233,7 @@ LOSSES: Final[dict[str, Loss]] = {
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
     "zipformer": _zipformer, **detection.LOSSES, **guided.LOSSES, **memory.LOSSES, **points.LOSSES,
+    **inner.LOSSES, **worlds.LOSSES,
 }  # fmt: skip
 
 
@@ -251,7 +254,7 @@ def record(paper: str, shapes: dict[str, Any]) -> dict[str, Any]:
     loss = LOSSES.get(name, _classes)(p, trained, x, y)
     loss.backward()
     gradients = {n: summary(each.grad.numpy()) for n, each in p.items() if each.grad is not None}
-    return {"loss": loss.item(), "outputs": [summary(o.numpy()) for o in outputs], "gradients": gradients}
+    return {"loss": loss.item(), "outputs": [summary(o.detach().numpy()) for o in outputs], "gradients": gradients}
 
 
 def _wide(x: Tensor) -> Tensor:

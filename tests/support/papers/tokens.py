@@ -179,3 +179,52 @@ def dora(p: Params, ids: Tensor) -> Any:
         x = x + adapted(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)), b + "out")
         x = x + adapted(F.silu(adapted(rmsnorm(x, p, b + "n2"), b + "up")), b + "down")
     return linear(rmsnorm(x, p, "last"), p, "head")
+
+
+def engram(p: Params, ids: Tensor) -> Any:
+    def recall(n: int, primes: tuple[int, ...], name: str) -> list[Tensor]:
+        hash = torch.zeros_like(ids, dtype=torch.int64)
+        for j, factor in enumerate((2654435761, 40503, 2246822519)[:n]):
+            hash = hash ^ (F.pad(ids, (j, 0))[:, : ids.shape[1]].long() * factor)
+        return [p[f"{name}table.{i}.weight"][hash % prime] for i, prime in enumerate(primes)]
+
+    x = p["tok.weight"][ids.long()]
+    for i in range(2):
+        n = f"layers.{i}."
+        if i == 1:
+            m = n + "engram."
+            e = torch.cat(recall(2, (7, 11), m + "gram.0.") + recall(3, (13, 17), m + "gram.1."), -1)
+            k = rmsnorm(linear(e, p, m + "key"), p, m + "k_norm")
+            score = (rmsnorm(x, p, m + "q_norm") * k).sum(-1, keepdim=True) * 8**-0.5
+            v = torch.sigmoid(score.sign() * score.abs().clamp(min=1e-6).sqrt()) * linear(e, p, m + "value")
+            wide = F.pad(rmsnorm(v, p, m + "v_norm").transpose(1, 2), (9, 0))
+            x = x + v + F.silu(F.conv1d(wide, p[m + "conv.weight"], dilation=3, groups=8).transpose(1, 2))
+        q, k, v = (split_heads(u, 2) for u in linear(rmsnorm(x, p, n + "ln1"), p, n + "attn.qkv").chunk(3, -1))
+        x = x + linear(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)), p, n + "attn.out")
+        x = x + linear(F.silu(linear(rmsnorm(x, p, n + "ln2"), p, n + "up")), p, n + "down")
+    return linear(rmsnorm(x, p, "last"), p, "head")
+
+
+def var(p: Params, ids: Tensor, label: Tensor) -> Any:
+    sides, total, seen = (1, 2, 4), 0.0, []
+    for i, each in enumerate(ids.long().split([1, 4, 16], 1)[:2]):
+        h = p["quant.codes.weight"][each].transpose(1, 2).unflatten(2, (sides[i], sides[i]))
+        h = F.interpolate(h, (4, 4), mode="bicubic")
+        n = f"quant.phi.{i}.conv"
+        total = total + 0.5 * h + 0.5 * F.conv2d(h, p[n + ".weight"], p[n + ".bias"], padding=1)
+        seen.append(F.interpolate(total, (sides[i + 1],) * 2, mode="area").flatten(2).transpose(1, 2))
+    start = p["class.weight"][label.long() % 3]
+    scale = torch.arange(3).repeat_interleave(torch.tensor([1, 4, 16]))
+    x = torch.cat([start[:, None], linear(torch.cat(seen, 1), p, "word")], 1)
+    x = x + p["place"] + p["level.weight"][scale]
+    for i in range(2):
+        n = f"layers.{i}."
+        g1, g2, s1, s2, b1, b2 = linear(F.silu(start), p, n + "ada")[:, None].chunk(6, -1)
+        y = F.layer_norm(x, x.shape[-1:]) * (1 + s1) + b1
+        q, k, v = (split_heads(u, 2) for u in linear(y, p, n + "attn.qkv").chunk(3, -1))
+        q, k = F.normalize(q, dim=-1) * p[n + "attn.scale"].exp(), F.normalize(k, dim=-1)
+        y = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, scale[:, None] >= scale, scale=1.0)
+        x = x + g1 * linear(merged(y), p, n + "attn.proj")
+        y = F.layer_norm(x, x.shape[-1:]) * (1 + s2) + b2
+        x = x + g2 * linear(F.gelu(linear(y, p, n + "up"), approximate="tanh"), p, n + "down")
+    return linear(layernorm(x, p, "last"), p, "head")
