@@ -145,7 +145,11 @@ class TreeBuilder:
         if dtype is not None and dtype not in DTYPES:
             self._error("E0202", f"`{dtype}` is not a dtype", Label(self._at(c[0]), ""), instead_of(dtype))
             dtype = None
-        return t.TensorTypeExpr(dtype, tuple(x for x in c[1:] if x is not None), span=self._span(first, last))
+        sizes = tuple(x for x in c[1:] if x is not None)
+        rests = [size for size in sizes if isinstance(size, t.Rest)]
+        for again in rests[1:]:
+            self._error("E0001", "`...` stands once in a shape", Label(again.span, "again"), "leave this one out")
+        return t.TensorTypeExpr(dtype, tuple(x for x in sizes if x not in rests[1:]), span=self._span(first, last))
 
     def _as_tensor(self, type: t.TypeExpr, what: str) -> t.TensorTypeExpr:
         if isinstance(type, t.TensorTypeExpr):

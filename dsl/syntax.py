@@ -127,7 +127,7 @@ class Slice(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Rest(Expr):
-    """``...`` in an index: a `:` for each axis that the other items leave."""
+    """``...`` in an index: a `:` for each axis that the other items leave. In a shape: axes that its sizes leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,8 @@ def _ellipsis_(p: _Place) -> Diagnostic | None:
     """``x: [..., C]``"""
     if p.token.kind != "...":
         return None
-    return p.error("`...` stands only in an index, as `x[..., 0]`", "", "in a shape, write each axis: `[B, T, C]`")
+    what = "`...` stands only in an index, as `x[..., 0]`, and in the signature of a block"
+    return p.error(what, "", "in a list, write each axis: `[B, T, C]`")
 
 
 def _anything_else(p: _Place) -> Diagnostic:

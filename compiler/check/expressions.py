@@ -101,6 +101,9 @@ class Evaluator:
 
     def shape_size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """A size in a signature; there `/` must divide exactly."""
+        if isinstance(expr, syntax.Rest):
+            help = "write each size"
+            raise Problem("E0307", "`...` stands only in the signature of a block", expr.span, "any axes", help=help)
         if isinstance(expr, syntax.Binary) and expr.op == "/":
             return arithmetic.divide(self.shape_size(expr.left, frame), self.shape_size(expr.right, frame), expr.span)
         if isinstance(expr, syntax.Binary) and expr.op in ("+", "-", "*"):

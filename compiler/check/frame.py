@@ -22,6 +22,8 @@ class Frame:
     node_prefix: str
     locals: dict[str, Static] = field(default_factory=dict)
     dims: dict[str, Size] = field(default_factory=dict)
+    #: the sizes of `...` in the signature of a block
+    rest: tuple[Size, ...] | None = None
     #: the definition of a name: (text, line), shown with shapes in errors
     origins: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: arguments as declared in the signature, until their names are reassigned

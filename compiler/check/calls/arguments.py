@@ -350,4 +350,8 @@ def named_axis(expr: syntax.Expr, first: Given, frame: Frame) -> int | None:
         return None
     sizes = declared.type.shape
     places = [i for i, s in enumerate(sizes) if isinstance(s, syntax.Name) and s.name == expr.name]
-    return places[0] if len(places) == 1 else None
+    if len(places) != 1:
+        return None
+    before = not any(isinstance(size, syntax.Rest) for size in sizes[: places[0]])
+    assert isinstance(first.value, Value)
+    return places[0] if before else places[0] + first.value.type.rank - len(sizes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.calls.arguments import Given, unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
+from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.tensors import check_bytes
 from dslc.compiler.check.values import Problem, Static, kind_of
@@ -186,7 +187,8 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
         assert isinstance(arg.value, Value)
         actual = arg.value.type
         _check_kind(param, param.type, arg, block)
-        for axis, expr in enumerate(param.type.shape):
+        bind_rest(block, param, arg, actual, frame)
+        for axis, expr in axes(param.type.shape, actual.rank):
             if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and not inferred(expr):
                 size = actual.shape[axis]
                 known = found.setdefault(expr.name, (size, param.name))
@@ -204,7 +206,7 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
         if arg is None or not isinstance(param.type, syntax.TensorTypeExpr):
             continue
         actual = _type_of(arg)
-        for axis, expr in enumerate(param.type.shape):
+        for axis, expr in axes(param.type.shape, actual.rank):
             if inferred(expr):
                 continue
             want = expander.evaluate.shape_size(expr, frame)
@@ -258,10 +260,11 @@ def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, bl
         if declared is DType.FLOAT and actual.dtype.is_float:
             help = f'`cast(x, "float")`, or declare `{param.name}: {actual.dtype}[...]`'
         raise Problem("E0202", title, arg.span, str(actual), help=help)
-    if len(type.shape) != actual.rank:
+    least = len(type.shape) if (whole := rest_of(type.shape) is None) else len(type.shape) - 1
+    if actual.rank < least or (whole and actual.rank > least):
         raise Problem(
             "E0302",
-            f"`{param.name}` of `{block.name}` has {len(type.shape)} axes, this has {actual.rank}",
+            f"`{param.name}` of `{block.name}` has {'' if whole else 'at least '}{least} axes, this has {actual.rank}",
             arg.span,
             str(actual),
             also=(Label(type.span, "declared here"),),
@@ -290,24 +293,32 @@ def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame,
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def _wanted(place: syntax.Expr | Size, frame: Frame, expander: Expander) -> Size | None:
+    """The size of a result that is declared, known, or to be inferred."""
+    if not isinstance(place, syntax.Expr):
+        return place
+    return None if inferred(place) else expander.evaluate.shape_size(place, frame)
+
+
 def _check_result(
     block: syntax.Block, result: syntax.Result, actual: TensorType, place: Span, frame: Frame, expander: Expander
 ) -> None:
     sizes = result.type.shape
+    places = places_of(sizes, frame)
     for expr in sizes:
         if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and expr.name not in frame.dims:
             if inferred(expr) or (frame.file_dims and expr.name in frame.scope.dims):
                 continue
             raise Problem("E0307", f"dim `{expr.name}` of the result occurs in no argument", expr.span, "not known",
                           help=f"here the result is {actual}: write the size, or `_` to have it inferred")  # fmt: skip
-    shape = tuple(None if inferred(s) else expander.evaluate.shape_size(s, frame) for s in sizes)
+    shape = tuple(_wanted(place, frame, expander) for place in places)
     dtype = declared_dtype(result.type, inside=block.kind == "block")
-    differing = [e for e, want, size in zip(sizes, shape, actual.shape) if want is not None and want != size]
+    differing = [p for p, want, size in zip(places, shape, actual.shape) if want is not None and want != size]
     if dtype is actual.dtype and len(shape) == actual.rank and not differing:
         return
     listed = ", ".join("_" if size is None else str(size) for size in shape)
     declared = f"[{listed}]" if dtype is DType.FLOAT else f"{dtype}[{listed}]"
-    captured = tuple(label for expr in differing for label in _captured(expr, frame))
+    captured = tuple(each for p in differing if isinstance(p, syntax.Expr) for each in _captured(p, frame))
     help = "write the size that it has, or `_` to have it inferred" if differing else None
     name = f"result `{result.name}` of " if result.name else ""
     raise Problem(

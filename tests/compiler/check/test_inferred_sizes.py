@@ -79,3 +79,51 @@ def test_several_results_are_returned_as_a_list_too() -> None:
 def test_a_layer_that_is_not_called_says_how() -> None:
     with pytest.raises(CompileError, match=r"(?s)E0207.*`layer ln = rmsnorm\(\)`"):
         shapes("model M(x: [B, 3]) -> [B, 3] { layer ln = rmsnorm; return ln(x) }\n")
+
+
+def test_dots_are_the_axes_that_the_written_sizes_leave() -> None:
+    blocks = (
+        "block symlog(x: [...]) -> [...] { return sign(x) * log1p(abs(x)) }\n"
+        "block mlp(x: [..., D], out: int) -> [..., out] { return x |> linear(2*D) as up |> gelu |> linear(out) }\n"
+        "block first(x: [N, ..., D]) -> [N, D] { return mean(reshape(x, [N, -1, D]), over=1) }\n"
+        "block both(x: [..., T, D], y: [..., D]) -> [..., _, D] {\n"
+        "  return sum(x, over=T, keep=true) + unsqueeze(y, -2)\n}\n"
+    )
+    for given, out in (("[B, T, 4]", "[B, T, 6]"), ("[B, 4]", "[B, 6]"), ("[B, 2, T, 4]", "[B, 2, T, 6]")):
+        assert shapes(f"{blocks}model M(x: {given}) -> {out} {{ return x |> symlog |> mlp(6) }}\n") == {
+            "result.output": out
+        }
+    for given in ("[B, 2, T, 4]", "[B, 4]"):
+        assert shapes(f"{blocks}model M(x: {given}) -> [B, 4] {{ return first(x) }}\n") == {"result.output": "[B, 4]"}
+    model = "model M(x: [B, 2, T, 4], y: [B, 2, 4]) -> [B, 2, _, 4] { return both(x, y) }\n"
+    assert shapes(blocks + model) == {"result.output": "[B, 2, 1, 4]"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("block f(x: [..., 4, D]) -> [..., D] { return sum(x, over=-2) }\nmodel M(x: [B]) -> [B] { return f(x) }",
+         r"(?s)E0302.*`x` of `f` has at least 2 axes, this has 1"),
+        ("block f(x: [..., D], y: [...]) -> [..., D] { return x * unsqueeze(y, -1) }\n"
+         "model M(x: [B, 4, 2], y: [B, 2]) -> [B, 4, 2] { return f(x, y) }",
+         r"(?s)E0302.*`\.\.\.` of `f` is \[B, 4\], but \[B, 2\] by `y`"),
+        ("block f(x: [..., D]) -> [..., D] { return sum(x, over=0) }\nmodel M(x: [B, 4]) -> [4] { return f(x) }",
+         r"(?s)E0302.*`f` is declared \[B, 4\], but is \[4\]"),
+        ("block f(x: [..., D]) -> [..., D, 2] { return x }\nmodel M(x: [B, 4]) -> [_, _] { return f(x) }",
+         r"(?s)E0302.*`f` is declared \[B, 4, 2\], but is \[B, 4\]"),
+        ("block f(x: [..., 5]) -> [..., 5] { return x }\nmodel M(x: [B, 4]) -> [_, _] { return f(x) }",
+         r"(?s)E0302.*`x` of `f` must have 5 in axis 1, it has 4"),
+        ("block f(x: [N, D]) -> [..., D] { return x }\nmodel M(x: [B, 4]) -> [_, _] { return f(x) }",
+         r"(?s)E0307.*`\.\.\.` of the result occurs in no argument"),
+        ("block f(x: [..., ...]) -> [_, _] { return x }\nmodel M(x: [B, 4]) -> [_, _] { return f(x) }",
+         r"(?s)E0001.*`\.\.\.` stands once in a shape"),
+        ("model M(x: [..., 4]) -> [_, _] { return x }", r"(?s)E0307.*stands only in the signature of a block"),
+        ("model M(x: [B, 4]) -> [...] { return x }", r"(?s)E0307.*`\.\.\.` of the result occurs in no argument"),
+        ("model M(x: [B, 4]) -> [B, 4] { param w: [..., 4] = 0; return x + w }",
+         r"(?s)E0307.*stands only in the signature of a block"),
+        ("model M(x: [B, 4]) -> [B, 4] { return reshape(x, [..., 4]) }", r"(?s)E0001.*write each axis"),
+    ],
+)  # fmt: skip
+def test_errors_of_dots(text: str, told: str) -> None:
+    with pytest.raises(CompileError, match=told):
+        check_program(files(HEAD + text + "\n"))
