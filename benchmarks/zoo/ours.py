@@ -48,16 +48,18 @@ def source(entry: Entry) -> str:
 
 
 def options(entry: Entry, device: str, dtype: str, provider: str) -> Any:
-    """The options of the build, for the entry's sizes."""
+    """The options of the build, for the entry's sizes; ``auto`` means what it means to ``dslc build``."""
+    from dslc.cli.locks.providers import decided
     from dslc.compiler.options import Options
 
     sizes = {dim: (size,) for dim, size in entry.dims().items()}
-    return Options(
+    found = Options(
         target=ARCHITECTURE if device == "gpu" else "cpu",
         provider=provider,
         precision=None if dtype == "f32" else dtype,
         sizes={"train": sizes, "predict": sizes},
     )
+    return decided(found, {found.target} if device == "gpu" else (), lock=None)
 
 
 def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
