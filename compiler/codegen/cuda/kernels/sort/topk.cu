@@ -1,5 +1,6 @@
 // The K first elements of lines of COUNT in an order, and their places: a block for each line, that goes through it once
 // for each, and looks for the first element behind the one taken last. x [., COUNT, AFTER], values and places [., K, AFTER].
+// ITEMS: elements of a thread, which holds them in registers; 0: they are read each time.
 
 #include "order.cuh"
 // The earlier of the pair held and another one; place -1 is none.
@@ -25,15 +26,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
   const T *line = x + before * COUNT * AFTER + after;
   __shared__ KEY keys[THREADS / 32];
   __shared__ int found[THREADS / 32];
+#if ITEMS
+  KEY mine[ITEMS];
+#pragma unroll
+  for (int j = 0; j < ITEMS; ++j) {
+    const int i = threadIdx.x + j * THREADS;
+    if (i < COUNT) mine[j] = key(line[(long long)i * AFTER]);
+  }
+#endif
   KEY last = 0;
   int taken = -1;
   for (int k = 0; k < K; ++k) {
     KEY held = 0;
     int place = -1;
+#if ITEMS
+#pragma unroll
+    for (int j = 0; j < ITEMS; ++j) {
+      const int i = threadIdx.x + j * THREADS;
+      if (i < COUNT && (taken < 0 || ahead(last, taken, mine[j], i))) take(held, place, mine[j], i);
+    }
+#else
     for (int i = threadIdx.x; i < COUNT; i += THREADS) {
       const KEY value = key(line[(long long)i * AFTER]);
       if (taken < 0 || ahead(last, taken, value, i)) take(held, place, value, i);
     }
+#endif
     first_of_warp(held, place);
     if (THREADS > 32) {
       __syncthreads();  // the warps have read what the last round found

@@ -17,6 +17,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constant
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_elements import Elements, elements_of, scattered_elements
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_few import few_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines
 from dslc.compiler.codegen.cuda.ops.sort.sort import sorted_lines
@@ -87,7 +88,8 @@ def scatter_reduce(node: Node) -> list[Launch]:
     name = str_attr(node.attrs, "how")
     how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
     lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    return _by_rows(node, how, lost) or _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
+    few = _few(node, how, copy, lost)
+    return few or _by_rows(node, how, lost) or _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
 
 
 @lowers("scatter_add", target="cuda")
@@ -96,7 +98,8 @@ def scatter_add(node: Node) -> list[Launch]:
     if not node.input_types[0].bytes:
         return zeros
     [zero] = zeros
-    return _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
+    few = _few(node, "sum", zero, None)
+    return few or _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
 
 
 @lowers("scatter_last", target="cuda")
@@ -116,6 +119,16 @@ def scatter_last(node: Node) -> list[Launch] | None:
         return atomic_scatter(dtypes, how, (outer, length, inner, count), lost, source, index, tuple(x), node.out)
     each = Elements(*dtypes, how, outer, length, count, bool(x), lost)
     return scattered_elements(each, source, index, tuple(x), node.out)
+
+
+def _few(node: Node, how: Combine, start: Launch, lost: int | None) -> list[Launch] | None:
+    """Launches for few elements of each line, each with an index; None for others."""
+    (src, ids), [out], axis = node.input_types[-2:], node.types, int_attr(node.attrs, "axis")
+    if ids.rank < src.rank or not prod(src.ints):
+        return None
+    dtype = as_signed(out.dtype) if how in ("sum", "prod") else out.dtype
+    sizes = prod(src.ints[:axis]), src.ints[axis], prod(src.ints[axis + 1 :]), out.ints[axis]
+    return few_scatter((dtype, as_signed(ids.dtype)), how, sizes, lost, start, node)
 
 
 def _by_rows(node: Node, how: Combine, lost: int | None = None) -> list[Launch] | None:

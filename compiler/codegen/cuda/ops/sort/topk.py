@@ -21,8 +21,11 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _MAX_WARP_LINE: Final = 256  # most elements of a line that one warp handles
-_MAX_READ_LINE: Final = 2048  # most elements of a longer line that is read several times
+_MAX_HELD: Final = 16  # elements of a line that a thread holds in registers at most
+_MAX_READ_LINE: Final = 1 << 14  # most elements of a line, of enough to keep a GPU busy, that is read several times
+_MANY_LINES: Final = 528
 _MAX_READS: Final = 4  # how many times, at most
+_BLOCK: Final = 256
 _MANY: Final = 4  # of the elements of a tile, one in so many: then all are sorted
 
 
@@ -32,7 +35,7 @@ class TopK(CppKernel):
     """``k(x, values, places)``: the first ``k`` along the middle axis of x [before, count, after], with one block per
     line.
 
-    It reads each line ``k`` times, so it suits small ``k``.
+    It goes through each line ``k`` times, so it suits small ``k``.
     """
 
     dtype: DType
@@ -45,7 +48,13 @@ class TopK(CppKernel):
 
     @property
     def threads(self) -> int:
-        return 32 if self.count <= _MAX_WARP_LINE else 256
+        return 32 if self.count <= _MAX_WARP_LINE else _BLOCK
+
+    @property
+    def items(self) -> int:
+        """Elements of a thread in registers; 0 if they are read again."""
+        items = -(-self.count // self.threads)
+        return items if items <= _MAX_HELD else 0
 
     @property
     def geometry(self) -> Geometry:
@@ -55,6 +64,7 @@ class TopK(CppKernel):
         return (
             f"using T = {C_TYPES[self.dtype]};\n"
             + key_of(self.dtype)
+            + f"#define ITEMS {self.items}\n"
             + constants(THREADS=self.threads, COUNT=self.count, AFTER=self.after, K=self.k, LARGEST=int(self.largest))
         )
 
@@ -64,7 +74,8 @@ def topk(node: Node) -> list[Launch]:
     [x], axis = node.input_types, int_attr(node.attrs, "axis")
     k, largest = int_attr(node.attrs, "k"), bool_attr(node.attrs, "largest")
     before, count, after = prod(x.ints[:axis]), x.ints[axis], prod(x.ints[axis + 1 :])
-    if count <= _MAX_WARP_LINE or (after == 1 and count <= _MAX_READ_LINE and k <= _MAX_READS) or not x.bytes:
+    longest = _MAX_READ_LINE if before >= _MANY_LINES else _MAX_HELD * _BLOCK
+    if count <= _MAX_WARP_LINE or (after == 1 and count <= longest and k <= _MAX_READS) or not x.bytes:
         return [Launch(TopK(x.dtype, before, count, after, k, largest), node.inputs, node.outputs)]
     lines = Lines(x.dtype, count, 1, before * after, largest)
     if after == 1:

@@ -1,0 +1,78 @@
+"""Scatters of few elements to each long line: the line is copied, or filled, and then only their places are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.region.ir import Combine
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+
+_THREADS: Final = 256
+_MOST: Final = 64  # elements of a line, which each of them looks at
+_SMALL: Final = 1 << 18  # looks of all results at all elements, that take no longer than another launch
+_COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
+
+
+@dataclass(frozen=True)
+class FewScatter(SizeGeneric):
+    """``k([x,] src, ids, y, numbers)``: y [outer, count, inner] combined with src [outer, length, inner]."""
+
+    dtype: DType
+    ids: DType
+    how: Combine
+    outer: int
+    length: int
+    inner: int
+    count: int
+    x: bool
+    lost: int | None
+
+    @property
+    def all(self) -> int:
+        return self.outer * self.length * self.inner
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.all // _THREADS), 1, 1), (_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        numbers = Numbers(ALL=self.all, COUNT=self.count, LOST=self.lost or 0)
+        numbers.divisor("LENGTH", self.length)
+        numbers.divisor("INNER", self.inner)
+        return numbers
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
+
+    @property
+    def code(self) -> Code:
+        filler = "SUM(__uint_as_float(0x7FC00000u))" if self.dtype.is_float else "SUM(s.LOST)"
+        fills = self.dtype.is_float or self.lost is not None
+        text = combining(self.dtype, self.how) + f"using I = {C_TYPES[self.ids]};\n"
+        text += f"#define FILL(to) store(to, {filler})\n"
+        text += f"#define ARGUMENT_X {'const T *__restrict__ x, ' if self.x else ''}\n"
+        text += f"#define FIRST(i) {'wide(x[i])' if self.x else 'NEUTRAL'}\n"
+        return Code("scatter_few.cu", text + self._numbers.text() + constants(THREADS=_THREADS, FILLS=int(fills)))
+
+
+def few_scatter(
+    dtypes: tuple[DType, DType], how: Combine, sizes: tuple[int, int, int, int], lost: int | None, start: Launch,
+    node: Node,
+) -> list[Launch] | None:  # fmt: skip
+    """The launches of a scatter along the middle axis, after ``start``, which copies or fills; None if lines have many
+    elements, or the result has few. ``dtypes``: of the elements and the ids; ``sizes``: outer, length, inner, count."""
+    outer, length, inner, count = sizes
+    if length > _MOST or count < 2 * length or outer * count * inner * length <= _SMALL:
+        return None
+    if dtypes[0].computed not in _COMPUTED or outer * max(count, length) * inner >= 2**31 - _THREADS:
+        return None
+    spec = FewScatter(*dtypes, how, *sizes, len(node.inputs) > len(("src", "ids")), lost)
+    return [start, Launch(spec, node.inputs, node.outputs)]
