@@ -24,6 +24,8 @@ class _Step:
     def __init__(self, builder: RegionBuilder, dtype: DType, slots: int, attrs: Attrs, narrow: bool = False) -> None:
         self.builder, self.dtype, self.attrs = builder, dtype, attrs
         self.p, self.g = builder.input(0), builder.let(builder.input(1), dtype) if narrow else builder.input(1)
+        if "parts" in attrs:
+            self.g = builder.let(self.g / float_attr(attrs, "parts"), dtype)
         self.slots = [builder.input(2 + i) for i in range(slots)]
         self.rate = builder.input(2 + slots)
         self.step = builder.input(3 + slots)

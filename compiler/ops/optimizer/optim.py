@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Update(Op):
     """Inputs: the parameter, its gradient, ``slots`` tensors of the same type, the learning rate ``[]`` of that dtype,
     and the step i64[] from 0. Outputs: the new parameter, the new slots, a flag b1[]. Elementwise except for the
-    flag, or ``layerwise``: also by norms of the whole tensor. A subclass defines ``slots``, ``flops`` per element and
-    ``updated``."""
+    flag, or ``layerwise``: also by norms of the whole tensor. With the attribute ``parts``, a float, the gradient is a
+    sum of so many, and its mean is taken. A subclass defines ``slots``, ``flops`` per element and ``updated``."""
 
     slots: ClassVar[int]
     flops: ClassVar[int]
@@ -53,6 +53,9 @@ class Update(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         p, g, *slots, lr, step = xs
+        if "parts" in attrs:
+            with np.errstate(all="ignore"):
+                g = g / g.dtype.type(attrs["parts"])
         finite = np.isfinite(g)
         if not finite.all():
             g = np.where(finite, g, g.dtype.type(0))  # such an element counts as 0 in norms of the whole tensor

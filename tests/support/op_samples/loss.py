@@ -146,8 +146,9 @@ def _bce(x: Any, t: Any) -> Any:
 def _step(rule: Any) -> Any:
     """The reference of an update: ``rule`` on each element, which is left alone where the gradient is not finite."""
 
-    def reference(p: Any, g: Any, *rest: Any, **attrs: Any) -> Any:
+    def reference(p: Any, g: Any, *rest: Any, parts: float = 1.0, **attrs: Any) -> Any:
         *slots, lr, step = rest
+        g = g / parts
         new = [p.copy(), *(s.copy() for s in slots)]
         for place in np.ndindex(*p.shape):
             if math.isfinite(g[place]):
@@ -208,7 +209,7 @@ SAMPLES["bce_with_logits"] = [
     Sample([Spec(x, gap=0.1), Spec(t, low=0.0, high=1.0)], reference=_bce)
     for x, t in [((3, 4), (3, 4)), ((2, 3), (3,)), ((), (2,)), ((0, 2), (0, 2))]
 ] + [Sample([np.array([1e3, -1e3]), np.array([1.0, 0.0])], {}, (), lambda x, t: np.zeros(2))]
-SAMPLES["sgd_update"] = _update_samples(_sgd, [], [{"weight_decay": 0.0}, {"weight_decay": 0.1}])
+SAMPLES["sgd_update"] = _update_samples(_sgd, [], [{"weight_decay": 0.0}, {"weight_decay": 0.1, "parts": 3.0}])
 SAMPLES["sgd_momentum_update"] = _update_samples(
     _sgd_momentum,
     [-2],
@@ -220,7 +221,7 @@ SAMPLES["adam_update"] = _update_samples(
     [
         {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "decoupled": False},
         {"beta1": 0.5, "beta2": 0.9, "eps": 1e-3, "weight_decay": 0.1, "decoupled": False},
-        {"beta1": 0.0, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.1, "decoupled": True},
+        {"beta1": 0.0, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.1, "decoupled": True, "parts": 3.0},
     ],
 )
 SAMPLES["rmsprop_update"] = _update_samples(_rmsprop, [0.1], [{"alpha": 0.9, "eps": 1e-8, "weight_decay": 0.1}])

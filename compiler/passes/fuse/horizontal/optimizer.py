@@ -16,7 +16,8 @@ After::
 Updates are merged if they have the same op, attributes, learning rate and step, and none needs another one's result. A
 large parameter keeps its own node: it is worth a launch, and its gradient's memory is freed at once. On a GPU, large
 parameters are merged, too, if all parameters together have few bytes, or if one node makes their gradients. There, a
-gradient that was cast from 16 bits is read before the cast. Results keep their bits. Linear in nodes.
+gradient that was cast from 16 bits is read before the cast. An update that alone reads the mean of a sum over shards
+reads the sum instead, and divides. Results keep their bits. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, joined, member, parted
 from dslc.compiler.ops.optimizer.optim import Update
 from dslc.compiler.passes.fuse.rebuild import chunks
@@ -46,6 +47,33 @@ def group_updates(graph: Graph, on_gpu: bool = False, slices: Mapping[str, int] 
     while groups := _groups(graph, on_gpu, slices):
         graph = _merged(graph, groups)
     return graph
+
+
+def read_sums(graph: Graph) -> Graph:
+    """The graph with updates that divide the sum of which they alone read the mean."""
+    readers, roots = graph.readers(), set(graph.roots)
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        fresh = node.reading(new)
+        found = _sum_of(node.inputs[1]) if isinstance(node.op, Update) and "parts" not in node.attrs else None
+        if found is not None and len(readers[node.inputs[1]]) == 1 and node.inputs[1] not in roots:
+            total, parts = found
+            inputs = (fresh.inputs[0], new.get(total, total), *fresh.inputs[2:])
+            fresh = fresh.replaced(inputs=inputs, attrs={**node.attrs, "parts": parts})
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new) if new else graph
+
+
+def _sum_of(mean: Value) -> tuple[Value, float] | None:
+    """The sum and the number that a mean divides it by; None for another value."""
+    made = mean.producer
+    if not isinstance(made, Node) or made.op.name != "div" or made.inputs[0].type != mean.type:
+        return None
+    count = made.inputs[1].producer
+    if not isinstance(count, Node) or count.op.name != "full" or made.inputs[1].type.rank:
+        return None
+    return made.inputs[0], number_attr(count.attrs, "value")
 
 
 def _merged(graph: Graph, groups: Sequence[Sequence[tuple[Node, Value]]]) -> Graph:

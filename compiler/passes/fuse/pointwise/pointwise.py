@@ -28,7 +28,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.body import Body
-from dslc.compiler.passes.fuse.horizontal.optimizer import group_updates
+from dslc.compiler.passes.fuse.horizontal.optimizer import group_updates, read_sums
 
 
 def fuse(program: Program, build: Build) -> Program:
@@ -36,7 +36,7 @@ def fuse(program: Program, build: Build) -> Program:
     if not build.fuse:
         return program
     return dataclasses.replace(
-        program, graph=group_updates(fuse_graph(program.graph), batches_launches(build), build.slices)
+        program, graph=group_updates(fuse_graph(read_sums(program.graph)), batches_launches(build), build.slices)
     )
 
 

@@ -12,7 +12,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS
-from dslc.compiler.passes.fuse.horizontal.optimizer import MAX_BYTES, MAX_BYTES_OF_ALL, group_updates
+from dslc.compiler.passes.fuse.horizontal.optimizer import MAX_BYTES, MAX_BYTES_OF_ALL, group_updates, read_sums
 
 F32 = DType.F32
 PLAIN = {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
@@ -127,6 +127,40 @@ def test_on_a_gpu_large_ones_join_where_all_are_few_bytes(most: int) -> None:
     rest = 0 if most == MAX_BYTES_OF_ALL else 3
     assert found.count("multi_update") == 1 and found.count("sgd_momentum_update") == rest
     assert "concat" not in found if most == MAX_BYTES_OF_ALL else "concat" in found
+
+
+def mean_of(total: Value, count: float) -> Value:
+    b = Builder(phase=Phase.UPDATE)
+    return b(OPS["div"], total, b(OPS["full"], value=count, dtype=F32, shape=()))
+
+
+def test_an_update_divides_the_sum_whose_mean_it_alone_reads() -> None:
+    """3: a division that no product with the inverse gives."""
+    steps = Steps()
+    for name in ("0.total", "1.g", "2.total"):
+        steps.inputs.append(Input(name, Kind.DATA, TensorType(F32, (5, 7))))
+        steps.add(5, 7, grad=mean_of(steps.inputs[-1].value, 3.0), weight_decay=0.1 * len(steps.flags))
+    graph = read_sums(steps.graph())
+    verify_graph(graph)
+    before, after = run(steps.graph()), run(graph)
+    assert all(before[n].tobytes() == after[n].tobytes() for n in before) and before["nonfinite"].tolist() == [0, 1, 0]
+    assert names(graph) == sorted(["cast", "concat", *["reshape", "sgd_momentum_update"] * 3])
+    assert read_sums(graph) is graph
+    assert [n.attrs["parts"] for n in graph.nodes if "parts" in n.attrs] == [3.0] * 3
+    joined = [n for n in checked(graph).nodes if n.op.name == "multi_update"]
+    assert not joined, "other attributes"
+
+
+def test_a_mean_that_something_else_reads_is_computed_once() -> None:
+    steps = Steps()
+    total, count = (Input(n, Kind.DATA, TensorType(F32, s)) for n, s in (("total", (4,)), ("count", (4,))))
+    steps.inputs += [total, count]
+    mean = mean_of(total.value, 2.0)
+    steps.add(4, grad=mean)
+    steps.add(4, grad=mean)
+    steps.add(4, grad=Builder(phase=Phase.UPDATE)(OPS["div"], total.value, count.value))
+    graph = steps.graph()
+    assert read_sums(graph) is graph
 
 
 def test_a_step_that_needs_another_ones_result_does_not_join_it() -> None:
