@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may use
 _WAIT: Final = b"griddepcontrol.wait;"
-_LOOK: Final = b"ld.acquire.gpu."
+_LOOKS: Final = b"ld.relaxed.gpu.", b"ld.acquire.gpu."
 
 
 def _ptx_of(cubin: str) -> str:
@@ -76,8 +76,8 @@ class Modules:
 
     def together(self, blob: str, blocks: int, where: str) -> bool:
         """True if blocks of a kernel wait for one another, so that all must be on the device at once, according to its
-        PTX: they look at what others have released. EnvironmentFault R202 if the device has too few multiprocessors for
-        so many ``blocks``, which have one each."""
+        PTX: they look at what others write meanwhile. EnvironmentFault R202 if the device has too few multiprocessors
+        for so many ``blocks``, which have one each."""
         if not self._says(blob)[1]:
             return False
         if blocks > (count := self._device.multiprocessors):
@@ -95,7 +95,7 @@ class Modules:
         """Whether the kernel's PTX has these two instructions."""
         if blob not in self._said:
             ptx = bytes(self._blobs.get(_ptx_of(blob)) or b"")
-            self._said[blob] = _WAIT in ptx, _LOOK in ptx
+            self._said[blob] = _WAIT in ptx, any(look in ptx for look in _LOOKS)
         return self._said[blob]
 
     def _module(self, blob: str) -> Any:

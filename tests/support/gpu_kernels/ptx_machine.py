@@ -394,7 +394,10 @@ class _Thread:
         assert len(data) == whole
         for i, name in enumerate(registers):
             bits = int.from_bytes(data[i * size : (i + 1) * size], "little")
-            whole = (1 << (64 if name.startswith("%rd") else 32)) - 1  # a register may be wider than the value
+            held = (
+                8 * size if size > 8 else 64 if name.startswith("%rd") else 32
+            )  # a register may be wider than the value
+            whole = (1 << held) - 1
             self.registers[name] = signed(bits, 8 * size) & whole if is_signed else bits
 
     def _acquire(self, words: tuple[str, ...], operands: list[Any]) -> None:

@@ -2,8 +2,8 @@
 
 All blocks of the kernel are on the device at once. Each owns some columns of the states, of all their rows, and keeps
 the columns of the matrices that make them in registers, for all steps (Diamos et al. 2016, "Persistent RNNs"). A step
-is divided into levels. A level begins with matrix products, whose left factors come from all blocks, so it follows a
-barrier of the grid if it has any; then each thread computes elements of its own. For an LSTM: one level of a product
+is divided into levels. A level begins with matrix products, if it has any, whose left factors come from all blocks, so
+it waits for what these write; then each thread computes elements of its own. For an LSTM: one level of a product
 and the gates; for its gradient: the gates' gradients, and a level of the product that gives that of the state.
 
 Every tensor of the body has rows and columns [B, m * H], or fewer axes of these: ``m`` groups of the width H of the

@@ -14,7 +14,7 @@ from math import prod
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants, kernel_text
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.codegen.cuda.recurrent.formulas import formula, literal
-from dslc.compiler.codegen.cuda.recurrent.room import PLACES, Room
+from dslc.compiler.codegen.cuda.recurrent.room import Room
 from dslc.compiler.ir.graph import Input, Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import argument
@@ -46,12 +46,13 @@ class Source:
         sizes = constants(
             THREADS=32 * self.room.warps, WARPS=self.room.warps, J=self.room.columns, EACH=self.room.each,
             ROWS=self.cell.rows, H=self.cell.width, REVERSE=int(self.cell.loop.reverse),
+            BLOCKS=self.room.blocks,
         )  # fmt: skip
         kind = "bf16" if self._half is DType.BF16 else "f16"
         pointers = f"#define POINTERS {', '.join(self._pointers)}\n"
         names = f"#define POINTER_NAMES {', '.join(each.rpartition(' ')[2].lstrip('*') for each in self._pointers)}\n"
         step = self._step()  # first: it declares
-        parts = [self._members(), self._begin(), self._fetch(), self._clear(), step, self._end()]
+        parts = [self._members(), self._begin(), self._fetch(), step, self._end()]
         head = f'#define MMA_TYPE "{kind}"\n' + sizes + kernel_text("resident.cuh") + numbers.text() + pointers + names
         return head + "struct Steps {\n" + "".join(parts) + "};\n"
 
@@ -103,7 +104,7 @@ class Source:
 
     def _product_type(self, product: Product) -> str:
         groups = product.node.types[0].ints[1] // self.cell.width
-        numbers = (self.cell.width, groups, product.terms, self.room.chunks(product), self.room.tall)
+        numbers = (groups, self._groups(product.left), self.room.chunks(product), self.room.tall)
         return f"Product<{', '.join(map(str, numbers))}, {str(product.turned).lower()}>"
 
     def _place(self, type: TensorType, group: int) -> str:
@@ -119,10 +120,11 @@ class Source:
         lines += [", ".join(each.replace(f" *__restrict__ {n}", f" *given_{n}").replace(f" *{n}", f" *given_{n}")
                             for each, n in zip(self._pointers, names)), ") {\n"]  # fmt: skip
         lines += [f"    {n} = given_{n};\n" for n in names]
-        lines.append("    memory = given;\n    Barrier barrier = {reinterpret_cast<unsigned *>(scratch), 0u};\n")
-        lines.append(f"    {_EACH} {{\n      const int i = threadIdx.x + e * THREADS;\n      row[e] = i / J;\n"
-                     "      own[e] = i % J;\n      col[e] = blockIdx.x * J + own[e];\n"
-                     "      in[e] = threadIdx.x < THREADS && row[e] < ROWS && col[e] < H;\n    }\n")  # fmt: skip
+        lines.append("    memory = given;\n")
+        lines.append(f"    {_EACH} {{\n      const int i = threadIdx.x + e * THREADS, slot = i % (8 * WORDS);\n"
+                     "      row[e] = i / (8 * WORDS);\n      own[e] = slot / 8 * 7 + slot % 8;\n"
+                     "      col[e] = blockIdx.x * J + own[e];\n"
+                     "      in[e] = row[e] < ROWS && slot % 8 < 7 && own[e] < J && col[e] < H;\n    }\n")  # fmt: skip
         for n, product in enumerate(self.cell.products.values()):
             right = self.number[product.right]
             lines.append(f"    product{n}.load(reinterpret_cast<const unsigned short *>(p{right}));\n")
@@ -132,12 +134,10 @@ class Source:
                 continue
             kind = "h" if source in self.cell.loop.carry_inputs else "x"
             lines += self._loads(f"{kind}{n}", f"p{n}", source.value, "0")
-        for shared, value in enumerate(self.cell.shared):
-            carried = self.cell.is_carry(value)
-            lines += self._exchanged(shared, self.text[value], "0") if carried else ()
-            for place in range(1 if carried else 0, PLACES):
-                lines += self._exchanged(shared, None, str(place))
-        lines.append("    }\n    barrier.arrive();\n    barrier.wait();\n")
+        for shared, value in self._carried:
+            lines += self._exchanged(shared, self.text[value], "0")
+        lines.append("    }\n")
+        lines.append("    all_are_put();\n" if self._carried else "")
         lines.append("    if (s.COUNT > 0) fetch(REVERSE ? s.COUNT - 1 : 0);\n  }\n")
         return "".join(lines)
 
@@ -154,34 +154,28 @@ class Source:
             lines += self._loads(f"f{n}", f"p{n}", source.value, f"at * {prod(source.value.type.ints)}")
         return "".join([*lines, "    }\n  }\n"])
 
-    def _exchanged(self, shared: int, texts: Sequence[str] | None, which: str) -> Iterable[str]:
-        """Writes a thread's elements of a shared value to one of its places; without texts, makes them empty."""
-        kind, value = C_TYPES[self._half], self.cell.shared[shared]
-        for g in range(self._groups(value)):
-            place = f"row[e] * {self.room.pitch(value)} + {g * self.cell.width} + col[e]"
-            to = f"{self._exchange(shared, which)} + {place}"
-            call = f"put({to}, EMPTY)" if texts is None else f"put<{kind}>({to}, {texts[g]})"
-            yield f"      if (in[e]) {call};\n"
+    def _exchanged(self, shared: int, texts: Sequence[str], step: str) -> Iterable[str]:
+        """Writes a thread's elements of a shared value, for a step."""
+        kind, pitch = C_TYPES[self._half], self.room.pitch(self.cell.shared[shared])
+        for g, text in enumerate(texts):
+            word = f"row[e] * {pitch} + ({g} * BLOCKS + blockIdx.x) * WORDS + own[e] / 7"
+            place = f"{self._exchange(shared, step)} + 16 * ({word})"
+            yield f"      put<{kind}>({place}, in[e], row[e] < ROWS, {text}, {step});\n"
 
-    def _exchange(self, shared: int, which: str) -> str:
+    def _exchange(self, shared: int, step: str) -> str:
         first, size = self.room.places[shared]
-        return f"reinterpret_cast<unsigned short *>(scratch + {first} + ({which}) * {size})"
+        return f"scratch + {first} + ({step} & 1) * {size}"
 
-    def _clear(self) -> str:
-        """What the last warp does in a step: the elements of the place that the step before the last one has read."""
-        lines = [
-            "  __device__ __forceinline__ void clear(int step) {\n",
-            "    for (int i = threadIdx.x - THREADS; i < ROWS * J; i += 32) {\n",
-            "      const int row = i / J, col = blockIdx.x * J + i % J;\n",
-            "      if (col >= H) continue;\n",
-        ]
-        for shared, value in enumerate(self.cell.shared):
-            to = self._exchange(shared, f"step + {PLACES - 2} & {PLACES - 1}")
-            place = f"row * {self.room.pitch(value)} + col"
-            lines += [
-                f"      put({to} + {place} + {g * self.cell.width}, EMPTY);\n" for g in range(self._groups(value))
-            ]
-        return "".join([*lines, "    }\n    fence();\n  }\n"])
+    def _multiplied(self, level: int) -> Iterable[str]:
+        """The products of a level, when their left factors are there: their sums in shared memory."""
+        cell = self.cell
+        products = [(n, p) for n, (v, p) in enumerate(cell.products.items()) if cell.level[v] == level]
+        if not products:
+            return
+        for n, product in products:
+            x = f"reinterpret_cast<const uint4 *>({self._exchange(cell.shared.index(product.left), 'step')})"
+            yield f"    product{n}.multiply_by({x}, sums + {self.room.sums[n]}, step);\n"
+        yield "    __syncthreads();\n"
 
     def _step(self) -> str:
         cell = self.cell
@@ -193,18 +187,9 @@ class Source:
             lines.append(f"    {_EACH} {{\n")
             lines += [f"      x{n}[e][{g}] = f{n}[e][{g}];\n" for g in range(self._groups(source.value))]
             lines.append("    }\n")
-        cleared = False
         arrivals = [level for level in range(cell.levels) if self._leaving(level)]
         for level in range(cell.levels):
-            products = [(n, v, p) for n, (v, p) in enumerate(cell.products.items()) if cell.level[v] == level]
-            lines.append("    if (threadIdx.x < THREADS) {\n" if products else "")
-            for n, _, product in products:
-                place = self._exchange(cell.shared.index(product.left), f"step & {PLACES - 1}")
-                lines.append(f"      product{n}.multiply_by({place}, sums + {self.room.sums[n]});\n")
-            if products:
-                lines.append("    }\n" if cleared else "    } else clear(step);\n")
-                lines.append("    __syncthreads();\n")
-                cleared = True
+            lines += self._multiplied(level)
             lines.append(f"    {_EACH} {{\n")
             for node in cell.nodes:
                 if cell.level[node.out] == level:
@@ -213,6 +198,8 @@ class Source:
             if level == cell.levels - 1:
                 lines += self._updates()
             lines.append("    }\n")
+            if self._leaving(level):
+                lines.append("    all_are_put();\n")
             if level == (arrivals[-1] if arrivals else cell.levels - 1):
                 lines.append("    if (step + 1 < s.COUNT) fetch(REVERSE ? s.COUNT - 2 - step : step + 1);\n")
             if written := [*self._stores(level)]:
@@ -290,7 +277,7 @@ class Source:
         """Writes the shared values of a level."""
         for shared, value in enumerate(self.cell.shared):
             if not self.cell.is_carry(value) and self.cell.level[value] == level:
-                yield from self._exchanged(shared, self.text[value], f"step & {PLACES - 1}")
+                yield from self._exchanged(shared, self.text[value], "step")
 
     def _updates(self) -> Iterable[str]:
         """The carries after a step: all are read before any is written."""
@@ -304,7 +291,7 @@ class Source:
             for g in range(len(self.text[value])):
                 yield f"      h{n}[e][{g}] = t{n}_{g};\n"
         for shared, value in self._carried:
-            yield from self._exchanged(shared, self.text[value], f"step + 1 & {PLACES - 1}")
+            yield from self._exchanged(shared, self.text[value], "(step + 1)")
 
     def _end(self) -> str:
         lines = ["  __device__ __forceinline__ void end() {\n", f"    {_EACH} {{\n"]

@@ -1,5 +1,5 @@
 // A loop as one kernel. The text in front of this file has the step: struct Steps with begin, step and end.
-extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) KERNEL(POINTERS, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) KERNEL(POINTERS, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   extern __shared__ __align__(128) unsigned char memory[];

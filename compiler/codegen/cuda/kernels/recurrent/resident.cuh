@@ -1,6 +1,6 @@
 // What a loop's resident kernel is made of: products of matrices whose columns stay in registers, and the exchange of the
-// products' left factors between blocks. The text in front says MMA_TYPE, and THREADS, WARPS and J, the columns of a state
-// that a block owns. One more warp clears places of the exchange.
+// products' left factors between blocks. The text in front says MMA_TYPE, THREADS, WARPS, BLOCKS, ROWS, H, the width of a
+// state, and J, how many of its columns a block owns.
 #include "tensor_cores.cuh"
 
 __device__ __forceinline__ float rounded_bf16(float x) {
@@ -17,65 +17,57 @@ __device__ __forceinline__ bool wide(bool x) { return x; }
 __device__ __forceinline__ void store(bool *to, bool x) { *to = x; }
 __device__ __forceinline__ float sign_of(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x != x ? x : 0.0f; }
 
-// A barrier of all blocks before the first step; they must be on the device at once. Whatever a block wrote before it arrived is there for all
-// that have waited: its threads come together first, and the release and the acquire order what they did.
-struct Barrier {
-  unsigned *arrived; // 0 before the kernel
-  unsigned target;
-  __device__ __forceinline__ void arrive() {
-    target += gridDim.x;
-    __syncthreads();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-  }
-  __device__ __forceinline__ void wait() {
-    if (threadIdx.x == 0) {
-      unsigned now;
-      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
-      while (now < target);
-    }
-    __syncthreads();
-  }
-};
+// The exchange of the products' left factors. A block puts its J columns of a row, in each group of H, into WORDS words of 16
+// bytes: 7 elements, and above them 16 bits that say the step, from 1. So a word itself says that it is there, a reader needs
+// one trip to the L2 cache, and a writer waits for nothing. A factor lies in one of 2 places, in turn by step. Nobody reads a
+// place any more when it is written again, two steps later: a block writes in step s + 2 after it has seen words of all
+// blocks of step s + 1, and each block wrote these after it had read all of step s. The memory is 0 before the kernel.
+constexpr int WORDS = (J + 6) / 7;
 
-// The exchange. A value lies in one of 4 places, in turn by step. An element that is not written yet is EMPTY, a NaN that no
-// conversion to 16 bits gives, so the element itself says that it is there: a reader needs one trip to the L2 cache, and a
-// writer waits for nothing. In step s the clearing warp makes the place of step s - 2 EMPTY, which nobody reads any more:
-// its block had all of step s - 1 before, and others write that after they have read step s - 2. Its fence comes before the
-// barrier of the block in step s; so what the block writes afterwards, in step s + 1 at the latest, is visible only after
-// the place is EMPTY. Others read the place again in step s + 2, after they have seen what the block wrote in step s + 1.
-static constexpr unsigned short EMPTY = 0xFFFF;
-
-__device__ __forceinline__ void put(unsigned short *to, unsigned short bits) {
-  asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(to), "h"(bits) : "memory");
-}
-template <class T> __device__ __forceinline__ void put(unsigned short *to, float x) {
-  T y;
-  store(&y, x);
-  put(to, y.bits);
-}
-__device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-__device__ __forceinline__ uint4 take(const void *from) {
-  uint4 x;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+__device__ __forceinline__ uint4 take(const uint4 *from) {
+  unsigned long long low, high;
+  asm volatile("{\n.reg .b128 q;\nld.relaxed.gpu.global.b128 q, [%2];\nmov.b128 {%0, %1}, q;\n\t}"
+               : "=l"(low), "=l"(high)
                : "l"(from)
                : "memory");
-  return x;
+  return make_uint4((unsigned)low, (unsigned)(low >> 32), (unsigned)high, (unsigned)(high >> 32));
 }
-// Whether one of two elements is EMPTY: a half of the complement is 0.
-__device__ __forceinline__ unsigned empty_in(unsigned x) { return (~x - 0x00010001u) & x & 0x80008000u; }
-__device__ __forceinline__ unsigned empty_in(const uint4 &x) {
-  return empty_in(x.x) | empty_in(x.y) | empty_in(x.z) | empty_in(x.w);
+__device__ __forceinline__ unsigned label_of(int step) { return (unsigned)(step + 1) << 16; }
+__device__ __forceinline__ bool is_there(const uint4 &word, unsigned label) { return ((word.w ^ label) & 0xFFFF0000u) == 0; }
+// A word that need not be read, or one that is not there.
+__device__ __forceinline__ uint4 no_word(bool needed, unsigned label) { return make_uint4(0, 0, 0, needed ? ~label : label); }
+// The block has put its words. Warps without elements come to the next ones early: if they looked for words then, again and
+// again, the others' words would wait behind these loads.
+__device__ __forceinline__ void all_are_put() {
+  if (ROWS * 8 * WORDS <= (WARPS - 1) * 32) __syncthreads();
 }
 
-// The product of x [ROWS, TERMS], which all blocks made, and a matrix, of which this block keeps GROUPS * J columns: J
-// neighbours in each group of H. Each warp sums CHUNKS * 32 of the terms, and leaves its sums in shared memory: for each
-// warp WIDE columns of TALL * 16 rows. Within a chunk, a lane has 8 neighbouring terms of a row, the first half of them for
-// one instruction and the second for the next, so that it loads 16 bytes at once; the matrix lies in the same order.
-template <int H, int GROUPS, int TERMS, int CHUNKS, int TALL, bool TURNED> struct Product {
-  static constexpr int TILES = (GROUPS * J + 7) / 8, WIDE = TILES * 8, PITCH = WARPS * CHUNKS * 32;
-  static constexpr int ITEMS = TALL * CHUNKS, BATCH = ITEMS < 6 ? ITEMS : 6; // loads in flight
-  static constexpr int CHAINS = TALL * TILES <= 4 ? 2 : 1; // sums of each element: an instruction waits for the one before
+// Puts the elements of 8 threads, of which the last has none, into their word. All threads of a warp call it.
+template <class T> __device__ __forceinline__ void put(unsigned char *word, bool inside, bool row, float x, int step) {
+  T y;
+  store(&y, x);
+  const unsigned bits = inside ? y.bits : 0, next = __shfl_xor_sync(0xFFFFFFFFu, bits, 1);
+  const unsigned both = threadIdx.x % 8 == 6 ? bits | label_of(step) : bits | next << 16;
+  const unsigned second = __shfl_xor_sync(0xFFFFFFFFu, both, 2), third = __shfl_xor_sync(0xFFFFFFFFu, both, 4);
+  const unsigned last = __shfl_xor_sync(0xFFFFFFFFu, both, 6);
+  if (row && threadIdx.x % 8 == 0)
+    asm volatile("{\n.reg .b128 q;\nmov.b128 q, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], q;\n\t}" ::"l"(word),
+                 "l"(both | (unsigned long long)second << 32), "l"(third | (unsigned long long)last << 32)
+                 : "memory");
+}
+
+// The product of a left factor of LEFT groups, which all blocks made, and a matrix, of which this block keeps GROUPS * J
+// columns: J neighbours in each group of H. Each warp sums CHUNKS * 4 words of a row, and leaves its sums in shared memory:
+// for each warp WIDE columns of TALL * 16 rows. Of each 4 words a lane has one, of two rows: its first 4 elements for one
+// instruction and the others for the next. The matrix lies in the same order, with 0 for the bits that say the step.
+template <int GROUPS, int LEFT, int CHUNKS, int TALL, bool TURNED> struct Product {
+  static constexpr int TILES = (GROUPS * J + 7) / 8, COUNT = LEFT * BLOCKS * WORDS; // words of a row
+  static constexpr int PITCH = WARPS * CHUNKS * 4;      // in words
+  static constexpr int WIDE = (TILES + 2) / 4 * 32 + 8; // so that neighbouring rows lie in different banks
+  static constexpr int ITEMS = TALL * CHUNKS, TURNS = (ITEMS + 7) / 8;
+  static constexpr int BATCH = (ITEMS + TURNS - 1) / TURNS; // loads in flight, of two rows each
+  // Sums of an element: an instruction waits for the one before.
+  static constexpr int CHAINS = TALL * TILES > 4 ? 1 : TALL * TILES > 2 || CHUNKS < 4 ? 2 : 4;
   unsigned right[CHUNKS][2][TILES][2];
 
   __device__ __forceinline__ void load(const unsigned short *__restrict__ matrix) {
@@ -94,53 +86,62 @@ template <int H, int GROUPS, int TERMS, int CHUNKS, int TALL, bool TURNED> struc
             unsigned both = 0;
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
-              const long long k = (warp * CHUNKS + c) * 32 + lane % 4 * 8 + half * 4 + i * 2 + n;
-              if (inside && k < TERMS)
-                both |= (unsigned)matrix[TURNED ? column * TERMS + k : k * (GROUPS * H) + column] << (16 * n);
+              const int word = (warp * CHUNKS + c) * 4 + lane % 4, element = word % WORDS * 7 + half * 4 + i * 2 + n;
+              const int from = word / WORDS % BLOCKS * J + element, k = word / WORDS / BLOCKS * H + from;
+              const bool there = half * 4 + i * 2 + n < 7 && element < J && from < H && word < COUNT;
+              if (inside && there)
+                both |= (unsigned)matrix[TURNED ? column * (LEFT * H) + k : (long long)k * (GROUPS * H) + column] << (16 * n);
             }
             right[c][half][tile][i] = both;
           }
     }
   }
 
-  __device__ __forceinline__ void multiply_by(const unsigned short *x, float *sums) const {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const unsigned short *from = x + lane / 4 * PITCH + warp * CHUNKS * 32 + lane % 4 * 8;
+  __device__ __forceinline__ void multiply_by(const uint4 *x, float *sums, int step) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, upper = lane / 4, first_word = warp * CHUNKS * 4 + lane % 4;
+    const unsigned label = label_of(step);
     float d[CHAINS][TALL][TILES][4] = {};
 #pragma unroll
     for (int first = 0; first < ITEMS; first += BATCH) {
-      uint4 high[BATCH], low[BATCH];
-bool waits;
-      do {
-        unsigned empty = 0;
+      uint4 words[BATCH][2];
 #pragma unroll
-        for (int b = 0; b < BATCH; ++b) {
-          const int item = first + b, tall = item / CHUNKS, c = item % CHUNKS;
-          if (item < ITEMS) {
-            high[b] = take(from + tall * 16 * PITCH + c * 32);
-            low[b] = take(from + (tall * 16 + 8) * PITCH + c * 32);
-          }
+      for (int b = 0; b < BATCH; ++b)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int tall = (first + b) / CHUNKS, c = (first + b) % CHUNKS;
+          words[b][r] = no_word(first + b < ITEMS && tall * 16 + r * 8 + upper < ROWS && first_word + c * 4 < COUNT, label);
         }
+      bool waits;
+      do {
+        bool all = true;
 #pragma unroll
         for (int b = 0; b < BATCH; ++b)
-          if (first + b < ITEMS) empty |= empty_in(high[b]) | empty_in(low[b]);
-        waits = __ballot_sync(0xFFFFFFFFu, empty != 0) != 0;
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int tall = (first + b) / CHUNKS, c = (first + b) % CHUNKS;
+            const uint4 *from = x + (tall * 16 + r * 8 + upper) * PITCH + first_word + c * 4;
+            if (!is_there(words[b][r], label)) words[b][r] = take(from);
+          }
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b) all = all && is_there(words[b][0], label) && is_there(words[b][1], label);
+        waits = __ballot_sync(0xFFFFFFFFu, !all) != 0;
       } while (waits);
 #pragma unroll
       for (int b = 0; b < BATCH; ++b) {
         const int item = first + b, tall = item / CHUNKS, c = item % CHUNKS;
         if (item < ITEMS) {
-          const unsigned one[4] = {high[b].x, low[b].x, high[b].y, low[b].y};
-          const unsigned two[4] = {high[b].z, low[b].z, high[b].w, low[b].w};
+          const uint4 high = words[b][0], low = words[b][1];
+          const unsigned one[4] = {high.x, low.x, high.y, low.y};
+          const unsigned two[4] = {high.z, low.z, high.w & 0xFFFF, low.w & 0xFFFF};
 #pragma unroll
           for (int tile = 0; tile < TILES; ++tile) {
-            multiply(d[0][tall][tile], one, right[c][0][tile][0], right[c][0][tile][1]);
-            multiply(d[CHAINS - 1][tall][tile], two, right[c][1][tile][0], right[c][1][tile][1]);
+            multiply(d[c * 2 % CHAINS][tall][tile], one, right[c][0][tile][0], right[c][0][tile][1]);
+            multiply(d[(c * 2 + 1) % CHAINS][tall][tile], two, right[c][1][tile][0], right[c][1][tile][1]);
           }
         }
       }
     }
-    float *to = sums + (warp * TALL * 16 + lane / 4) * WIDE + lane % 4 * 2;
+    float *to = sums + (warp * TALL * 16 + upper) * WIDE + lane % 4 * 2;
 #pragma unroll
     for (int tall = 0; tall < TALL; ++tall)
 #pragma unroll
@@ -148,7 +149,9 @@ bool waits;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float one = d[0][tall][tile][r * 2], two = d[0][tall][tile][r * 2 + 1];
-          if (CHAINS == 2) one += d[CHAINS - 1][tall][tile][r * 2], two += d[CHAINS - 1][tall][tile][r * 2 + 1];
+#pragma unroll
+          for (int chain = 1; chain < CHAINS; ++chain)
+            one += d[chain][tall][tile][r * 2], two += d[chain][tall][tile][r * 2 + 1];
           store(to + (tall * 16 + r * 8) * WIDE + tile * 8, one, two);
         }
   }

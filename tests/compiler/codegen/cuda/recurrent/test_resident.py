@@ -14,7 +14,9 @@ from gpu_kernels import simulator
 from gpu_kernels.on_ptx_machine import run_launches
 
 from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.cuda.recurrent import lower
 from dslc.compiler.codegen.cuda.recurrent.lower import resident, why_not_resident
+from dslc.compiler.codegen.cuda.recurrent.room import Room
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import Loop, int_count, scan
@@ -122,21 +124,33 @@ def compare(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
         assert apart.max() < 0.05
 
 
-def test_a_loop_and_its_gradient(tmp_path: Path, fuzz_seed: int) -> None:
+def divide(monkeypatch: pytest.MonkeyPatch, warps: int, columns: int) -> None:
+    """Has loops divided into more blocks than the model would choose for such small ones."""
+    monkeypatch.setattr(lower, "room_for", lambda cell: Room(cell, warps, columns))
+
+
+def test_a_loop_and_its_gradient(tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    divide(monkeypatch, 1, 2)
     forward, backward = loops_of("lstm", 4, 2, 2, tmp_path)
     assert resident(forward)[1].spec.geometry.grid == (2, 1, 1)
     check(forward, fuzz_seed)
     check(backward, fuzz_seed + 1)
 
 
-SIZES = [(8, 2, 3), (16, 6, 2), (40, 17, 2)]
+SIZES = [(8, 2, 3, (2, 3)), (16, 6, 2, (1, 9)), (40, 17, 2, None)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "rows", "steps"), SIZES)
+@pytest.mark.parametrize(("width", "rows", "steps", "division"), SIZES)
 @pytest.mark.parametrize("cell", sorted(CELLS))
-def test_cells_and_sizes(cell: str, width: int, rows: int, steps: int, tmp_path: Path, fuzz_seed: int) -> None:
-    """Widths that no tile divides, rows beyond one tile, a width beyond one chunk of terms."""
+def test_cells_and_sizes(
+    cell: str, width: int, rows: int, steps: int, division: tuple[int, int] | None,
+    tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Widths that no tile divides, columns of a block that fill no word or two, rows beyond one tile, a width beyond
+    one chunk of terms, warps without elements."""
+    if division is not None:
+        divide(monkeypatch, *division)
     nodes = loops_of(cell, width, rows, steps, tmp_path)
     for number, node in enumerate(nodes):
         if why_not_resident(node) is None:
@@ -148,14 +162,17 @@ def test_cells_and_sizes(cell: str, width: int, rows: int, steps: int, tmp_path:
 @pytest.mark.parametrize(
     ("whole", "part"),
     [
-        ('if (threadIdx.x == 0) asm volatile("red', 'if (false) asm volatile("red'),  # others wait for ever
-        ("while (waits)", "while (false)"),  # elements that are not there yet
-        ("    fence();\n", ""),  # elements of four steps ago
-        ("step & 1) *", "0) *"),  # sums that others still read
+        ("if (row && threadIdx.x % 8 == 0)", "if (false)"),  # others wait for ever
+        ("while (waits)", "while (false)"),  # words that are not there yet
+        ("(unsigned)(step + 1) << 16", "(unsigned)(step % 2 + 1) << 16"),  # words of two steps ago
+        ("float *sums = memory + (step & 1) *", "float *sums = memory + 0 *"),  # sums that others still read
     ],
 )
-def test_a_broken_exchange_is_noticed(whole: str, part: str, tmp_path: Path, fuzz_seed: int) -> None:
+def test_a_broken_exchange_is_noticed(
+    whole: str, part: str, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that the tests above say something: in six steps each place of the exchange is used again."""
+    divide(monkeypatch, 2, 2)
     node, _ = loops_of("lstm", 4, 18, 6, tmp_path)
     zeros, kernel = resident(node)
     assert kernel.spec.text.count(whole) == 1
@@ -163,6 +180,19 @@ def test_a_broken_exchange_is_noticed(whole: str, part: str, tmp_path: Path, fuz
     xs = inputs_of(node, fuzz_seed)
     with pytest.raises(AssertionError):
         compare(on_machine(node, xs, launches=[zeros, broken]), meant(node, xs))
+
+
+@pytest.mark.parametrize("first", [0x7F81, 0xFFFE])
+def test_numbers_of_late_steps(first: int, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As factors, the bits of step 32,640 and some later ones would be NaN; those of step 65,535 are 0."""
+    divide(monkeypatch, 1, 2)
+    node, _ = loops_of("lstm", 4, 2, 4, tmp_path)
+    zeros, kernel = resident(node)
+    assert kernel.spec.text.count("(unsigned)(step + 1) << 16") == 1
+    text = kernel.spec.text.replace("(unsigned)(step + 1) << 16", f"(unsigned)(step + {first}) << 16")
+    xs = inputs_of(node, fuzz_seed)
+    late = replace(kernel, spec=replace(kernel.spec, text=text))
+    compare(on_machine(node, xs, launches=[zeros, late]), meant(node, xs))
 
 
 @pytest.mark.parametrize(
