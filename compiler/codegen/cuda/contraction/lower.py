@@ -8,6 +8,7 @@ from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums, Shape
+from dslc.compiler.codegen.cuda.contraction.dots import dots, is_dots
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
@@ -257,7 +258,7 @@ def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
     same = first.input_types[0].dtype is first.types[0].dtype  # else tensor cores sum in f32, and have no epilogue
-    others, epilogue = node.inputs[2:], Epilogue.of(finish) if same else None
+    others, epilogue = node.inputs[2:], Epilogue.of(finish) if same and not is_dots(first) else None
     if epilogue is not None and (direct := _direct(first, node.outputs[0], 0, epilogue, others)) is not None:
         return direct
     problems = PROBLEMS[first.op.name](first)
@@ -275,6 +276,8 @@ def tiled(node: Node) -> tuple[Problem, Cores] | None:
     if node.op.name not in (*PROBLEMS, "contraction"):
         return None
     first = apart(node)[0] if node.op.name == "contraction" else node
+    if is_dots(first):
+        return None
     problems = PROBLEMS[first.op.name](first)
     if not any(p.count("k") for p in problems) or _direct(first, node.outputs[0], 0) is not None:
         return None
@@ -285,6 +288,8 @@ def _product(node: Node, result: Argument, block: int, tiling: Tiling | None) ->
     """Empty sums become zeros."""
     if (direct := _direct(node, result, block)) is not None:
         return direct
+    if is_dots(node):
+        return [dots(node, result)]
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
