@@ -31,9 +31,9 @@ from dslc.compiler.toolchain.source_digest import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
 if TYPE_CHECKING:
+    from dslc.compiler.build_result import BuildResult
     from dslc.compiler.check.model import Checked
     from dslc.compiler.options import Options
-    from dslc.compiler.pipeline import BuildResult
     from dslc.compiler.report.slow import Slow
     from dslc.dsl.load import Module
 

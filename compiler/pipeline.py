@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from dslc.base.cache import Cache, Counts
+from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
-from dslc.compiler.artifact.budget import check_budget
+from dslc.compiler.artifact.budget import bytes_needed, check_budget
 from dslc.compiler.artifact.interface import interface
 from dslc.compiler.artifact.naming import artifact_name
 from dslc.compiler.artifact.state_layout import StateLayout, layout_state
+from dslc.compiler.build_result import BuildResult, EntryReport, entry_report
 from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
-from dslc.compiler.check.rows import Rows, rows_of_batch
+from dslc.compiler.check.rows import batch_rows
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
-from dslc.compiler.ir.program import TRAINING, Mirrored, Program
-from dslc.compiler.ir.sizes import Dim, Poly
+from dslc.compiler.ir.program import TRAINING, Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.lock.choices import Origins, origins, provenance, require
+from dslc.compiler.lock.choices import origins, provenance, require
 from dslc.compiler.options import (
     Options,
     Sizes,
@@ -94,7 +94,7 @@ from dslc.compiler.passes.lower.simplify.simplify import simplify
 from dslc.compiler.passes.mirror.mirror import mirror_against, plans
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.pack_weights import pack_weights
-from dslc.compiler.passes.plan.prepare import merged, prepare, relocated
+from dslc.compiler.passes.plan.prepare import prepare, prepare_program, relocated
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.plan.streams import streams
@@ -167,39 +167,6 @@ PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *PLANNING)
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class EntryReport:
-    """The result of one Program: its size and its passes."""
-
-    entry: str
-    target: str
-    sizes: Sizes
-    nodes: int
-    io_bytes: int
-    work_bytes: int
-    lower_bound: int
-    mirrored: Mirrored | None
-    passes: tuple[PassReport, ...]
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """An artifact in memory, not yet published. ``kernels``: their number; ``cache``: the cache statistics of their
-    code; ``loose``: a build with the same compilers may give other bytes (W009). ``origins``: for each target that is a
-    GPU, where the choices for its problems come from."""
-
-    name: str
-    artifact: bytes
-    header: Mapping[str, Any]
-    programs: tuple[Program, ...]
-    reports: tuple[EntryReport, ...]
-    seconds: float
-    kernels: int
-    cache: Counts
-    loose: bool
-    origins: Mapping[str, Origins]
-
-
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
     """The Program of an entry before any pass. ``scale``: the loss scale of the build's precision."""
     trained = {
@@ -219,11 +186,11 @@ def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = No
 
 def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = DEFAULT) -> Build:
     """The frozen Build that the passes read."""
-    asked = precision_of(checked, options)
+    dtypes = precision_of(checked, options)
     return Build(
         target=target,
         provider=options.provider,
-        precision=asked,
+        precision=dtypes,
         fuse=options.fuse,
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
@@ -231,7 +198,7 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         choices=options.tuned[target].choices if target in options.tuned else NO_CHOICES,
         prepare=options.prepare == "auto",
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
-        train=entries.train_spec(checked, asked.loss_scale),
+        train=entries.train_spec(checked, dtypes.loss_scale),
         state=layout.offsets,
         state_bytes=layout.bytes,
         pieces=layout.pieces,
@@ -256,8 +223,8 @@ def compile_entry(
     """
     options.check()
     target = target or options.targets[0]
-    asked = precision_of(checked, options)
-    layout = layout_state(checked, asked.params, asked.loss_scale, _trained_sizes(checked, options, entry, sizes))
+    dtypes = precision_of(checked, options)
+    layout = layout_state(checked, dtypes.params, dtypes.loss_scale, _trained_sizes(checked, options, entry, sizes))
     build = build_options(checked, options, layout, target)
     if choices is not None:
         build = replace(build, choices=choices)
@@ -266,7 +233,7 @@ def compile_entry(
     names = [pass_name(p) for p in PIPELINE]
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
-    program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
+    program = replace(cut(checked, entry, sizes, dtypes.loss_scale), target=target)
     return run_passes(program, jointly(program, build), PIPELINE, until=after, keep=keep)
 
 
@@ -297,10 +264,10 @@ def foresee(
     """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, for the options' first
     target. The programs are not verified, and shared parts are computed once, so this is much faster."""
     options.check()
-    target, asked = options.targets[0], precision_of(checked, options)
-    layout = layout_state(checked, asked.params, asked.loss_scale, _trained_sizes(checked, options, entry, sizes))
+    target, dtypes = options.targets[0], precision_of(checked, options)
+    layout = layout_state(checked, dtypes.params, dtypes.loss_scale, _trained_sizes(checked, options, entry, sizes))
     builds = [build_options(checked, replace(options, mirror=each), layout, target) for each in mirrors]
-    program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
+    program = replace(cut(checked, entry, sizes, dtypes.loss_scale), target=target)
     with no_collection():
         program = _lowered(program, builds[0])
         if not builds[0].choices.ways:
@@ -333,19 +300,19 @@ def build(
             progress(_title(entry, sizes), i, len(wanted))
         program, passes = compile_entry(checked, entry, sizes, options, target=target)
         programs.append(program)
-        reports.append(_report(program, passes))
+        reports.append(entry_report(program, passes))
     for target in options.targets:
         made = compile_prepare(checked, programs, options, layout, target)
         if made is not None:
             programs = [relocated(p, made[0]) if p.target == target and p.prepared else p for p in programs]
             programs.append(made[0])
-            reports.append(_report(*made))
+            reports.append(entry_report(*made))
     gpus = [target for target in options.targets if target in ARCHITECTURES]
     chosen = {target: origins(programs, target, options.tuned.get(target)) for target in gpus}
     if options.locked:
         require(chosen, options.tuned)
     batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
-    need = _need(layout, programs)
+    need = bytes_needed(layout, programs)
     mirrored = any(program.mirrored is not None for program in programs)
     fits_at = partial(_need_at, checked, options, layout)
     check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
@@ -365,7 +332,7 @@ def build(
         options=recorded_options(checked, options),
         toolchain=toolchain(options.targets),
         source_sha256=checked.digest,
-        rows=_rows(checked),
+        rows=batch_rows(checked),
         provider=options.provider,
         compiler=compiler,
         level=options.level,
@@ -384,7 +351,7 @@ def compile_prepare(
 ) -> tuple[Program, tuple[PassReport, ...]] | None:
     """The program ``prepare`` of a target: what its finished programs of ``predict`` read prepared, each value once.
     None if they read nothing of this kind."""
-    program = _prepare_of(checked, [p for p in programs if p.target == target])
+    program = prepare_program(_default_sizes(checked), [p for p in programs if p.target == target])
     build = build_options(checked, options, layout, target)
     return None if program is None else run_passes(program, build, PLANNING)
 
@@ -398,12 +365,14 @@ def inspect_prepare(
     if after is not None and after not in names:
         raise BuildError("E0603", f"`{PREPARE}` runs no pass `{after}`", place="--after", help=", ".join(names))
     sizes = [each for name, each in entry_sizes(checked, options) if name == "predict"]
-    program = _prepare_of(checked, [compile_entry(checked, "predict", each, options)[0] for each in sizes])
+    program = prepare_program(
+        _default_sizes(checked), [compile_entry(checked, "predict", each, options)[0] for each in sizes]
+    )
     if program is None:
         cause = f"`predict` of `{checked.name}` reads nothing that is computed from the weights alone"
         raise BuildError("E0508", cause, place="--entry", help="use --entry predict")
-    asked = precision_of(checked, options)
-    layout = layout_state(checked, asked.params, asked.loss_scale, train_sizes(checked, options))
+    dtypes = precision_of(checked, options)
+    layout = layout_state(checked, dtypes.params, dtypes.loss_scale, train_sizes(checked, options))
     build = build_options(checked, options, layout, options.targets[0])
     return program if after is None else run_passes(program, build, PLANNING, until=after, keep=keep)[0]
 
@@ -412,7 +381,7 @@ def foresee_prepare(
     checked: Checked, programs: Iterable[Program], options: Options, layout: StateLayout
 ) -> list[Program]:
     """The program that ``compile_prepare`` would plan for the options' first target, or none; not verified."""
-    program = _prepare_of(checked, programs)
+    program = prepare_program(_default_sizes(checked), programs)
     if program is None:
         return []
     build = build_options(checked, options, layout, program.target)
@@ -422,73 +391,16 @@ def foresee_prepare(
     return [program]
 
 
-def _prepare_of(checked: Checked, programs: Iterable[Program]) -> Program | None:
-    """``prepare`` before any pass, for programs of one target."""
-    reading = [(p.target, p.prepared) for p in programs if p.prepared is not None]
-    if not reading:
-        return None
-    sizes = {d.name: d.default for d in checked.dims}
-    return Program(PREPARE, sizes, merged([graph for _, graph in reading]), target=reading[0][0])
-
-
-def _report(program: Program, passes: tuple[PassReport, ...]) -> EntryReport:
-    memory_plan = program.memory
-    assert memory_plan is not None
-    return EntryReport(
-        program.entry,
-        program.target,
-        program.sizes,
-        len(program.graph.nodes),
-        memory_plan.io_bytes,
-        memory_plan.work_bytes,
-        memory_plan.lower_bound,
-        program.mirrored,
-        passes,
-    )
+def _default_sizes(checked: Checked) -> dict[str, int]:
+    return {dim.name: dim.default for dim in checked.dims}
 
 
 def _title(entry: str, sizes: Sizes) -> str:
     return f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())}".strip()
 
 
-def _rows(checked: Checked) -> Rows:
-    """How the rows of `predict` belong together."""
-    if checked.batch is None:
-        return Rows.UNKNOWN
-    sizes = {d.name: d.default for d in checked.dims}
-    graph, other = (entries.predict(checked, {**sizes, checked.batch.name: n}).graph for n in _two_sizes(checked.batch))
-    batched = {
-        i.name for i in checked.model_inputs if i.value.type.shape and str(i.value.type.shape[0]) == checked.batch.name
-    }
-    states: dict[str, int] = {}
-    for name, state in checked.states.items():
-        shape = state.input.value.type.shape
-        axes = [axis for axis, size in enumerate(shape) if isinstance(size, Poly) and checked.batch in size.dims]
-        if len(axes) > 1 or any(str(shape[axis]) != checked.batch.name for axis in axes):
-            return Rows.UNKNOWN
-        if axes:
-            states[name] = axes[0]
-    return rows_of_batch(graph, other, batched, states)
-
-
-def _two_sizes(batch: Dim) -> tuple[int, int]:
-    """The default size of the batch and another one, with its divisors if the bounds allow."""
-    size = batch.default
-    for other in (2 * size, size // 2 if size % 2 == 0 else size + 1, size + 1, size - 1):
-        if batch.low <= other <= batch.high and other != size:
-            return size, other
-    return size, 2 * size
-
-
-def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
-    """The bytes that are compared with a budget: the state, plus io, work, context and prepared values of the largest
-    entry."""
-    plans = [p.memory for p in programs if p.memory is not None]
-    return layout.bytes + max(p.io_bytes + p.work_bytes + p.context_bytes + p.prepared_bytes for p in plans)
-
-
 def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:
-    """``_need`` for another size of the batch dim, with as much recomputation as possible."""
+    """``bytes_needed`` for another size of the batch dim, with as much recomputation as possible."""
     assert checked.batch is not None
     family = "predict" if checked.train is None else "train"
     batch = rounded_up(checked, {checked.batch.name: batch})[checked.batch.name]
@@ -497,4 +409,4 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
     largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step", "update_step")
     wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
     mirror = "never" if options.mirror == "never" else 1  # byte
-    return _need(layout, [p for e, s in wanted for p in foresee(checked, e, s, smaller, (mirror,))])
+    return bytes_needed(layout, [p for e, s in wanted for p in foresee(checked, e, s, smaller, (mirror,))])

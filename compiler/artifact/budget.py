@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 
 from dslc.base.errors import BuildError
+from dslc.compiler.artifact.state_layout import StateLayout
 from dslc.compiler.check.model import Checked
+from dslc.compiler.ir.program import Program
 
 
 def largest_fitting(low: int, high: int, need: Callable[[int], int], limit: int) -> int | None:
@@ -64,3 +66,10 @@ def _size(bytes: int) -> str:
         if bytes >= 2**power:
             return f"{bytes / 2**power:.3g} {unit}"
     return f"{bytes} B"
+
+
+def bytes_needed(layout: StateLayout, programs: Iterable[Program]) -> int:
+    """The bytes that are compared with a budget: the state, plus io, work, context and prepared values of the largest
+    entry."""
+    plans = [p.memory for p in programs if p.memory is not None]
+    return layout.bytes + max(p.io_bytes + p.work_bytes + p.context_bytes + p.prepared_bytes for p in plans)

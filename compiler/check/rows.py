@@ -7,9 +7,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from dslc.compiler.check import entries
+from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scan import body_of, scan
+from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ir.types import TensorType
 
 #: The op of ``x[arange(B), ids]``: the number of a row may choose this row.
@@ -121,3 +124,32 @@ def _paired(node: Node, twin: Node) -> Iterator[tuple[Node, Node]]:
         yield inner, other
         if inner.op is scan and other.op is scan:
             yield from _paired(inner, other)
+
+
+def batch_rows(checked: Checked) -> Rows:
+    """How the rows of `predict` belong together, by its graphs at two sizes of the batch."""
+    if checked.batch is None:
+        return Rows.UNKNOWN
+    sizes = {d.name: d.default for d in checked.dims}
+    graph, other = (entries.predict(checked, {**sizes, checked.batch.name: n}).graph for n in _two_sizes(checked.batch))
+    batched = {
+        i.name for i in checked.model_inputs if i.value.type.shape and str(i.value.type.shape[0]) == checked.batch.name
+    }
+    states: dict[str, int] = {}
+    for name, state in checked.states.items():
+        shape = state.input.value.type.shape
+        axes = [axis for axis, size in enumerate(shape) if isinstance(size, Poly) and checked.batch in size.dims]
+        if len(axes) > 1 or any(str(shape[axis]) != checked.batch.name for axis in axes):
+            return Rows.UNKNOWN
+        if axes:
+            states[name] = axes[0]
+    return rows_of_batch(graph, other, batched, states)
+
+
+def _two_sizes(batch: Dim) -> tuple[int, int]:
+    """The default size of the batch and another one, with its divisors if the bounds allow."""
+    size = batch.default
+    for other in (2 * size, size // 2 if size % 2 == 0 else size + 1, size + 1, size - 1):
+        if batch.low <= other <= batch.high and other != size:
+            return size, other
+    return size, 2 * size

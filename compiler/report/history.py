@@ -23,7 +23,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
-from dslc.compiler.passes.fuse.pointwise.pointwise import apart
+from dslc.compiler.passes.fuse.pointwise.pointwise import why_not_fused
 from dslc.compiler.passes.lower.dtypes.wide import WHY, in_train_section, wide
 from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
 from dslc.compiler.report.facts import Facts, line_of, what
@@ -237,7 +237,7 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
     if programs["fuse"].graph is before.graph:
         yield "fuse: fusion is off (fuse: false)"
         return
-    told = apart(before.graph)
+    told = why_not_fused(before.graph)
     for node in _part(before.graph, chosen):
         if node in told and isinstance(node.op, Pointwise):
             yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) is not fused with its readers: {told[node]}"

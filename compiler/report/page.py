@@ -25,9 +25,9 @@ from dslc.runtime.session.context import Loaded
 from dslc.runtime.session.open import driver_needs_of, needs_of
 
 if TYPE_CHECKING:
+    from dslc.compiler.build_result import BuildResult, EntryReport
     from dslc.compiler.ir.graph import Graph
     from dslc.compiler.passes.runner import PassReport
-    from dslc.compiler.pipeline import BuildResult, EntryReport
 
 _COLOURS: Final = 10
 _RECTANGLES: Final = (500, 1200)  # for the largest program, and for all others together

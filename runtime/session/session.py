@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from dslc.base.errors import DslcError, InputError, RanksError
-from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.header import TOGETHER
-from dslc.runtime.artifact.interface import Interface, Tensor
+from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.artifact.share import share_of
 from dslc.runtime.cpu.executor import Meanings
@@ -25,7 +24,7 @@ from dslc.runtime.session.calls.train_step import TrainStep
 from dslc.runtime.session.context import Context, Loaded
 from dslc.runtime.session.context_pool import Pool, closed_error
 from dslc.runtime.session.find_nonfinite import Nonfinite
-from dslc.runtime.session.inputs import as_numpy, check_names
+from dslc.runtime.session.initial_values import InitialValues
 from dslc.runtime.session.open import CALLS, check_options, choose_place, loaded_programs, open_backend, programs_for
 from dslc.runtime.session.preparation import Preparation
 from dslc.runtime.session.results import EvalResult, StepResult
@@ -81,6 +80,7 @@ class Session:
         self._backend = open_backend(artifact, place, self._programs, *options, self._share)
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state, self._share)
+        self._initial = InitialValues(self._state, {OF_STATE + each.name: each.start for each in self.interface.states})
         self._group: Exchange | None = None
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
@@ -223,7 +223,7 @@ class Session:
             if self._state.optimizer_ready:
                 step = self._state.step
                 self._state.tear()
-                self._start_states()
+                self._initial.fill_carried()
                 self._state.settle(step)
 
     def facts(self) -> Mapping[str, str]:
@@ -375,7 +375,7 @@ class Session:
             self.seed = int(seed)
         with self._pool.exclusive() as scope, scope as context:
             self._state.tear()
-            self._run_init(context)
+            self._initial.fill(context, *self._init())
             self.weights.notes = {}
             self._state.all_set(0)
 
@@ -393,17 +393,7 @@ class Session:
         """
         self._alive("restore")
         check_options(step=step)
-        table = self._state.tensors
-        check_names("restore", list(tensors), list(table))
-        arrays = {n: as_numpy("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
-        for name, array in arrays.items():
-            if array.shape != table[name].shape:
-                raise InputError(
-                    "R105",
-                    f"`{name}` has the shape {list(array.shape)}, expected {table[name]}",
-                    place=f"restore({name}=...)",
-                    help="restore a state of this artifact",
-                )
+        arrays = snapshot.checked(self._state.tensors, tensors)
         with self._pool.exclusive() as scope, scope:
             self._state.tear()
             for name, array in arrays.items():
@@ -501,33 +491,12 @@ class Session:
                              place=call, help="call join, or load it without `part`")  # fmt: skip
         self._state.ensure_ready(call)
         if not self._state.optimizer_ready:
-            self._fill_optimizer(context)
+            self._initial.fill_optimizer(context, *self._init())
 
     def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
         self._ready_to_train(context, call)
         return {name: self._state.read(name) for name in self._state.tensors}
 
-    def _run_init(self, context: Context) -> None:
+    def _init(self) -> tuple[Loaded, Mapping[str, int | float]]:
         [program] = self._entry("init")
-        self._state.clear_slots()
-        context.feed(program, {}, self._scalars(step=0, row=0)).run()
-        self._start_states()
-
-    def _start_states(self) -> None:
-        starts = {OF_STATE + state.name: state.start for state in self.interface.states}
-        for name in self._state.carried:
-            tensor = self._state.tensors[name]
-            self._state.write(name, filled(tensor.dtype, tensor.shape, starts[name]))
-
-    def _fill_optimizer(self, context: Context) -> None:
-        """Initial values for the optimizer's slots and training's states only: loaded weights stay."""
-        kept = {name: self._state.read(name) for name in self._state.weights}
-        step = self._state.step
-        self._state.tear()
-        try:
-            self._run_init(context)
-        finally:
-            for name, value in kept.items():
-                self._state.put(name, value)
-        self._state.optimizer_ready = True
-        self._state.settle(step)
+        return program, self._scalars(step=0, row=0)

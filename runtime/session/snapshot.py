@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import ArtifactError, InputError
 from dslc.base.publish import publish_bytes
+from dslc.runtime.artifact.interface import Tensor
+from dslc.runtime.session.inputs import as_numpy, check_names
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.mapping import require_fit
@@ -37,6 +39,21 @@ class Snapshot:
     step: int
     extra: Mapping[str, str]
     notes: Mapping[str, str]
+
+
+def checked(table: Mapping[str, StateTensor], tensors: Mapping[str, object]) -> dict[str, NDArray[Any]]:
+    """The arrays of a whole state by name. InputError R105 for a name, shape or dtype that differs."""
+    check_names("restore", list(tensors), list(table))
+    arrays = {n: as_numpy("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
+    for name, array in arrays.items():
+        if array.shape != table[name].shape:
+            raise InputError(
+                "R105",
+                f"`{name}` has the shape {list(array.shape)}, expected {table[name]}",
+                place=f"restore({name}=...)",
+                help="restore a state of this artifact",
+            )
+    return arrays
 
 
 def save(

@@ -15,11 +15,12 @@ import pytest
 from places import MODELS
 
 from dslc.base.words import size_text
+from dslc.compiler.build_result import BuildResult, EntryReport
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options, entry_sizes
 from dslc.compiler.passes.plan.allocate import Buffer, lower_bound
-from dslc.compiler.pipeline import BuildResult, EntryReport, compile_entry
+from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.page import report
 

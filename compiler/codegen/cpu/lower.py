@@ -10,7 +10,7 @@ from dslc.compiler.codegen.cpu.kernel_spec import tasks_of
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_emit
 from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED
 from dslc.compiler.codegen.cpu.ops.random import DrawLaunch
-from dslc.compiler.codegen.cpu.region.given import RegionLaunch
+from dslc.compiler.codegen.cpu.region.size_generic import RegionLaunch
 from dslc.compiler.codegen.cpu.region.split_choice import split_choice
 from dslc.compiler.codegen.launch import Launch, SizeGeneric, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings

@@ -8,9 +8,9 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.ops.own import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
-from dslc.compiler.codegen.cuda.region.join import Unfit, joined
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
+from dslc.compiler.codegen.cuda.region.neighbours import Unfit, with_neighbours
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_choice import split_choice
@@ -38,7 +38,7 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
     elif isinstance(node.op, FusedRows):
-        return _joined(node, choose)
+        return _with_neighbours(node, choose)
     elif isinstance(node.op, Composed):
         launches = own_kernel(node)
     else:
@@ -54,7 +54,7 @@ def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice)
     return _size_generic(_prepared(node, launches, choose))
 
 
-def _joined(node: Node, choose: Chooser) -> list[Launch] | None:
+def _with_neighbours(node: Node, choose: Chooser) -> list[Launch] | None:
     """The launches of an op with pointwise steps before and after it; None if its kernels cannot compute them."""
     core, steps = core_of(node)
     found = LOWERINGS.get(core.op.name)
@@ -62,7 +62,7 @@ def _joined(node: Node, choose: Chooser) -> list[Launch] | None:
     if launches is None:
         return None
     try:
-        return _size_generic(joined(_prepared(core, launches, choose), core, steps, node.out))
+        return _size_generic(with_neighbours(_prepared(core, launches, choose), core, steps, node.out))
     except Unfit:
         return None
 

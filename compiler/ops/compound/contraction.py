@@ -45,12 +45,12 @@ class Contraction(Op):
         return fused.meaning([whole, *xs[2:]], {"body": attrs["body"]})
 
     def cost(self, node: Node) -> Cost:
-        first, last = apart(node)
+        first, last = product_and_epilogue(node)
         moved = sum(t.bytes for t in (*node.input_types, *node.types))
         return Cost(first.op.cost(first).flops + last.op.cost(last).flops, moved)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        first, last = apart(node)
+        first, last = product_and_epilogue(node)
         found = first.op.rows(first, axes[:2])
         return None if found is None else last.op.rows(last, [*found, *axes[2:]])
 
@@ -63,7 +63,7 @@ def product(attrs: Mapping[str, Any]) -> tuple[Op, dict[str, Any]]:
     return OPS[attrs["product"]], {name: value for name, value in attrs["each"]}
 
 
-def apart(node: Node) -> tuple[Node, Node]:
+def product_and_epilogue(node: Node) -> tuple[Node, Node]:
     """The product, and the ``fused`` node that reads it."""
     op, each = product(node.attrs)
     b = Builder(name=node.name, span=node.span, phase=node.phase)
@@ -96,7 +96,7 @@ def _steps(attrs: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...], Any]]:
     return [(name, tuple(map(int, read)), each) for name, read, each in attrs["body"]]
 
 
-def joined(first: Node, last: Node, others: Sequence[Value], body: tuple[Attr, ...]) -> Node:
+def with_epilogue(first: Node, last: Node, others: Sequence[Value], body: tuple[Attr, ...]) -> Node:
     """The node that replaces a product and ``last``, the pointwise node that reads it. ``body``: its
     steps, whose inputs are the product and ``others``."""
     each: Attr = tuple(sorted(first.attrs.items()))

@@ -62,7 +62,7 @@ def members(node: Node) -> list[Node]:
     ]
 
 
-def joined(nodes: Sequence[Node]) -> Node:
+def grouped(nodes: Sequence[Node]) -> Node:
     """One node for nodes of one op and phase."""
     first, more = nodes[0], len(nodes) - 1
     each: tuple[Attr, ...] = tuple(tuple(sorted(node.attrs.items())) for node in nodes)

@@ -82,7 +82,7 @@ def parted(inputs: Sequence[T], op: Update) -> tuple[list[Sequence[T]], Sequence
     return states, inputs[count * size : -2], inputs[-2:]
 
 
-def joined(nodes: Sequence[Node], name: str, grads: Sequence[Value]) -> Node:
+def merged_updates(nodes: Sequence[Node], name: str, grads: Sequence[Value]) -> Node:
     """The node that replaces ``nodes``: updates of one op, with equal attributes, lr and step. ``grads``: the
     gradients to read, of one dtype."""
     first = nodes[0]

@@ -35,12 +35,12 @@ def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
     """The graph in which nodes compute some of their inputs themselves: a node -> the producers of these inputs."""
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        return joined(node, chosen[node], new) if node in chosen else node.reading(new)
+        return with_producers(node, chosen[node], new) if node in chosen else node.reading(new)
 
     return rebuilt(graph, rule)
 
 
-def joined(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
     """Returns ``node`` with the bodies of producers of its inputs placed before its own; inputs are renamed by
     ``new``."""
     read = [v if v.producer in producers else new.get(v, v) for v in node.inputs]

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dslc.compiler.cost import machine_for, seconds
@@ -38,6 +38,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import scan
+from dslc.runtime.artifact.header import PREPARE
 
 #: The least part of the readers' modelled time for which a value is prepared. Below, the gain does not justify a second
 #: copy of a weight.
@@ -137,6 +138,14 @@ def _leaf(source: Input) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def prepare_program(sizes: Mapping[str, int], programs: Iterable[Program]) -> Program | None:
+    """The program ``prepare`` before any pass: what these programs of one target read prepared, each value once."""
+    reading = [(p.target, p.prepared) for p in programs if p.prepared is not None]
+    if not reading:
+        return None
+    return Program(PREPARE, sizes, merged([graph for _, graph in reading]), target=reading[0][0])
 
 
 def merged(graphs: Sequence[Graph]) -> Graph:

@@ -13,7 +13,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
-from dslc.compiler.passes.fuse.pointwise.pointwise import apart, fuse_graph
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph, why_not_fused
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.history import history, wanted
@@ -114,7 +114,7 @@ def test_the_form_of_attention(features: int, dtype: str, said: str, tmp_path: P
 
 def test_reasons_are_given_for_just_the_nodes_that_are_not_fused(programs: dict[str, Program]) -> None:
     before = programs["mirror"].graph
-    told, after = apart(before), fuse_graph(before)
+    told, after = why_not_fused(before), fuse_graph(before)
     ends = [n for n in told if isinstance(n.op, Pointwise) and not n.op.random]
     left = [n for n in after.nodes if n.op.name == "fused" or (isinstance(n.op, Pointwise) and not n.op.random)]
     assert len(ends) == len(left) > 5 and all(told.values())  # what joins nothing is the end of a region, or alone

@@ -15,9 +15,10 @@ from interruption.interrupts import elsewhere, leaves_nothing, spread
 
 from dslc.base.cache import Cache
 from dslc.base.errors import ResourceError
+from dslc.compiler.build_result import BuildResult
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
-from dslc.compiler.pipeline import BuildResult, build
+from dslc.compiler.pipeline import build
 from dslc.compiler.toolchain import jobs as jobs_module
 from dslc.compiler.toolchain import kernel_compiler as kernels_module
 from dslc.compiler.toolchain import processes as crew_module

@@ -15,9 +15,9 @@ from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.llvm.writer import Code, lane_type
 from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.codegen.cpu.object.compile import object_of
-from dslc.compiler.codegen.cpu.region.given import RegionLaunch
 from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
 from dslc.compiler.codegen.cpu.region.schedule import cut
+from dslc.compiler.codegen.cpu.region.size_generic import RegionLaunch
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType

@@ -16,7 +16,7 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, memory_type
-from dslc.compiler.codegen.cpu.region.numbers import GIVEN, given
+from dslc.compiler.codegen.cpu.region.numbers import ARGUMENT, argument_count
 from dslc.compiler.codegen.cpu.region.row import Nest, RegionFacts, Row
 from dslc.compiler.codegen.cpu.region.schedule import Schedule, reduced_at
 from dslc.compiler.codegen.region.ir import Access, Region
@@ -30,7 +30,7 @@ _MAX_KEPT_BYTES: Final = 128 << 10  # most bytes of a row's values that stay on 
 @described("CpuRegion", "region schedule")
 @dataclass(frozen=True, slots=True)
 class RegionKernel(KernelCode):
-    """The code of a region whose numbers from ``GIVEN`` on are arguments. The arguments are the inputs, the outputs,
+    """The code of a region whose numbers from ``ARGUMENT`` on are arguments. The arguments are the inputs, the outputs,
     then these numbers."""
 
     region: Region
@@ -44,12 +44,12 @@ def arguments_of(code: Code, region: Region, *others: int) -> tuple[list[Any], l
     """The pointers of a region's inputs and outputs, moved by offsets that are arguments, and the arguments by
     value; ``others``: numbers of the kernel that may be arguments, too."""
     accesses = (*region.inputs, *region.outputs)
-    numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(given(region, *others))]
+    numbers = [code.scalar(len(accesses) + i, DType.I64) for i in range(argument_count(region, *others))]
     pointers = [code.argument(i) for i in range(len(accesses))]
     with code.at_start():
         for place, access in enumerate(accesses):
-            if access.offset >= GIVEN:
-                offset = numbers[access.offset - GIVEN]
+            if access.offset >= ARGUMENT:
+                offset = numbers[access.offset - ARGUMENT]
                 pointers[place] = code.at(pointers[place], offset, memory_type(access.dtype))
     return pointers, numbers
 
@@ -78,11 +78,11 @@ class Emitter:
 
     def number(self, value: int) -> Any:
         """A number of the region: itself, or an argument's value."""
-        return value if value < GIVEN else self.numbers[value - GIVEN]
+        return value if value < ARGUMENT else self.numbers[value - ARGUMENT]
 
     def offset(self, access: Access) -> int:
         """The offset of an access, except one by which its pointer was moved."""
-        return access.offset if access.offset < GIVEN else 0
+        return access.offset if access.offset < ARGUMENT else 0
 
     def run(self) -> None:
         code, region, shape = self.code, self.region, self.shape

@@ -6,11 +6,13 @@ from typing import Final
 
 from dslc.compiler.codegen.region.ir import Region
 
-GIVEN: Final = 1 << 62  # a size, offset or stride n from this on is argument n - GIVEN; no tensor has such numbers
+ARGUMENT: Final = (
+    1 << 62
+)  # a size, offset or stride n from this on is argument n - ARGUMENT; no tensor has such numbers
 
 
-def given(region: Region, *others: int) -> int:
+def argument_count(region: Region, *others: int) -> int:
     """How many numbers of a region, and of ``others``, are arguments."""
     accesses = (*region.inputs, *region.outputs)
     numbers = [*others, *region.outer, *(n for a in accesses for n in (a.offset, *a.strides))]
-    return max([0, *(n - GIVEN + 1 for n in numbers)])
+    return max([0, *(n - ARGUMENT + 1 for n in numbers)])

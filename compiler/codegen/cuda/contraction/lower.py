@@ -20,7 +20,7 @@ from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
-from dslc.compiler.ops.compound.contraction import apart
+from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.spatial.channels_last import first_type
 
 Argument: TypeAlias = Value | Scratch
@@ -253,7 +253,7 @@ def product(node: Node, tiling: Tiling | None = None) -> list[Launch]:
 def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, if the factors have 16 bits, or if nothing is summed."""
-    first, finish = apart(node)
+    first, finish = product_and_epilogue(node)
     few = few_rows(first, finish) if tiling is None else None
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
@@ -275,7 +275,7 @@ def tiled(node: Node) -> tuple[Problem, Cores] | None:
     no contraction, if it is depthwise, or if nothing is summed."""
     if node.op.name not in (*PROBLEMS, "contraction"):
         return None
-    first = apart(node)[0] if node.op.name == "contraction" else node
+    first = product_and_epilogue(node)[0] if node.op.name == "contraction" else node
     if is_dots(first):
         return None
     problems = PROBLEMS[first.op.name](first)

@@ -14,7 +14,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr
-from dslc.compiler.ops.compound.contraction import apart, summands
+from dslc.compiler.ops.compound.contraction import product_and_epilogue, summands
 from dslc.runtime.artifact.instructions import Gemm
 
 
@@ -84,7 +84,7 @@ class VendorSum:
 def _call(node: Node) -> VendorGemm | VendorSum | str | None:
     if node.op.name != "contraction":
         return _product(node)
-    added, found = summands(node), _product(apart(node)[0])
+    added, found = summands(node), _product(product_and_epilogue(node)[0])
     if isinstance(found, str) or node.types[0].dtype is DType.F64:
         return found if isinstance(found, str) else None
     return VendorSum(found, added) if isinstance(found, VendorGemm) and added is not None else None
@@ -114,7 +114,7 @@ def _product(node: Node) -> VendorGemm | str | None:
 
 
 def _own(node: Node) -> str | None:
-    first, last = apart(node) if node.op.name == "contraction" else (node, None)
+    first, last = product_and_epilogue(node) if node.op.name == "contraction" else (node, None)
     return "few rows: an own kernel reads the weights as fast as memory gives them" if few_rows(first, last) else None
 
 

@@ -24,7 +24,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scan import Loop
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.contraction import apart
+from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.compound.fused import expanded, results_of
 
 _KEPT: Final = (DType.F32, DType.BF16, DType.F16)
@@ -123,7 +123,7 @@ def _flat(graph: Graph) -> tuple[Graph, list[Node]]:
     for node in graph.nodes:
         current = node.reading(new)
         if current.op.name == "contraction":
-            first, last = apart(current)
+            first, last = product_and_epilogue(current)
             nodes.append(first)
             steps = expanded(last.inputs, last.attrs)
             results: Sequence[Value] = (steps[-1].out,)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.region.joined import JoinedRegion
+from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
@@ -131,7 +131,7 @@ Schedule: TypeAlias = Flat | Rows | Columns | Tiles
 @lru_cache(4096)
 def schedule(region: Region) -> Schedule:
     """The schedule of a region that writes something."""
-    if isinstance(region, JoinedRegion) and region.core is not None:
+    if isinstance(region, ExtendedRegion) and region.core is not None:
         return schedule(region.core)
     if is_flat(region):
         return _tiles(region) or _flat(region)

@@ -25,9 +25,10 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.compound.contraction import PRODUCTS, joined
+from dslc.compiler.ops.compound.contraction import PRODUCTS
 from dslc.compiler.ops.compound.fused import expanded, results_of
-from dslc.compiler.passes.fuse.body import Body, is_pointwise
+from dslc.compiler.passes.fuse.body import is_pointwise
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 
@@ -50,7 +51,7 @@ def epilogue(graph: Graph, joins: Joins = lambda *_: True) -> Graph:
         first = _product(node)
         if first is None or first.out in roots or readers[first.out] != [node]:
             return node.reading(new)
-        found = _with_epilogue(first, node, new)
+        found = with_reader(first, node, new)
         return found if joins(first, node, found) else node.reading(new)
 
     return rebuilt(graph, rule)
@@ -108,10 +109,3 @@ def _made_by(value: Value, node: Node) -> Node | None:
     if not isinstance(made, Node) or made.op.name not in PRODUCTS or value.type != node.types[0]:
         return None
     return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
-
-
-def _with_epilogue(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
-    body = Body([first.out, *last.inputs])
-    body.add(last)
-    others = [new.get(v, v) for v in body.inputs[1:]]
-    return joined(first.reading(new), last, others, tuple(body.steps))

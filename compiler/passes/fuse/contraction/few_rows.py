@@ -16,36 +16,21 @@ nodes and reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ops.compound.contraction import joined
-from dslc.compiler.passes.fuse.body import Body, is_pointwise
-from dslc.compiler.passes.fuse.rebuild import rebuilt
+from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.passes.fuse.body import is_pointwise
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, with_readers
 
 MOST_ROWS: Final = 8
-#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
-Takes: TypeAlias = Callable[[Node, Node, Node], bool]
 
 
 def few_rows(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    readers, roots = graph.readers(), set(graph.roots)
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        first = _product(node)
-        if first is None or first.out in roots or readers[first.out] != [node]:
-            return node.reading(new)
-        body = Body([first.out, *node.inputs])
-        body.add(node)
-        found = joined(first.reading(new), node, [new.get(v, v) for v in body.inputs[1:]], tuple(body.steps))
-        return found if takes(first, node, found) else node.reading(new)
-
-    return rebuilt(graph, rule)
+    return with_readers(graph, _product, takes)
 
 
 def takes(build: Build) -> Takes:

@@ -16,35 +16,22 @@ with libraries; linear in nodes and reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ops.compound.contraction import joined, summands
-from dslc.compiler.passes.fuse.body import Body, is_pointwise
-from dslc.compiler.passes.fuse.rebuild import rebuilt
-
-#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
-Takes: TypeAlias = Callable[[Node, Node, Node], bool]
+from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.ops.compound.contraction import summands
+from dslc.compiler.passes.fuse.body import is_pointwise
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, with_readers
 
 
 def library_sums(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    readers, roots = graph.readers(), set(graph.roots)
 
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        first = _product(node)
-        if first is None or first.out in roots or readers[first.out] != [node]:
-            return node.reading(new)
-        body = Body([first.out, *node.inputs])
-        body.add(node)
-        found = joined(first.reading(new), node, [new.get(v, v) for v in body.inputs[1:]], tuple(body.steps))
-        return found if summands(found) is not None and takes(first, node, found) else node.reading(new)
+    def adds(first: Node, last: Node, whole: Node) -> bool:
+        return summands(whole) is not None and takes(first, last, whole)
 
-    return rebuilt(graph, rule)
+    return with_readers(graph, _product, adds)
 
 
 def takes(build: Build) -> Takes:

@@ -37,7 +37,7 @@ def horizontal_reductions(graph: Graph) -> Graph:
         return graph
     instead: dict[Value, Value] = {}
     for nodes in groups:
-        instead.update(zip((node.out for node in nodes), _joined(nodes).outputs))
+        instead.update(zip((node.out for node in nodes), _merged(nodes).outputs))
     return reading(graph, instead)
 
 
@@ -66,7 +66,7 @@ def _over(node: Node) -> tuple[int, ...] | None:
     return None if node.attrs["keep"] or rounds else int_tuple(node.attrs, "over")
 
 
-def _joined(nodes: Sequence[Node]) -> Node:
+def _merged(nodes: Sequence[Node]) -> Node:
     """One node for all. A tensor that is reduced twice, e.g. for a sum and a mean, is read once."""
     last, type = nodes[-1], nodes[0].input_types[0]
     over = _over(last)

@@ -44,7 +44,7 @@ def joined_slices(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         if node in first:
-            whole = _joined(first[node], new)
+            whole = _one_slice_node(first[node], new)
             new.update(zip((each.out for each in first[node]), whole.outputs))
         elif all(v not in new for v in node.outputs) and (fresh := node.reading(new)) is not node:
             new.update(zip(node.outputs, fresh.outputs))
@@ -77,7 +77,7 @@ def _box(node: Node) -> Box:
     return Box(int_tuple(part.attrs, "starts"), part.types[0].ints)
 
 
-def _joined(nodes: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+def _one_slice_node(nodes: Sequence[Node], new: Mapping[Value, Value]) -> Node:
     first, source = nodes[0], nodes[0].inputs[0]
     dtype = first.types[0].dtype
     attrs = as_attrs([_box(node) for node in nodes])

@@ -30,7 +30,7 @@ from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple, number_attr
-from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, joined, member, parted
+from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, member, merged_updates, parted
 from dslc.compiler.ops.optimizer.optim import Update
 from dslc.compiler.passes.fuse.rebuild import chunks
 
@@ -81,7 +81,7 @@ def _merged(graph: Graph, groups: Sequence[Sequence[tuple[Node, Value]]]) -> Gra
     for members in groups:
         nodes, more = [n for n, _ in members], len(members) - 1
         name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
-        whole = joined(nodes, name, [grad for _, grad in members])
+        whole = merged_updates(nodes, name, [grad for _, grad in members])
         states = iter(whole.outputs)
         for number, node in enumerate(nodes):
             new.update(zip(node.outputs[:-1], states))

@@ -55,7 +55,7 @@ def placed_pads(graph: Graph) -> Graph:
     found = {node: terms for node, terms in sums.items() if node not in inner and _fits(node, terms, alone)}
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        return _joined(node, found[node], new) if node in found else node.reading(new)
+        return _without_pads(node, found[node], new) if node in found else node.reading(new)
 
     return rebuilt(graph, rule) if found else graph
 
@@ -84,7 +84,7 @@ def _box(value: Value) -> Box:
     return Box(int_tuple(made.attrs, "low"), made.input_types[0].ints)
 
 
-def _joined(node: Node, terms: Sequence[Value], new: Mapping[Value, Value]) -> Node:
+def _without_pads(node: Node, terms: Sequence[Value], new: Mapping[Value, Value]) -> Node:
     """The sum of the term that is no pad, if there is one, and of the tensors that have the parts in their places."""
     b = Builder().at(node, node.phase)
     pads = [v for v in terms if _padded(v) is not None]

@@ -21,7 +21,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ops.compound.together import MAX_MEMBERS, joined
+from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
 from dslc.compiler.ops.index.ordered import MANY_ROWS
 from dslc.compiler.passes.fuse.rebuild import chunks
 
@@ -61,7 +61,7 @@ def _replaced(graph: Graph, groups: Sequence[Sequence[Node]], depth: dict[Node, 
     for node in sorted(graph.nodes, key=lambda n: depth[n]):
         if node in last:
             fresh = [each.reading(new) for each in last[node]]
-            new.update(zip((each.out for each in last[node]), joined(fresh).outputs))
+            new.update(zip((each.out for each in last[node]), grouped(fresh).outputs))
         elif node not in members and (again := node.reading(new)) is not node:
             new.update(zip(node.outputs, again.outputs))
     return graph.replace_values(new)

@@ -39,7 +39,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape
 from dslc.compiler.passes.fuse.body import CHEAP, body_of, draws, has_neighbours, is_chain, is_small, names_of
-from dslc.compiler.passes.fuse.rebuild import inlined, joined
+from dslc.compiler.passes.fuse.rebuild import inlined, with_producers
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, joins, times_computed
 
 _MAX_FREE_STEPS: Final = 12  # of a value that costs nothing
@@ -80,7 +80,7 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits)
         if not _widens(made) or not joins(made, reader):
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
-        return fits(joined(reader, producers, {}))
+        return fits(with_producers(reader, producers, {}))
     if reader.op.name == "fused_sums":
         drawn = draws(made) or draws(reader)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))

@@ -59,7 +59,7 @@ def _is_constant(node: object) -> bool:
     return isinstance(node, Node) and node.op.name == "full" and node.types[0].rank == 0
 
 
-def apart(graph: Graph) -> dict[Node, str]:
+def why_not_fused(graph: Graph) -> dict[Node, str]:
     """The nodes that no region takes -> the first of the rules above that prevents it."""
     readers, roots, last_of = graph.readers(), set(graph.roots), _last_of(graph)
     return {
@@ -67,11 +67,11 @@ def apart(graph: Graph) -> dict[Node, str]:
         for node in graph.nodes
         if not _is_constant(node)
         and last_of.get(node, node) is node
-        and (why := _apart(node, readers.get(node.outputs[0], []), node.outputs[0] in roots, last_of))
+        and (why := _why_not_fused(node, readers.get(node.outputs[0], []), node.outputs[0] in roots, last_of))
     }
 
 
-def _apart(node: Node, readers: list[Node], is_root: bool, last_of: dict[Node, Node]) -> str:
+def _why_not_fused(node: Node, readers: list[Node], is_root: bool, last_of: dict[Node, Node]) -> str:
     if not isinstance(node.op, Pointwise):
         return f"`{node.op.name}` is not pointwise"
     if node.op.random:

@@ -42,7 +42,7 @@ def cross_entropy(graph: Graph) -> Graph:
             if node in pairs:
                 grad = pairs[node].gradient
                 dy = new.get(grad.inputs[4], grad.inputs[4])
-                new.update(zip((node.outputs[0], grad.out), _joined(node.reading(new), grad, dy).outputs))
+                new.update(zip((node.outputs[0], grad.out), _loss_with_gradient(node.reading(new), grad, dy).outputs))
                 continue
             fresh = node.reading(new)
             if fresh is not node:
@@ -80,7 +80,7 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
     return found
 
 
-def _joined(loss: Node, grad: Node, dy: Value) -> Node:
+def _loss_with_gradient(loss: Node, grad: Node, dy: Value) -> Node:
     inputs, attrs = loss.inputs, dict(loss.attrs)
     made = dy.producer
     if isinstance(made, Node) and made.op.name == "full" and isinstance(made.attrs["value"], int | float):

@@ -26,7 +26,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small
-from dslc.compiler.passes.fuse.rebuild import joined, needed_after
+from dslc.compiler.passes.fuse.rebuild import needed_after, with_producers
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
@@ -112,7 +112,7 @@ def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
         sums = sums.replaced(op=fused_sums, attrs=plain)
-    whole = joined(sums, [made], new)
+    whole = with_producers(sums, [made], new)
     if not operand.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first

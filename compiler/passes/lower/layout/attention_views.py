@@ -221,14 +221,14 @@ def _undone(view: View | None, way: Sequence[Node]) -> View | None:
 
 def _gradients(grad: Node, readers: _Readers, roots: Collection[Value]) -> tuple[list[tuple[int, View]], list[Value]]:
     """Of dq, dk and dv the number of a value and the view of it, and these values."""
-    joined = _joined(grad, readers, roots)
+    joined = _written_by_concat(grad, readers, roots)
     if joined is not None:
         return joined
     found = [result(value, (), readers, roots) for value in grad.outputs]
     return [(number, view) for number, (_, view) in enumerate(found)], [value for value, _ in found]
 
 
-def _joined(
+def _written_by_concat(
     grad: Node, readers: _Readers, roots: Collection[Value]
 ) -> tuple[list[tuple[int, View]], list[Value]] | None:
     """The same if all three become one tensor by a concat."""

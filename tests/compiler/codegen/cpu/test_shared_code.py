@@ -21,7 +21,7 @@ from thinning import taken
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.region.given import RegionLaunch
+from dslc.compiler.codegen.cpu.region.size_generic import RegionLaunch
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder

@@ -18,7 +18,7 @@ from dslc.compiler.codegen.cuda.target import Cuda
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.compound.contraction import joined
+from dslc.compiler.ops.compound.contraction import with_epilogue
 
 BIAS_GELU_ADD = (("add", (0, 1), ()), ("gelu", (3,), (("approximate", True),)), ("add", (4, 2), ()))
 
@@ -35,7 +35,7 @@ def product(dtype: DType, lead: tuple[int, ...], columns: int, inner: int) -> No
 def with_rest(first: Node, body: Any, *others: Any, dtype: DType | None = None) -> Node:
     last = Builder().node(OPS["fused"], first.out, *others, body=body)
     assert dtype is None or last.types[0].dtype is dtype
-    return joined(first, last, others, body)
+    return with_epilogue(first, last, others, body)
 
 
 def inputs(node: Node) -> list[np.ndarray]:

@@ -18,6 +18,7 @@ from dslc.base.errors import BuildError
 from dslc.cli.commands.build import _contractions
 from dslc.compiler import pipeline
 from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.build_result import BuildResult
 from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
@@ -257,7 +258,7 @@ def test_own_kernels_that_a_measurement_chose_are_counted_as_such() -> None:
     assert more - rest == Counter({f"{node.op.name.removesuffix('_last')} (measured)": 1})
 
 
-def said_of(result: pipeline.BuildResult) -> list[str]:
+def said_of(result: BuildResult) -> list[str]:
     return _contractions(facts_of(result)["contractions"])
 
 

@@ -21,7 +21,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.compound.contraction import apart
+from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.compound.fused import expanded, results_of
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
@@ -98,7 +98,7 @@ def meant(node: Node, xs: list[np.ndarray]) -> list[np.ndarray]:
 def values_of(node: Node, xs: list[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a node of a body."""
     if node.op.name == "contraction":
-        first, last = apart(node)
+        first, last = product_and_epilogue(node)
         return values_of(last, [*values_of(first, xs[:2]), *xs[2:]])
     if node.op.name == "fused":
         known = dict(zip(node.inputs, xs))

@@ -16,7 +16,7 @@ from dslc.compiler.codegen.cuda.ops.scatter import scatter_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.compound.together import MAX_MEMBERS, joined
+from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
 
 #: Rows of a table, the shape of a row, ids. Tables of one width differ in all sizes.
 TABLES: list[tuple[int, tuple[int, ...], list[int]]] = [
@@ -62,7 +62,7 @@ def operands(nodes: list[Node], dtype: DType) -> list[np.ndarray]:
 def test_tables_are_gathered_as_one_by_one(dtype: DType, cast: DType | None, ids: DType) -> None:
     nodes = gathers(dtype, cast, ids)
     xs = operands(nodes, dtype)
-    whole = joined(nodes)
+    whole = grouped(nodes)
     assert [len(launch.writes) for launch in lower(whole) or []] == [4, 1]
     for number, (got, node) in enumerate(zip(on_machine(whole, xs), nodes, strict=True)):
         own = xs[2 * number : 2 * number + 2]
@@ -75,7 +75,7 @@ def test_an_unknown_id_gives_a_row_of_nan_in_its_table(wrong: int) -> None:
     nodes = gathers(DType.F32, DType.BF16)
     xs = operands(nodes, DType.F32)
     xs[1][2] = wrong
-    got = on_machine(joined(nodes), xs)
+    got = on_machine(grouped(nodes), xs)
     assert np.isnan(got[0][2]).all() and np.isfinite(got[0][[0, 1, 3, 4, 5]]).all() and np.isfinite(got[1]).all()
 
 
@@ -85,7 +85,7 @@ def test_tables_get_the_bits_of_scatters_one_by_one(dtype: DType, monkeypatch: p
     monkeypatch.setattr(scatter_rows, "_FEW_THREADS", 64)
     nodes = scatters(dtype)
     xs = operands(nodes, dtype)
-    whole = joined(nodes)
+    whole = grouped(nodes)
     assert sum(len(launch.writes) for launch in lower(whole) or []) == len(TABLES) > len(lower(whole) or [])
     for number, (got, node) in enumerate(zip(on_machine(whole, xs), nodes, strict=True)):
         np.testing.assert_array_equal(got, on_machine(node, xs[2 * number : 2 * number + 2])[0])
@@ -102,5 +102,5 @@ def test_as_many_members_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> N
             )
             for n, k in tables
         ]
-        for launch in lower(joined(nodes)) or []:
+        for launch in lower(grouped(nodes)) or []:
             assert 8 * len((*launch.reads, *launch.writes)) + 4 * len(launch.scalar_args) <= 4096

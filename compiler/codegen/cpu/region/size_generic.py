@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
-from dslc.compiler.codegen.cpu.region.numbers import GIVEN
+from dslc.compiler.codegen.cpu.region.numbers import ARGUMENT
 from dslc.compiler.codegen.cpu.region.schedule import Schedule, cut, takes_any_rest
 from dslc.compiler.codegen.cpu.region.tiles import TiledKernel, Tiles, tiles_of
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
@@ -41,9 +41,9 @@ class RegionLaunch(SizeGeneric):
     @cached_property
     def _shared(self) -> tuple[RegionKernel | TiledKernel, tuple[int, ...]]:
         if self._tiles is not None:
-            region, numbers = _Given(self.region, self._schedule).tiled()
+            region, numbers = _SizeGeneric(self.region, self._schedule).tiled()
             return TiledKernel(region, self._tiles), numbers
-        region, schedule, numbers = _Given(self.region, self._schedule).shared()
+        region, schedule, numbers = _SizeGeneric(self.region, self._schedule).shared()
         return RegionKernel(region, schedule), numbers
 
     @cached_property
@@ -63,7 +63,7 @@ class RegionLaunch(SizeGeneric):
         return Geometry(((self._tiles or self._schedule).tasks(self.region), 1, 1))
 
 
-class _Given:
+class _SizeGeneric:
     """The region and the schedule that all with the same code share, and the numbers that it gets as arguments."""
 
     def __init__(self, region: Region, schedule: Schedule) -> None:
@@ -105,7 +105,7 @@ class _Given:
 
     def _number(self, value: int) -> int:
         self.numbers.append(value)
-        return GIVEN + len(self.numbers) - 1
+        return ARGUMENT + len(self.numbers) - 1
 
     def _accesses(self, given: list[bool]) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         """Inputs and outputs; ``given``: whether an axis's strides are arguments. Equal strides are one argument, so

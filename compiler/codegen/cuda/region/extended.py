@@ -10,7 +10,7 @@ from dslc.compiler.ir.described import described
 
 @described("Joined", "outer inner inputs outputs stages indices whole core")
 @dataclass(frozen=True, slots=True)
-class JoinedRegion(Region):
+class ExtendedRegion(Region):
     """``core``: the region whose schedule this one has, so that sums keep their order. The outer axes may be pieces of
     those of ``core``."""
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dslc.compiler.codegen.cuda.region.joined import JoinedRegion
+from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.schedule import Columns, schedule
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import (
@@ -44,7 +44,7 @@ class Unfit(Exception):
     """The op's kernel cannot compute these values."""
 
 
-def joined(launches: Sequence[Launch], core: Node, steps: Sequence[Node], out: Value) -> list[Launch]:
+def with_neighbours(launches: Sequence[Launch], core: Node, steps: Sequence[Node], out: Value) -> list[Launch]:
     """The launches of the node ``core``, which also compute the pointwise ``steps`` before and after it. ``out``: the
     value that the last step's result becomes. Raises Unfit."""
     place = steps.index(core)
@@ -56,7 +56,7 @@ def joined(launches: Sequence[Launch], core: Node, steps: Sequence[Node], out: V
             raise Unfit("it reads its result again")
         made = launch
         if computed and isinstance(launch.spec, Region):
-            made = _Join(launch, before, after, core.out).launch()
+            made = _Extension(launch, before, after, core.out).launch()
         elif computed:
             made = _between_casts(launch, before, after, core.out)
         found.append(replace(made, writes=tuple(out if v is core.out else v for v in made.writes)))
@@ -78,9 +78,11 @@ def _between_casts(launch: Launch, before: Mapping[Value, Node], after: Sequence
     return Launch(spec, reads, launch.writes)
 
 
-class _Join:
-    """The join of one launch. ``before``: values -> the steps that compute them; ``after``: what is computed from
-    ``result``."""
+class _Extension:
+    """One launch, extended by the neighbours of its op.
+
+    ``before``: values -> the steps that compute them; ``after``: what is computed from ``result``.
+    """
 
     def __init__(self, launch: Launch, before: Mapping[Value, Node], after: Sequence[Node], result: Value) -> None:
         self.own, self.old = launch, launch.spec
@@ -109,7 +111,7 @@ class _Join:
         sums = any(stage.reduces for stage in old.stages) or any(
             isinstance(let, Scan) for stage in old.stages for let in stage.lets
         )
-        spec = JoinedRegion(*parts, core=old) if sums else Region(*parts)
+        spec = ExtendedRegion(*parts, core=old) if sums else Region(*parts)
         return Launch(spec, tuple(value for value, _ in self.reads), self.own.writes)
 
     def _stages(self, b: RegionBuilder, indices: Sequence[int]) -> tuple[Any, ...]:
