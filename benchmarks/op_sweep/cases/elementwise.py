@@ -166,5 +166,15 @@ def _others(flat: dict[str, tuple[int, int]]) -> Iterator[Case]:
         pairs = {"x": Tensor((rows, 2 * columns))}
         yield Case("glu", shape, pairs, "glu(x)", lambda t, x: t.nn.functional.glu(x), ("x",))
     rows, columns = flat["huge"]
+    column = {"c": Tensor((rows, 1), "below", "b1"), "x": Tensor((rows, columns)), "y": Tensor((columns,))}
+    yield Case("where", "a column of masks", column, "where(c, x, y)", lambda t, c, x, y: t.where(c, x, y), ("x", "y"),
+               ("2",))  # fmt: skip
+    for shape, part, theirs in (
+        ("every third row", "x[::3]", lambda t, x: t.relu(x[::3])),
+        ("every second column", "x[:, ::2]", lambda t, x: t.relu(x[:, ::2])),
+        ("backwards", "x[::-1, ::-1]", lambda t, x: t.relu(x.flip(0, 1))),
+        ("inside", "x[1:-1, 3:-5]", lambda t, x: t.relu(x[1:-1, 3:-5])),
+    ):
+        yield Case("relu", shape, {"x": Tensor(flat["odd"])}, f"relu({part})", theirs, ("x",))
     pairs = {"x": Tensor((2 * rows, columns))}
     yield Case("glu", "first axis", pairs, "glu(x, axis=0)", lambda t, x: t.nn.functional.glu(x, 0), ("x",))

@@ -58,6 +58,13 @@ def _whole(sizes: Sizes) -> Iterator[Case]:
     yield Case("norm", "to one", x, "norm(x)", lambda t, x: t.linalg.vector_norm(x), ("x",), ("0",))
     image = {"x": Tensor(sizes.images()["huge"])}
     yield Case("sum", "channels", image, "sum(x, over=[0, 2, 3])", lambda t, x: x.sum((0, 2, 3)), ("x",), ("1",))
+    b, c, h, w = sizes.images()["huge"]
+    for name, theirs in (("sum", lambda t, x: x.sum((1, 3))), ("max", lambda t, x: x.amax((1, 3))),
+                         ("softmax", lambda t, x: x.transpose(1, 2).flatten(2).softmax(2))):  # fmt: skip
+        ours = f"{name}(x, over=[1, 3])"
+        if name == "softmax":
+            ours = f"softmax(reshape(transpose(x, [0, 2, 1, 3]), [{b}, {h}, {c * w}]))"
+        yield Case(name, "axes apart", image, ours, theirs, ("x",), ("3" if name == "softmax" else "2",))
     yield Case("norm", "p=1", x, "norm(x, 1.0, over=1)", lambda t, x: t.linalg.vector_norm(x, 1, 1), ("x",), ("1",))
     yield Case("norm", "p=3", x, "norm(x, 3.0, over=1)", lambda t, x: t.linalg.vector_norm(x, 3, 1), ("x",), ("1",))
 
