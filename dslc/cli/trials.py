@@ -46,11 +46,11 @@ def model_of(config: Config) -> Model:
     return str(config.model), config.model_name
 
 
-def prepared(plan: SweepPlan, *, trust: bool) -> tuple[dict[Model, str], Artifact]:
-    """Check the models of all trials and the data of the first one, and build its model.
+def models_checked(plan: SweepPlan, *, trust: bool) -> dict[Model, str]:
+    """Check the models of all trials and the data of the first one. Nothing is built.
 
-    Returns the digest of each model's text, and the artifact. Raises CompileError or BuildError for a model that cannot
-    be built, DataError for the data, EnvironmentFault R205 if a trial needs a build and there is no compiler."""
+    Returns the digest of each model's text. Raises CompileError for a model that cannot be built, DataError for the
+    data, EnvironmentFault R205 if a trial needs a build and there is no compiler."""
     from dslc.runtime.sinks.known import require_sinks
     from dslc.runtime.train.resume import plan_before_build
 
@@ -64,8 +64,7 @@ def prepared(plan: SweepPlan, *, trust: bool) -> tuple[dict[Model, str], Artifac
                     "R205", f"this needs the compiler: `{axis.key}` changes the build",
                     place=str(axis.written.mark), help="pip install dslc",
                 )  # fmt: skip
-        artifact = trial_artifact(first, trust=trust)
-        return {model_of(first): artifact.header["source_sha256"]}, artifact
+        return {model_of(first): trial_artifact(first, trust=trust).header["source_sha256"]}
     from dslc.cli.compile import check_config, foreseen
 
     digests: dict[Model, str] = {}
@@ -85,8 +84,16 @@ def prepared(plan: SweepPlan, *, trust: bool) -> tuple[dict[Model, str], Artifac
         digests[model_of(config)] = checked.digest
         if config is first:
             plan_before_build(config, model, note, resume=False, replay=False)
+    return digests
+
+
+def first_artifact(plan: SweepPlan, *, trust: bool) -> Artifact:
+    """The artifact of the first trial; builds it if needed. Raises BuildError."""
+    first = (plan.trials or plan.samples)[0].config
+    if not has_compiler():
+        return trial_artifact(first, trust=trust)
     with build_progress() as progress:
-        return digests, trial_artifact(first, trust=trust, progress=progress)
+        return trial_artifact(first, trust=trust, progress=progress)
 
 
 def trial_artifact(config: Config, *, trust: bool, progress: Any = None) -> Artifact:

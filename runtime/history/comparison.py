@@ -14,13 +14,13 @@ from dslc.runtime.train.checkpoint import CheckpointStore
 from dslc.runtime.train.plot import Curves, Points, curves
 
 LOG_NAME: Final = "log.jsonl"
-_HIDDEN: Final = ("save.dir",)  # differs between all runs
+_HIDDEN: Final = ("save.dir", "sweep.")  # the first differs between all runs; a sweep's section changes no run
 
 
 def differing(runs: Sequence[StoredRun]) -> list[str]:
     """The fields of the configuration that do not have the same value in all runs; damaged runs are left out."""
     known = [run.config for run in runs if run.damaged is None]
-    names = sorted({name for config in known for name in config} - set(_HIDDEN))
+    names = sorted({name for config in known for name in config if not name.startswith(_HIDDEN)})
     return [name for name in names if any(config.get(name) != known[0].get(name) for config in known)]
 
 

@@ -104,6 +104,12 @@ def run_sweep(
         return SweepResult(folder, state.entries, plan.rule, loop.total, code)
 
 
+def require_startable(plan: SweepPlan, folder: Path, source: str, *, allow_changes: bool, retry: bool) -> None:
+    """Raise what ``run_sweep`` would raise at once, R307 and R404, before anything is built."""
+    with FileLock(folder / _LOCK, what="sweep").scope() as scope, scope:
+        joined(plan, folder, source, allow_changes=allow_changes, retry=retry)
+
+
 class _Loop:
     def __init__(
         self,

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from dslc.base.filelock import FileLock
+from dslc.runtime.sweep.state import State
+
 MODEL = """nn 1
 dim B in 1..64 = 4
 model Net(x: [B, 3]) -> [B, 2] { return x |> linear(2) }
@@ -242,3 +245,31 @@ def test_a_missing_sink_is_told_before_the_build(
     ran = dslc(command, "--set", f"save.sinks.{sinks}")
     assert ran.code in (3, 4) and f"error[{code}" in ran.err and says in ran.err, ran.err
     assert not (project / "build").exists() and not (project / "runs/net").exists()
+
+
+@pytest.fixture
+def no_sweep_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(*args: object, **more: object) -> NoReturn:
+        raise AssertionError("a build began before the sweep's folder was looked at")
+
+    monkeypatch.setattr("dslc.compiler.cached_build.finished", compiled)
+
+
+@pytest.mark.usefixtures("no_sweep_build")
+def test_a_sweep_that_runs_already_is_told_before_the_build(project: Path, dslc: Callable) -> None:
+    (project / "dslc.yaml").write_text(CONFIG + "sweep: {space: {train.seed: [1, 2]}}\n")
+    folder = project / "runs/sweep"
+    folder.mkdir(parents=True)
+    with FileLock(folder / ".dslc-sweep", what="sweep"):
+        ran = dslc("sweep")
+    assert ran.code == 6 and "error[R404]: sweep by pid" in ran.err, ran.err
+
+
+@pytest.mark.usefixtures("no_sweep_build")
+def test_a_sweep_with_other_values_is_refused_before_the_build(project: Path, dslc: Callable) -> None:
+    (project / "dslc.yaml").write_text(CONFIG + "sweep: {space: {train.seed: [1, 2]}}\n")
+    folder = project / "runs/sweep"
+    folder.mkdir(parents=True)
+    State({"method": "random"}).write(folder)
+    ran = dslc("sweep")
+    assert ran.code == 5 and "error[R307]: the sweep was started with other values" in ran.err, ran.err

@@ -125,7 +125,8 @@ def _date(options: dict[str, Value], name: str) -> Options:
     if "missing" in options and options["missing"].data != "error":
         missing = str(options["missing"].data)[:40]
         if moments(raw_objects([missing]), None).errors:
-            refuse(options["missing"], f"`{name}.missing` is no date", 'write `error` or a date such as "1970-01-01"')
+            iso = 'write `error`, or the date as "1970-01-01", also if the column has a `format`'
+            refuse(options["missing"], f"`{name}.missing` is no date", iso)
     return {
         "date": parts,
         "format": text(options["format"], f"{name}.format")[:100] if "format" in options else None,

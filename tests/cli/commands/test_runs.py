@@ -72,6 +72,21 @@ def test_weights_of_another_model_are_refused(dslc: Callable, project: Path) -> 
     assert dslc("eval").code == 0
 
 
+def test_the_commands_of_a_run_are_for_its_own_model(dslc: Callable, project: Path) -> None:
+    """The model of dslc.yaml is another one: its file, and a section `sweep`, do not say how the run is evaluated."""
+    assert dslc("train", "--epochs", "1", "-D", "width=5").code == 0
+    with (project / "dslc.yaml").open("a") as file:
+        file.write("\nsweep: {space: {train.seed: [1, 2]}}\n")
+    assert dslc("train", "--epochs", "1").code == 0
+    assert dslc("runs", "--json").json["differing"] == ["args.width"]
+    rows = [line.split() for line in dslc("runs", "show", "net").out.splitlines()]
+    commands = {words[0]: words[1:] for words in rows if words[:1] in (["evaluate"], ["predict"])}
+    assert commands["predict"][:3] == ["dslc", "predict", "..."]
+    assert dslc("eval", "--weights", commands["evaluate"][-1]).code == 5
+    ran = dslc(*commands["evaluate"][1:])
+    assert ran.code == 0 and ran.out.startswith("loss "), ran.err
+
+
 def test_no_publish_keeps_the_weights_in_the_run(dslc: Callable, project: Path) -> None:
     ran = dslc("train", "--epochs", "1", "--no-publish", "--json")
     assert ran.code == 0 and ran.json["published"] is None

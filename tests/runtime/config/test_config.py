@@ -179,6 +179,15 @@ def test_hostile_files_are_refused_with_place_cause_and_help(
     assert len(error.render()) < 600 + 3 * len(str(path)), "a message never repeats a whole hostile text"
 
 
+def test_a_date_to_fill_in_is_told_its_form(tmp_path: Path) -> None:
+    (tmp_path / "dslc.yaml").write_text(
+        MODEL + "data: {columns: {a: {date: year, format: '%d.%m.%Y', missing: '01.02.1970'}}}\n"
+    )
+    with pytest.raises(DataError, match="is no date") as caught:
+        load_config(tmp_path / "dslc.yaml")
+    assert caught.value.help and "1970-01-01" in caught.value.help and "`format`" in caught.value.help
+
+
 AUDIT = """
 import os, sys
 from pathlib import Path

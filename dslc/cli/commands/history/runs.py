@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -229,12 +230,21 @@ def _show(run: StoredRun, holds: bool) -> None:
     if run.state in ("stopped", "killed", "failed", "nan"):
         rows.append(("resume", f"dslc train --resume {run.name}"))
     if weights is not None:
-        rows += [("evaluate", f"dslc eval --weights {weights}"), ("predict", f"dslc predict --weights {weights} ...")]
+        use = shlex.join([*_arguments(run), "--weights", str(weights)])
+        rows += [("evaluate", f"dslc eval {use}"), ("predict", f"dslc predict ... {use}")]
     if weights is not None:
         rows.append(("publish", f"dslc publish {run.name}"))
     if run.config:
         rows.append(("repeat", f"dslc runs show {run.name} --yaml > again.yaml; dslc train --config again.yaml"))
     emit(data, table(("", ""), rows).lstrip("\n") if not settings().json else "")
+
+
+def _arguments(run: StoredRun) -> list[str]:
+    """The flags that build the model of a run, whatever dslc.yaml says now."""
+    from dslc.runtime.history.comparison import shown
+
+    given = {name.removeprefix("args."): value for name, value in run.config.items() if name.startswith("args.")}
+    return [part for name, value in given.items() for part in ("-D", f"{name}={shown(value)}")]
 
 
 def _files(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from dslc.cli.options import trust_option
 from dslc.cli.output import emit, note, table
 from dslc.cli.progress import SweepProgress
 from dslc.cli.settings import config_options, read_source
-from dslc.cli.trials import BUILT, CHILD, gpus_of, model_of, prepared, said, shown
+from dslc.cli.trials import BUILT, CHILD, first_artifact, gpus_of, model_of, models_checked, said, shown
 
 if TYPE_CHECKING:
     from dslc.runtime.config.config import ConfigSource
@@ -77,28 +77,31 @@ def command(
     from dslc.runtime.sweep.plan import plan_sweep
     from dslc.runtime.sweep.pool import places
     from dslc.runtime.sweep.resume import choose_folder
-    from dslc.runtime.sweep.sweep import run_sweep
+    from dslc.runtime.sweep.sweep import require_startable, run_sweep
     from dslc.runtime.sweep.trial import task_of
     from dslc.runtime.train.files import require_data, require_weights
 
     source, given = _source(space, {"method": method, "trials": trials}, flags)
     plan = plan_sweep(source)
     require_data(plan.base, training=True)
-    digests, artifact = prepared(plan, trust=trust)
+    digests = models_checked(plan, trust=trust)
     for each in plan.samples:
         require_weights(each.config.start.weights)
+    folder = choose_folder(plan, name, fresh=fresh)
+    texts = ",".join(sorted(set(digests.values())))
+    require_startable(plan, folder, texts, allow_changes=allow_changes, retry=retry)
+    artifact = first_artifact(plan, trust=trust)
     gpus = gpus_of(artifact, device)
     shares = places(device, jobs or 0, thread_count(), gpus)
     if jobs is not None and jobs > len(shares):
         note(f"{len(shares)} trials run at a time, one for each GPU")
-    folder = choose_folder(plan, name, fresh=fresh)
     kept = {name: value for name, value in given.items() if not name.startswith("sweep.")}
     progress = SweepProgress(lambda entry: _ended(entry, folder.name))
     try:
         result = run_sweep(
             plan,
             folder,
-            ",".join(sorted(set(digests.values()))),
+            texts,
             (sys.executable, "-P", "-c", CHILD),
             shares,
             lambda trial, changed, place: {
