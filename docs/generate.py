@@ -109,6 +109,10 @@ The keys under `data.train` are the inputs of the model and of its train section
 such as `x86_64_v3`. Without it, `dslc build` compiles for all, so its artifact can be shipped. The other commands
 compile for this machine only if they have to build. `dslc build` afterwards replaces the artifact and keeps the
 weights.
+`sizes` gives the sizes of the model's dims: `{S: 160}` for all entries, `{train: {B: 64}, predict: {B: [1, 64]}}` for
+one. Sizes of `eval` and `predict` that are not given follow from those of `train`, with the smallest batch added; where
+`train` has none, the dim's default is taken. A list builds several. Evaluation needs batches that cover its rows:
+`eval: {B: [1, 64]}`.
 `sweep` describes the trials of `dslc sweep`: see [sweep.md](sweep.md).
 
 A duration is `N steps` or `N epochs`. A step is one update of the weights, whatever its number of micro-batches.

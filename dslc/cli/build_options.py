@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import BuildError
-from dslc.cli.options import byte_count
+from dslc.cli.options import byte_count, sizes_by_entry
 from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
@@ -119,11 +119,11 @@ def _bulk(value: object) -> int | None:
 
 
 def _sizes(sizes: object) -> dict[str, dict[str, tuple[int, ...]]]:
-    help = "write sizes: {train: {B: 64}, predict: {B: [1, 64]}}"
+    help = "write sizes: {train: {B: 64}, predict: {B: [1, 64]}}, or {S: 160} for a dim of all entries"
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     if not isinstance(sizes, Mapping):
         _refuse(f"`sizes` is a mapping, not `{sizes}`", "sizes", help)
-    for entry, dims in sizes.items():
+    for entry, dims in sizes_by_entry(sizes).items():
         if not isinstance(dims, Mapping):
             _refuse(f"`sizes.{entry}` is a mapping of dims, not `{dims}`", f"sizes.{entry}", help)
         for dim, value in dims.items():

@@ -59,8 +59,9 @@ def artifact_path(config: Config) -> Path:
     """The path of the configuration's artifact, whether or not it exists. Without the compiler, R311 if it does not."""
     if not has_compiler():
         return path_as_built(config, project_root(config))
-    checked, options = check_config(config), options_of(config.build)
+    checked = check_config(config)
     with placed(config):
+        options = options_of(config.build)
         return _place(config, checked, options)
 
 
@@ -89,8 +90,9 @@ def artifact_of(
     cache = Cache.open()
     if not has_compiler():
         return artifact_as_built(config, project_root(config), cache, trust=trust)
-    checked, options = checked or check_config(config), options_of(config.build, cpu="native")
+    checked = checked or check_config(config)
     with placed(config):
+        options = options_of(config.build, cpu="native")
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)
         require_within(path.parent, root, LINK)  # also if nothing is built: weights are published there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeGuard, TypeVar
 
 import click
@@ -18,6 +18,7 @@ PRECISION_HELP: Final = "Compute in f32, f64, bf16, f16 or, on GPUs, tf32."
 _SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z]{1,3})", re.ASCII)
+_SIZED: Final = ("train", "eval", "predict")
 _SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63})=(?P<sizes>[0-9,_ ]+)", re.ASCII)
 
 
@@ -48,6 +49,24 @@ def sizes(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
         if match["dim"] in entry:
             raise click.BadParameter(f"{match['dim']!r} is given twice", param_hint="--size")
         entry[match["dim"]] = [int(v) for v in values]
+    return found
+
+
+def sizes_by_entry(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """``{S: 160, predict: {B: [1, 8]}}`` as dims by entry.
+
+    A dim without an entry is a size to train with, from which those of eval and predict are derived; several sizes are
+    those of eval and predict. A size below an entry replaces it there.
+    """
+    found: dict[str, Any] = {}
+    for name, value in sizes.items():
+        if name not in _SIZED and not isinstance(value, Mapping):
+            several = isinstance(value, list | tuple) and len(value) > 1
+            for entry in ("eval", "predict") if several else ("train",):
+                found.setdefault(entry, {})[name] = value
+    for name, value in sizes.items():
+        if name in _SIZED or isinstance(value, Mapping):
+            found[name] = {**found.get(name, {}), **value} if isinstance(value, Mapping) else value
     return found
 
 

@@ -42,4 +42,6 @@ def placed(config: Config | None) -> Iterator[None]:
 def _field(place: str) -> str | None:
     if place.startswith("-D "):
         return f"args.{place.removeprefix('-D ').partition('=')[0]}"
+    if place.startswith("build."):
+        return ".".join(place.split(".")[:2])
     return _FIELDS.get(place)

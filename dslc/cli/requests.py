@@ -43,8 +43,8 @@ class Request:
         from dslc.cli.build_options import options_of
         from dslc.cli.locks.find import with_lock
 
-        options = options_of({**self.build, **{k: v for k, v in flags.items() if v is not None}}, name)
         with placed(self.config):
+            options = options_of({**self.build, **{k: v for k, v in flags.items() if v is not None}}, name)
             return with_lock(options, self.folder, lock)
 
 

@@ -17,6 +17,7 @@ from dslc.cli.options import (
     pairs,
     size_option,
     sizes,
+    sizes_by_entry,
 )
 
 if TYPE_CHECKING:
@@ -149,11 +150,17 @@ def merged_sizes(from_file: object, from_flags: Mapping[str, Mapping[str, list[i
     A flag without an entry sets the training size; the sizes of eval and predict are then derived from it as if the
     file did not set them. Several values without an entry apply to eval and predict.
     """
-    if from_file is not None and not isinstance(from_file, Mapping):
+    written = sizes_by_entry(from_file) if isinstance(from_file, Mapping) else {}
+    if from_file is not None and not (
+        isinstance(from_file, Mapping) and all(isinstance(v, Mapping) for v in written.values())
+    ):
         raise DataError(
-            "R104", "`build.sizes` is a mapping", place="build.sizes", help="write `sizes: {train: {B: 64}}`"
+            "R104",
+            "`build.sizes` maps entries to sizes of dims",
+            place="build.sizes",
+            help="write `sizes: {train: {B: 64}}`",
         )
-    found: dict[str, Any] = {key: dict(value) for key, value in (from_file or {}).items() if isinstance(value, Mapping)}
+    found: dict[str, Any] = {entry: dict(dims) for entry, dims in written.items()}
     for entry, dims in sorted(from_flags.items()):
         for dim, values in dims.items():
             value = values[0] if len(values) == 1 else values

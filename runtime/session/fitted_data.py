@@ -49,12 +49,15 @@ class FittedData:
         """The columns of each input that read a table in the training."""
         return {name: _columns(keys) for name, keys in self._fitted.inputs.items()}
 
-    def encode(self, table: Any, *, tokenizer: str | os.PathLike[str] | None = None) -> dict[str, NDArray[Any]]:
-        """The arrays of the inputs, as ``predict(**arrays)`` takes them: [rows, ...] in each input's dtype.
+    def encode(
+        self, table: Any, *, tokenizer: str | os.PathLike[str] | None = None, targets: bool = True
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of the inputs, as ``train_step(**arrays)`` takes them: [rows, ...] in each input's dtype.
 
         ``table``: the raw values of each column by name, all of one length: lists, arrays, or a pandas ``DataFrame``. A
         gap is None, NaN or "". Columns that no input reads are ignored. The inputs are those of the model that read
-        tables, and those of the train section whose columns are all there. ``tokenizer``: the file that
+        tables, and those of the train section whose columns are all there; without ``targets`` those of the model
+        alone, as ``predict(**arrays)`` takes them also where the table has the targets. ``tokenizer``: the file that
         ``data.tokenizer`` named in the training, for inputs that read texts as tokens. A text is cut or filled to the
         largest built size of its row.
 
@@ -72,7 +75,7 @@ class FittedData:
             keys = self._fitted.inputs[tensor.name]
             names = _columns(keys)
             missing = [name for name in names if name not in there]
-            if missing and tensor.name not in needed:
+            if tensor.name not in needed and (missing or not targets):
                 continue
             for name in names:
                 if name in missing:

@@ -6,7 +6,7 @@ Accepted: numpy arrays (also strided and read-only ones) and any object in CPU m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,19 +27,27 @@ _DLPACK_CPU = 1  # kDLCPU of dlpack.h
 _SHOWN = 60  # characters of a foreign value in a message
 
 
-def check_names(call: str, given: Sequence[str], expected: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Raise InputError R105 for a name that the call does not accept, or a missing name."""
+def check_names(
+    call: str,
+    given: Sequence[str],
+    expected: Sequence[str],
+    optional: Sequence[str] = (),
+    elsewhere: Collection[str] = (),
+) -> None:
+    """Raise InputError R105 for a name that the call does not accept, or a missing name. ``elsewhere``: names that
+    other calls of the session accept, such as labels."""
     for name in given:
         if name not in expected and name not in optional:
             known = [*expected, *optional]
-            close = get_close_matches(name, known, 1)
+            close = [] if name in elsewhere else get_close_matches(name, known, 1)
+            help = "its inputs are " + (", ".join(f"`{n}`" for n in known) or "none")
+            if name in elsewhere:
+                help += "; training takes this one, too: `session.data.encode(table, targets=False)` leaves it out"
             raise InputError(
                 "R105",
                 f"`{name}` is not an input of `{call}`",
                 place=f"{call}({name}=...)",
-                help=f"did you mean `{close[0]}`?"
-                if close
-                else "its inputs are " + (", ".join(f"`{n}`" for n in known) or "none"),
+                help=f"did you mean `{close[0]}`?" if close else help,
             )
     for name in expected:
         if name not in given:

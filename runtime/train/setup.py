@@ -21,6 +21,7 @@ from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
+from dslc.runtime.train.eval_rows import eval_order, in_streams, require_batches
 from dslc.runtime.train.fitted_data import require_same
 
 _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
@@ -142,13 +143,6 @@ class Plan:
         return found | ({EPOCH_STEPS: self.batches} if section is not None and section.epoch_metrics else {})
 
 
-def in_streams(order: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
-    """The rows as a model reads them that carries states from batch to batch: the rows are ``batch`` streams of
-    consecutive rows, and batch i has row i of each. Rows at the end that do not fill another batch are left out."""
-    steps = len(order) // batch
-    return order[: steps * batch].reshape(batch, steps).T.reshape(-1)
-
-
 def plan_run(config: Config, session: Declared, notice: Callable[[str], None], fitted: Fitted | None = None) -> Plan:
     """Check the configuration against the interface of a session, or of a model before its build, and open the data.
     ``fitted``: what an earlier part of the run fitted, None at its start.
@@ -234,7 +228,8 @@ def _datasets(
         name = session.interface.states[0].name
         cause = f"`data.split` takes rows at random, but the state `{name}` is carried from one row to the next"
         raise DataError("R104", cause, place="data.split", help="name a file of its own in data.eval")
-    return whole.parted(config.data.split)
+    trained, held = whole.parted(config.data.split)
+    return trained, require_batches(session, held)
 
 
 def open_eval(config: Config, session: Declared, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
@@ -258,7 +253,8 @@ def _eval(config: Config, session: Declared, notice: Callable[[str], None], fitt
     if not config.data.eval:
         help = "add `INPUT: FILE.npz:KEY` lines to it, or set `data.split: 0.1`"
         raise DataError("R104", "no evaluation data is configured", place="data.eval", help=help)
-    return _open(config.data.eval, "data.eval", config, session, sizes, notice, fitted=fitted, training=False)
+    found = _open(config.data.eval, "data.eval", config, session, sizes, notice, fitted=fitted, training=False)
+    return require_batches(session, found)
 
 
 def _open(
@@ -297,7 +293,7 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
 
     feeds: list[Generator[Mapping[str, object], None, None]] = []
 
-    order = _evaluated(session, data) if session.interface.states else data.index
+    order = eval_order(session, data)
 
     def read(spans: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
         feeds.append(data.feed(((order[start:stop], 0) for start, stop in spans), workers))
@@ -309,19 +305,6 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
 
     with Always(close), Always(close):
         return session.evaluate_rows(len(order), read, **scalars)
-
-
-def _evaluated(session: Trainable, data: Dataset) -> NDArray[np.int64]:
-    """The rows for a model that carries states, in batches of the largest built size that they fill."""
-    batch = session.interface.batch
-    if batch is None:
-        return data.index
-    sizes = [program.sizes[batch] for program in session.artifact.programs("eval_step")]
-    fitting = [size for size in sizes if size <= data.rows]
-    if not fitting:
-        cause = f"{data.rows} rows do not fill a batch of {min(sizes)}"
-        raise DataError("R106", cause, place=data.section, help=f"build for a smaller one: --size eval:{batch}=1")
-    return in_streams(data.index, max(fitting))
 
 
 def eval_scalars(config: Config, session: Declared) -> dict[str, Any]:

@@ -273,3 +273,19 @@ def test_a_sweep_with_other_values_is_refused_before_the_build(project: Path, ds
     State({"method": "random"}).write(folder)
     ran = dslc("sweep")
     assert ran.code == 5 and "error[R307]: the sweep was started with other values" in ran.err, ran.err
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.usefixtures("no_build")
+def test_rows_that_the_sizes_of_eval_do_not_cover_are_told_before_the_build(
+    held: bool, project: Path, dslc: Callable
+) -> None:
+    """Eight rows, or the three of a split, in batches of five; with batches of one, too, they are covered."""
+    (project / "t.csv").write_text("a,b,c,y\n" + "1,2,3,0\n" * 8)
+    config = CONFIG.replace('  eval: {x: "t.csv:a..c", y: "t.csv:y"}\n', "  split: 0.4\n") if held else CONFIG
+    for sizes, code in (("5", 3), ("[1, 5]", 70)):  # 70: the build, which the fixture ends
+        (project / "dslc.yaml").write_text(config + f"build: {{sizes: {{eval: {{B: {sizes}}}}}}}\n")
+        ran = dslc("train")
+        assert ran.code == code, ran.err
+        assert ("rows do not divide into batches of 5" in ran.err) == (code == 3), ran.err
+        assert ("--size eval:B=1,5" in ran.err) == (code == 3), ran.err

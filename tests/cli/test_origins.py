@@ -30,6 +30,10 @@ WRONG = {
     "build: {precision: f8}": ("E0602", "dslc.yaml:2:20"),
     "build: {providers: none}": ("E0603", "dslc.yaml:2:20"),
     "build: {sizes: {predict: {B: 65}}}": ("E0304", "dslc.yaml:2:16"),
+    "build: {sizes: {B: 65}}": ("E0304", "dslc.yaml:2:16"),
+    "build: {sizes: {train: 8}}": ("E0603", "dslc.yaml:2:16"),
+    "build: {sizes: {train: {B: many}}}": ("E0603", "dslc.yaml:2:16"),
+    "build: {streams: 99}": ("E0603", "dslc.yaml:2:18"),
 }
 
 

@@ -68,7 +68,8 @@ class Call:
             dims = like.dims
         else:
             required = [t.name for t in self.tensors if t.name not in self.optional]
-            check_names(self.call, list(given), required, [*self.optional, *self.defaults])
+            trained = {t.name for t in self.interface.train_inputs}
+            check_names(self.call, list(given), required, [*self.optional, *self.defaults], trained)
             present = [t for t in self.tensors if t.name in given]
             arrays, dims = check_inputs(self.call, given, present, self.bounds, convert=self.converts)
             self._like = Accepted.of(given, present, dims)
@@ -122,7 +123,13 @@ class Call:
         by_size = {p.sizes[batch]: p for p in self.matching(dims, whole=False)}
         pieces = cut(dims[batch], list(by_size), pad=pad)
         if pieces is None:
-            raise self.not_built({batch: dims[batch]})
+            sizes = sorted(by_size)
+            raise InputError(
+                "R105",
+                f"{dims[batch]} rows do not divide into the built batches of {' and '.join(map(str, sizes))}",
+                place=self.call,
+                help=f"give {batch} = a multiple of {sizes[0]}; other sizes are built with --size",
+            )
         return [(by_size[piece.size], piece) for piece in pieces]
 
     @cached_property

@@ -61,6 +61,16 @@ def test_columns_become_the_inputs_of_the_training(session: Session) -> None:
     assert len(session.predict(**session.data.encode(TABLE))[0]) == 2
 
 
+def test_a_table_with_targets_is_predicted_without_them(session: Session) -> None:
+    table = {**TABLE, "city": ["Bonn", 3.0]}
+    with pytest.raises(InputError, match="`target` is not an input of `predict`") as caught:
+        session.predict(**session.data.encode(table))
+    assert caught.value.help and "encode(table, targets=False)" in caught.value.help
+    inputs = session.data.encode(table, targets=False)
+    assert inputs.keys() == {"x"} and inputs["x"].tolist() == session.data.encode(TABLE)["x"].tolist()
+    assert len(session.predict(**inputs)[0]) == 2
+
+
 class Frame:
     """As much of a pandas DataFrame as is used: the names of its columns, and a column by its name."""
 

@@ -85,10 +85,10 @@ def test_mixed_rows_are_cut_and_never_padded(tmp_path: Path) -> None:
 
 def test_sizes_that_cannot_make_up_the_rows(tmp_path: Path) -> None:
     with load(write_line(tmp_path, mix=True, sizes=(4,)), weights="init", meanings=MEANINGS) as session:
-        with pytest.raises(InputError, match="was not built for B = 6") as caught:
+        with pytest.raises(InputError, match="6 rows do not divide into") as caught:
             session.predict(x=data(6))
-        assert "B = 4" in (caught.value.help or "")
-        with pytest.raises(InputError, match="was not built for B = 6"):
+        assert "give B = a multiple of 4" in (caught.value.help or "")
+        with pytest.raises(InputError, match="6 rows do not divide into"):
             session.evaluate(x=data(6), target=np.zeros(6, np.int32))
 
 

@@ -16,8 +16,8 @@ from dslc.base.errors import DataError
 from dslc.runtime.config.config import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore
+from dslc.runtime.train.eval_rows import in_streams
 from dslc.runtime.train.loop import evaluate, train
-from dslc.runtime.train.setup import in_streams
 from dslc.runtime.weights.slots import slots
 
 YAML = """model: net.nn
