@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 from dslc.base.errors import BuildError, EnvironmentFault
-from dslc.compiler.ir.choice import Choices, key_of, providers_of
+from dslc.compiler.ir.choice import Choices, Measured, key_of, providers_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.find import FILE
 from dslc.compiler.lock.model import Block, Lock, target_of_gpu
@@ -24,12 +24,14 @@ _SHOWN: Final = 8  # keys of a message
 @dataclass(frozen=True)
 class Tuned:
     """The measured problems of one GPU. ``lock``: from the project's lock; ``table``: from the shipped tables.
-    ``place``: the path of the lock, None without one. ``gpu``: empty if nothing was measured for the target."""
+    ``place``: the path of the lock, None without one. ``gpu``: empty if nothing was measured for the target.
+    ``others``: the GPUs of the lock, if none is of the target."""
 
     gpu: str
     lock: Lock
     table: Lock
     place: str | None
+    others: tuple[str, ...] = ()
 
     @cached_property
     def blocks(self) -> Mapping[str, Block]:
@@ -41,6 +43,24 @@ class Tuned:
         """The measured ways by key. Its digest is that of all blocks."""
         ways = {key: block.ways for key, block in self.blocks.items()}
         return Choices(MappingProxyType(ways), digest=digest_of(self.blocks.values()))
+
+
+class Asked(Mapping[str, tuple[Measured, ...]]):
+    """Measured ways by key, which remember for which keys a build asked."""
+
+    def __init__(self, ways: Mapping[str, tuple[Measured, ...]]) -> None:
+        self._ways = ways
+        self.keys_asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> tuple[Measured, ...]:
+        self.keys_asked.add(key)
+        return self._ways[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ways)
+
+    def __len__(self) -> int:
+        return len(self._ways)
 
 
 @dataclass(frozen=True)
@@ -77,17 +97,18 @@ def tuned(target: str, lock: Lock | None, table: Lock, *, gpu: str | None, place
     """
     mine = lock or Lock()
     seen: list[str] = []
+    others = () if any(target_of_gpu(name) == target for name in mine.gpus) else mine.gpus
     for source in (mine, table):
         names = [name for name in source.gpus if target_of_gpu(name) == target]
         found = names if gpu is None else _named(names, gpu)
         if len(found) > 1:
             raise _unclear(f"{len(found)} GPUs were measured for the target {target}: {'; '.join(found)}", found, place)
         if found:
-            return Tuned(found[0], mine.on(found[0]), table.on(found[0]), place)
+            return Tuned(found[0], mine.on(found[0]), table.on(found[0]), place, others)
         seen += names
     if seen:
         raise _unclear(f"nothing was measured on a GPU {gpu!r:.100}; for {target} on: {'; '.join(seen)}", seen, place)
-    return Tuned("", Lock(), Lock(), place)
+    return Tuned("", Lock(), Lock(), place, others)
 
 
 def _named(names: Sequence[str], asked: str) -> list[str]:
@@ -149,6 +170,13 @@ def require(found: Mapping[str, Origins], tuned: Mapping[str, Tuned]) -> None:
     for target, each in found.items():
         if not each.missing:
             continue
+        if target in tuned and tuned[target].others:
+            raise EnvironmentFault(
+                "R210",
+                f"the lock has no measurements for {target}, only those of {'; '.join(tuned[target].others)}",
+                place=tuned[target].place,
+                help=f"run `dslc tune` on a GPU of {target}, which adds to the lock; or build without --locked",
+            )
         shown = "; ".join(each.missing[:_SHOWN])
         more = f"; and {len(each.missing) - _SHOWN:,} more" if len(each.missing) > _SHOWN else ""
         count = f"{len(each.missing):,} problem{'s' if len(each.missing) > 1 else ''}"

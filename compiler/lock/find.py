@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
 from dslc.base.opened import Opened
 from dslc.base.publish import publish_bytes
-from dslc.compiler.lock.model import Lock
+from dslc.compiler.lock.model import Block, Lock
 from dslc.compiler.lock.text import MAX_BYTES, format_lock, parse_lock
 
 #: The name of a lock in the folder of ``dslc.yaml``, or of the model's file if there is none.
 FILE: Final = "dslc.lock"
+_PATIENCE: Final = 60.0  # seconds for another process that writes it
 
 
 def find_lock(folder: Path) -> Path | None:
@@ -43,6 +46,19 @@ def read_lock(path: Path) -> Lock:
 def write_lock(path: Path, lock: Lock) -> None:
     """Replace a lock's file, durably. Raises ResourceError R402."""
     publish_bytes(path, format_lock(lock).encode())
+
+
+def merge_into(path: Path, blocks: Iterable[Block], cache: Cache) -> tuple[Lock, Lock]:
+    """Add blocks to a lock's file, which other processes may have changed since it was read, e.g. for another model of
+    its folder. The locks before and after it; equal ones are not written. Raises what reading and writing raise."""
+    claim = cache.claim("lock_file", (os.path.abspath(path),))
+    with claim, claim:
+        claim.take(_PATIENCE)
+        before = read_lock(path) if os.path.lexists(path) else Lock()
+        after = before.merged(blocks)
+        if after != before:
+            write_lock(path, after)
+    return before, after
 
 
 def _bytes(handle: int) -> bytes:

@@ -40,29 +40,34 @@ class _Claims(dict[Job, Claim]):
 
 
 class KernelCompiler:
-    """``progress(what, done, total)`` is called for each kernel. ``processes``: the largest number of processes, by
-    default the processors that this process may use. ``loose``: a kernel was compiled whose code may not be
-    reproducible; such kernels are not cached, and warning W009 reports them."""
+    """``progress(what, done, total)`` is called for each kernel, and ``found(job, code)`` when its code is there.
+    ``processes``: the largest number of processes, by default the processors that this process may use; ``share``: the
+    number of kernels that justify the start of one, 8 by default. ``loose``: a kernel was compiled whose code may not
+    be reproducible; such kernels are not cached, and warning W009 reports them."""
 
-    def __init__(self, cache: Cache, progress: Progress | None = None, processes: int | None = None) -> None:
+    def __init__(
+        self, cache: Cache, progress: Progress | None = None, processes: int | None = None, *, share: int | None = None,
+        found: Callable[[Job, bytes], None] | None = None,
+    ) -> None:  # fmt: skip
         self.cache = cache
         self.asked = 0
         self.loose = False
-        self._progress = progress
+        self._progress, self._found = progress, found
+        self._share = _SHARE if share is None else share
         self._processes = min(_MOST, len(os.sched_getaffinity(0))) if processes is None else processes
 
     def compile(self, jobs: Sequence[Job]) -> list[bytes]:
         """The code of each job, in the order of the jobs. Raises the errors of the compilers; ResourceError R401 if
         compiling processes are killed."""
         self.asked += len(jobs)
-        found = {}
+        found: dict[Job, bytes] = {}
         for job in jobs:
             code = self.cache.get(job.kind, job.fields)
             if code is not None:
-                found[job] = code
+                self._keep(found, job, code)
         missing = deque(job for job in jobs if job not in found)
         if missing:
-            count = max(1, min(self._processes, len(missing) // _SHARE))
+            count = max(1, min(self._processes, len(missing) // self._share))
             apart = any(job.apart for job in missing)
             crew: Crew = Processes(count) if count > 1 or apart else Alone()
             claims = _Claims()
@@ -91,10 +96,10 @@ class KernelCompiler:
                 if code is None:
                     crew.give(job)
                 else:
-                    found[job] = code
+                    self._keep(found, job, code)
                     claims.done(job)
             for each in done:  # while the crew works on the next ones
-                found[each.job] = each.code
+                self._keep(found, each.job, each.code)
                 self.cache.put(each.job.kind, each.job.fields, each.code, keep=each.loose is None)
                 claims.done(each.job)
                 self._tell(each.loose)
@@ -103,6 +108,11 @@ class KernelCompiler:
             if not missing and not claims:
                 return
             done = crew.finished(_PAUSE)
+
+    def _keep(self, found: dict[Job, bytes], job: Job, code: bytes) -> None:
+        found[job] = code
+        if self._found is not None:
+            self._found(job, code)
 
     def _tell(self, loose: str | None) -> None:
         if loose is not None and not self.loose:

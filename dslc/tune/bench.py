@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -44,17 +45,20 @@ class Refusal(Exception):
 
 
 class _Placed(Binder):
-    """Binds a plan whose buffers lie anywhere. ``places``: (region, offset) -> address."""
+    """Binds a plan whose ports and scratch blocks lie anywhere. ``places``: where each begins, (region, offset), ->
+    address. A buffer lies in one of them."""
 
     def __init__(
         self, plan: Plan, places: Mapping[tuple[str, int], int], modules: Modules, libraries: Libraries
     ) -> None:
         super().__init__(plan, {"io": 0, "work": 0}, modules, libraries, "candidate")
-        self._places = places
+        self._places, self._starts = places, sorted(places)
 
     def address(self, index: int) -> int:
         buffer = self._plan.buffers[index]
-        return self._places[buffer.region, buffer.offset]
+        start = self._starts[bisect_right(self._starts, (buffer.region, buffer.offset)) - 1]
+        assert start[0] == buffer.region, "a buffer lies in a port or in scratch memory"
+        return self._places[start] + buffer.offset - start[1]
 
 
 class Set:
@@ -76,6 +80,18 @@ class Set:
         return {(plan.buffers[p.buffer].region, plan.buffers[p.buffer].offset): where.address for p, where in ports}
 
 
+def blocks_of(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
+    """The parts of the work region that buffers cover, (start, end): those that overlap are one block, as in the body
+    of a loop, where a buffer may be a part of another."""
+    found: list[tuple[int, int]] = []
+    for start, size in sorted((buffer.offset, buffer.bytes) for buffer in buffers if buffer.region == "work"):
+        if found and (start < found[-1][1] or start == found[-1][0]):
+            found[-1] = found[-1][0], max(found[-1][1], start + size)
+        else:
+            found.append((start, start + size))
+    return found
+
+
 class _Accepted:
     """A candidate that was loaded: its plan, its code and its scratch memory."""
 
@@ -89,17 +105,9 @@ class _Accepted:
         self.owned.on_close(self._modules.close)
         self._libraries = bench.libraries
         self.scratch: dict[tuple[str, int], Guarded] = {
-            (buffer.region, buffer.offset): guarded(device, self.owned, f"scratch {i}", buffer.bytes, bench.stream)
-            for i, buffer in enumerate(self._scratch_buffers())
+            ("work", start): guarded(device, self.owned, f"scratch {i}", end - start, bench.stream)
+            for i, (start, end) in enumerate(blocks_of(self.plan.buffers))
         }
-
-    def _scratch_buffers(self) -> list[Buffer]:
-        """The largest buffer at each place of the work region."""
-        found: dict[int, Buffer] = {}
-        for buffer in self.plan.buffers:
-            if buffer.region == "work" and (buffer.offset not in found or found[buffer.offset].bytes < buffer.bytes):
-                found[buffer.offset] = buffer
-        return list(found.values())
 
     def calls(self, operands: Set) -> list[Placed]:
         """The steps of one call on a set."""

@@ -17,7 +17,10 @@ from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import CONTRACTIONS
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Place, Program
+from dslc.compiler.ir.scan import consts_of, scan
+from dslc.compiler.passes.plan.select_kernels import loop_by_model
 from dslc.runtime.artifact.container import Blob, Container, pack, unpack
+from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 
@@ -26,17 +29,19 @@ if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
 _PLAN: Final = "plan"
+_DAMPED: Final = 0.5  # times normal values, in loops
 _ANY: Final = {"u8": (0, 256), "b1": (0, 2)}  # the range of integers if the op states none
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The values of an input: integers of ``low`` to ``high`` (not included), or normal floats; ``positive``: their
-    absolute values, so that roots, logarithms and quotients of them are ordinary numbers."""
+    """The values of an input: integers of ``low`` to ``high`` (not included), or normal floats times ``scale``;
+    ``positive``: their absolute values, so that roots, logarithms and quotients of them are ordinary numbers."""
 
     low: int
     high: int
     positive: bool
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,10 @@ def recipe(node: Node, target: str, vendor: bool, choice: Choice | None) -> Reci
     values = dict.fromkeys(node.inputs)
     sources = {v: Input(f"x{i}", Kind.DATA, v.type) for i, v in enumerate(values)}
     alone = Node(node.op, tuple(sources[v].value for v in node.inputs), node.types, node.attrs)
-    launches = lowered(alone, target, vendor, choice)
+    if node.op is scan and (choice is None or not choice.algorithm):
+        return _steps(node, alone, tuple(sources.values()), target, vendor)
+    lower = target_of(target, vendor).lower
+    launches = lower(alone, choice) if node.op is scan else lowered(alone, target, vendor, choice)
     if launches is None:
         return None
     sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
@@ -79,9 +87,27 @@ def recipe(node: Node, target: str, vendor: bool, choice: Choice | None) -> Reci
         target=target,
         vendor=vendor,
     )
+    return _recipe(program, node)
+
+
+def _steps(node: Node, alone: Node, sources: tuple[Input, ...], target: str, vendor: bool) -> Recipe:
+    """A loop as the kernels of its body, which run once for each step."""
+    _, body = loop_by_model(alone, target, vendor=vendor)
+    assert body.memory is not None, "the body is planned"
+    room = (body.memory.work_bytes,) if body.memory.work_bytes else ()
+    graph = Graph(sources, (alone,), {f"result.y{i}": v for i, v in enumerate(alone.outputs)})
+    program = Program(
+        "predict", {}, graph, scratch={alone: room} if room else {}, schedule=(alone,),
+        memory=_apart(graph, alone, room), target=target, vendor=vendor, loops={alone: body},
+    )  # fmt: skip
+    return _recipe(program, node)
+
+
+def _recipe(program: Program, node: Node) -> Recipe:
     kernels: dict[str, Any] = {}
     plan = plan_of(program, kernels)
-    return Recipe(plan, kernels, tuple(_operand(node, node.inputs.index(v)) for v in values), target)
+    values = dict.fromkeys(node.inputs)
+    return Recipe(plan, kernels, tuple(_operand(node, node.inputs.index(v)) for v in values), program.target)
 
 
 def _apart(graph: Graph, node: Node, scratch: Sequence[int]) -> MemoryPlan:
@@ -101,12 +127,23 @@ def _apart(graph: Graph, node: Node, scratch: Sequence[int]) -> MemoryPlan:
 
 def _operand(node: Node, index: int) -> Operand:
     dtype = node.inputs[index].type.dtype
+    if dtype.is_float and node.op is scan:
+        return _operand_of_loop(node, index)
     if dtype.is_float:
         return Operand(0, 0, node.op.name not in CONTRACTIONS)
     stated = node.op.index_range(node, index)
     low, high = stated if stated is not None else _ANY.get(dtype.value, (1, 2))
     assert isinstance(high, int), "sizes are ints"
     return Operand(low, max(low + 1, high), False)
+
+
+def _operand_of_loop(node: Node, index: int) -> Operand:
+    """Values of which each step makes values that are no larger: the steps of a loop neither grow without bound nor
+    reach the ends of its functions. Matrices, whose terms are added up, have both signs."""
+    shape = node.inputs[index].type.ints
+    if index < consts_of(node.attrs) and len(shape) > 1:
+        return Operand(0, 0, False, _DAMPED / max(1, max(shape)) ** 0.5)
+    return Operand(0, 0, True, _DAMPED)
 
 
 def pack_candidate(plan: Plan, operands: Sequence[Operand], code: Sequence[Blob]) -> bytes:
@@ -133,5 +170,5 @@ def read_candidate(data: bytes, place: str) -> Candidate:
 
     found: Container = unpack(data, check, place=place)
     code = {blob.name: memoryview(blob.data) for blob in found.blobs.values()}
-    plan = Plan.decode(bytes(code.pop(_PLAN)), place=place)
+    plan = unrolled(Plan.decode(bytes(code.pop(_PLAN)), place=place))
     return Candidate(plan, tuple(Operand(**each) for each in found.header["operands"]), code)

@@ -7,6 +7,7 @@ others go on in a new worker.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,12 +53,13 @@ class Opening:
 @dataclass
 class Judged:
     """The times of the accepted candidates, and for each of the others its text and the reason. ``spreads``,
-    ``errors``: by choice, see ``Block``."""
+    ``errors``: by choice, see ``Block``. ``seconds``: how long they were timed."""
 
     times: list[Measured] = field(default_factory=list)
     spreads: dict[Choice, float] = field(default_factory=dict)
     errors: dict[Choice, float] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     def reject(self, trial: Trial, why: str) -> None:
         self.rejected.append(one_line(f"{trial.choice}: {why}")[:_LONGEST])
@@ -82,7 +84,9 @@ class _Judge:
             while True:
                 try:
                     self._check_all()
+                    begun = time.monotonic()
                     rounds = self._times(seconds) if self._right else {}
+                    self._found.seconds = time.monotonic() - begun
                     break
                 except Gone as gone:
                     self._reject_running(gone)

@@ -1,7 +1,8 @@
 """The distinct problems of a model: its nodes on a target by key, with their modelled time and number of calls.
 
 Measured times decide whether a pointwise node becomes part of the contraction before it. So all three are problems, the
-contraction, the pointwise node and both as one node, whichever of them the build has.
+contraction, the pointwise node and both as one node, whichever of them the build has. So are a loop that may be one
+kernel, and the nodes of its body if the build runs them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import Machine, machine_of, seconds
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
 from dslc.compiler.ir.graph import Node
@@ -76,7 +78,18 @@ def _nodes(checked: Checked, options: Options, target: str, choices: Choices) ->
                 checked, entry, sizes, options, target=target, after=pass_name(select), keep=keep, choices=choices
             )
             computed += program.computing
+            compared += _other_loops(program)
     return computed, compared
+
+
+def _other_loops(program: Program) -> list[Node]:
+    """The loops that run as the kernels of their bodies and could be one kernel."""
+    found: list[Node] = []
+    target = target_of(program.target)
+    for node, body in program.loops.items():
+        found += [node] if len(target.variants(node)) > 1 else []
+        found += _other_loops(body)
+    return found
 
 
 def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool, calls: int) -> None:

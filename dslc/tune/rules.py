@@ -26,6 +26,21 @@ TIE: Final = 0.01
 KEPT: Final = 0.05
 
 
+#: Seconds for the rounds of one problem, and the part of its share of the budget that they may take: the rest is for
+#: compilers and checks.
+_LONGEST: Final = 2.0
+_SHORTEST: Final = 0.05
+_SHARE: Final = 0.5
+
+
+def rounds_seconds(left: float, waiting: int, others: float) -> float:
+    """How long the candidates of a problem may be timed: ``left`` seconds remain for ``waiting`` problems, this one
+    included, each of which took ``others`` seconds for compilers and checks so far. Where these take most of the time,
+    rounds are short, so that the budget reaches as many problems as it can."""
+    each = left / waiting
+    return max(_SHORTEST, min(_LONGEST, _SHARE * each, each - others))
+
+
 def allowed(choice: Choice, limit: int | None) -> bool:
     """Whether a way needs no more than ``limit`` bytes of workspace; None: no limit."""
     return limit is None or choice.workspace <= limit

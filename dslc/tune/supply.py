@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any, Final
 
 from dslc.base.cache import Cache
 from dslc.compiler.codegen.cuda.compare import BLOCKS, THREADS, Compare
+from dslc.compiler.codegen.cuda.target import Cuda
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.choice import OWN, Choice
+from dslc.compiler.ir.scan import scan
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.plan.select_kernels import loop_by_model
+from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Kernel
@@ -22,8 +27,9 @@ from dslc.tune.candidate import Recipe, pack_candidate, recipe
 from dslc.tune.judge import Trial
 from dslc.tune.problems import Problem
 
-_FIRST: Final = 4  # problems whose kernels are compiled first, so that measuring begins early
+_FIRST: Final = 4  # problems whose candidates are listed first, so that measuring begins early
 _AT_ONCE: Final = 24  # problems whose kernels are compiled together
+_SHARE: Final = 2  # kernels that justify the start of a process: the GPU waits for the first ones
 
 _COMPARED: Final = (
     DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8, DType.U64, DType.U32,
@@ -37,13 +43,14 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True)
 class Supplied:
-    """The containers of a problem. ``reference``: its own default kernel; ``own``: its own variants, the default first;
-    ``library``: the call whose algorithm the library chooses, None if no library computes it; ``called``: builds
-    without a lock call it."""
+    """The containers of a problem. ``reference``: its own default kernel; ``own``: its own variants; ``plain``: the own
+    one that a build without measurements takes; ``library``: the call whose algorithm the library chooses, None if no
+    library computes it; ``called``: builds without a lock call it."""
 
     problem: Problem
     reference: Path
     own: tuple[Trial, ...]
+    plain: Choice
     library: Trial | None
     called: bool
 
@@ -52,7 +59,7 @@ def compile_comparer(target: str, cache: Cache, folder: Path) -> Path:
     """The container with the comparing kernels of a target, as the worker reads it."""
     made = target_of(target)
     launches = {dtype: Launch(Compare(dtype), (), ()) for dtype in _COMPARED}
-    blobs = made.blobs({each.symbol: each.code for each in launches.values()}, KernelCompiler(cache))
+    blobs = made.blobs({each.symbol: each.code for each in launches.values()}, KernelCompiler(cache, share=_SHARE))
     kernels = tuple(
         Kernel(made.blob_of(each.symbol), each.symbol, (BLOCKS, 1, 1), (THREADS, 1, 1), 0, (), 0, where)
         for where, each in enumerate(launches.values())
@@ -64,15 +71,15 @@ def compile_comparer(target: str, cache: Cache, folder: Path) -> Path:
 
 
 class Supply:
-    """A thread that builds the candidates of problems, in order. ``variants``: own variants, too, not the defaults
-    alone.
+    """A thread that builds the candidates of problems, in order; those of a problem are ready when its last kernel is.
+    ``variants``: own variants, too, not the defaults alone.
 
     ``with supply: ...`` ends the thread.
     """
 
     def __init__(self, wanted: Sequence[Problem], target: str, cache: Cache, folder: Path, *, variants: bool) -> None:
         self._wanted, self._target, self._cache, self._folder = wanted, target, cache, folder
-        self._variants = variants
+        self._variants, self._gpu = variants, Cuda(target)
         self._ready: dict[str, Supplied | None] = {}
         self._changed = threading.Condition()
         self._stopped = False
@@ -120,14 +127,24 @@ class Supply:
         kernels: dict[str, Any] = {}
         for each in recipes.values():
             for _, made in each:
-                kernels |= made.kernels
-        compiler = KernelCompiler(self._cache, self._progress)
-        blobs = {blob.name: blob for blob in target_of(self._target).blobs(kernels, compiler)}
-        for problem in problems:
-            supplied = self._written(problem, recipes[problem.key], blobs)
-            with self._changed:
-                self._ready[problem.key] = supplied
-                self._changed.notify_all()
+                kernels |= {symbol: spec for symbol, spec in made.kernels.items() if symbol not in kernels}
+        waiting = deque(problems)
+        blobs: dict[str, list[Blob]] = {}
+
+        def write() -> None:
+            while waiting and all(s in blobs for _, made in recipes[waiting[0].key] for s in made.kernels):
+                problem = waiting.popleft()
+                supplied = self._written(problem, recipes[problem.key], blobs)
+                with self._changed:
+                    self._ready[problem.key] = supplied
+                    self._changed.notify_all()
+
+        def found(job: Job, code: bytes) -> None:
+            blobs[job.symbol] = self._gpu.blobs_of(job.symbol, code)
+            write()
+
+        write()
+        self._gpu.blobs(kernels, KernelCompiler(self._cache, self._progress, share=_SHARE, found=found))
 
     def _progress(self, what: str, done: int, total: int) -> None:
         if self._stopped:
@@ -135,20 +152,22 @@ class Supply:
 
     def _recipes(self, problem: Problem) -> list[tuple[Choice | None, Recipe]]:
         """By choice the candidates that can be built without a GPU; the choice None: the default of a library."""
-        names = target_of(self._target).variants(problem.node) if self._variants else ("",)
+        plain = self._plain(problem)
+        names = target_of(self._target).variants(problem.node) if self._variants else (plain.algorithm,)
         choices: list[Choice | None] = [Choice(OWN, name) for name in names]
-        made = [(c, recipe(problem.node, self._target, False, c)) for c in choices]
+        own_calls = problem.node.op is scan and problem.vendor  # the kernels of a loop's body may be library calls
+        made = [(c, recipe(problem.node, self._target, own_calls, c)) for c in choices]
         found = [(choice, each) for choice, each in made if each is not None]
         name = target_of(self._target).library(problem.node) if problem.vendor else None
         call = None if name is None else recipe(problem.node, self._target, True, Choice(name))
         return found if call is None else [*found, (None, call)]
 
     def _written(
-        self, problem: Problem, recipes: Sequence[tuple[Choice | None, Recipe]], blobs: Mapping[str, Blob]
+        self, problem: Problem, recipes: Sequence[tuple[Choice | None, Recipe]], blobs: Mapping[str, Sequence[Blob]]
     ) -> Supplied | None:
         own, library = [], None
         for choice, made in recipes:
-            path = self.write(made, [b for s in made.kernels for n, b in blobs.items() if n.startswith(f"{s}.")])
+            path = self.write(made, [blob for symbol in made.kernels for blob in blobs[symbol]])
             if choice is None:
                 library = Trial(library_of(made), path)
             else:
@@ -156,9 +175,16 @@ class Supply:
         if not own and library is None:
             return None
         reference = own[0].path if own else library.path  # type: ignore[union-attr]
-        plain = recipe(problem.node, self._target, problem.vendor, None)
-        called = library is not None and plain is not None and not plain.kernels
-        return Supplied(problem, reference, tuple(own), library, called)
+        default = None if library is None else recipe(problem.node, self._target, problem.vendor, None)
+        called = default is not None and not default.kernels
+        return Supplied(problem, reference, tuple(own), self._plain(problem), library, called)
+
+    def _plain(self, problem: Problem) -> Choice:
+        """The own way of a build without measurements."""
+        if problem.node.op is not scan:
+            return Choice(OWN)
+        one, _ = loop_by_model(problem.node, self._target, vendor=problem.vendor)
+        return one or Choice(OWN)
 
     def write(self, made: Recipe, code: Sequence[Blob]) -> Path:
         """Write a container into the folder."""

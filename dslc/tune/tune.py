@@ -2,7 +2,8 @@
 
 Measured times change what a build fuses, recomputes and runs at once, so a build that obeys them may pose other
 problems. These are listed and measured, too, until none is missing. What the budget does not reach keeps its default. A
-result is stored as soon as it is known, so a tuning that was stopped goes on with the rest.
+result is stored as soon as it is known, so a tuning that was stopped goes on with the rest. One problem is measured
+however small the budget is, so each run gets further.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dslc.base.version import VERSION
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.targets import ARCHITECTURES
 from dslc.compiler.ir.choice import NO_CHOICES, Choice, Choices
-from dslc.compiler.lock.choices import Tuned
+from dslc.compiler.lock.choices import Asked, Tuned
 from dslc.compiler.lock.model import Block, Lock
 from dslc.compiler.options import Options
 from dslc.compiler.toolchain.jobs import sources_digest
@@ -31,14 +32,11 @@ from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
 from dslc.tune.problems import Problem, problems
 from dslc.tune.registry import Registry
-from dslc.tune.rules import allowed, joined, ranked
+from dslc.tune.rules import allowed, joined, ranked, rounds_seconds
 from dslc.tune.settings import Settings
 from dslc.tune.supply import Supplied, Supply, compile_comparer
 
-#: Seconds for the rounds of one problem.
-_LONGEST: Final = 2.0
-_SHORTEST: Final = 0.05
-_SHARE: Final = 0.5  # part of a problem's share of the budget that its rounds may take; the rest is for checks
+_FIRST: Final = 300.0  # seconds that the compilers of a tuning's first problem may take
 _SHOWN: Final = 2  # reasons, if all ways were rejected
 _UNLISTED: Final = "cannot list its ways"  # in a block's rejected ways, of a library
 _HOST_DRIVER: Final = Path("/sys/module/nvidia/version")
@@ -78,27 +76,31 @@ class Outcome:
 
 def tune(
     checked: Checked, options: Options, settings: Settings, cache: Cache, *, earlier: Lock | None = None,
-    keys: Set[str] | None = None, progress: Progress | None = None,
+    keys: Set[str] | None = None, progress: Progress | None = None, begun: float | None = None,
     client: Callable[[dict[str, Any]], Client] = Client,
 ) -> Outcome:  # fmt: skip
     """Measure the problems of a model for the GPU of ``settings``. ``options.target`` is replaced by the GPU's own.
     ``earlier``: the lock so far, whose text is kept if a new measurement says the same. ``keys``: of the problems to
-    measure; None: all.
+    measure; None: all. ``begun``: the monotonic time when the budget began; None: now.
 
     An interrupt ends it with what was measured by then. Raises BuildError, and EnvironmentFault R201 without a GPU.
     """
-    tuning = _Tune(checked, options, settings, cache, earlier or Lock(), keys, progress or (lambda *_: None))
+    now = time.monotonic() if begun is None else begun
+    tuning = _Tune(checked, options, settings, cache, earlier or Lock(), keys, progress or (lambda *_: None), now)
     return tuning.run(client)
 
 
 class _Tune:
     def __init__(
         self, checked: Checked, options: Options, settings: Settings, cache: Cache, earlier: Lock,
-        keys: Set[str] | None, progress: Progress,
+        keys: Set[str] | None, progress: Progress, begun: float,
     ) -> None:  # fmt: skip
         self._checked, self._options, self._settings = checked, options, settings
         self._cache, self._earlier, self._keys, self._progress = cache, earlier, keys, progress
-        self._begun = time.monotonic()
+        self._begun = begun
+        self._kept = 0.0  # seconds that are needed after the measurements
+        self._others, self._done = 0.0, 0  # seconds of measured problems without their rounds; their number
+        self._tried = False  # the compilers of a problem have ended
 
     @property
     def _left(self) -> float:
@@ -133,7 +135,7 @@ class _Tune:
         waiting: list[Problem] = []
         try:
             self._progress("finding the problems", 0, 1)
-            posed = self._posed(NO_CHOICES)
+            posed = self._listed()
             if self._keys is not None and not self._keys <= {problem.key for problem in posed}:
                 posed = self._posed_by(self._earlier)
             while True:
@@ -146,7 +148,7 @@ class _Tune:
                 if not waiting:
                     break
                 self._measure(registry, waiting, outcome)
-                if self._keys is None:
+                if self._keys is None and not outcome.left:
                     posed = self._posed_by(self._earlier.merged(outcome.blocks))
         except KeyboardInterrupt:
             outcome.interrupted = True
@@ -160,6 +162,14 @@ class _Tune:
         outcome.seconds = time.monotonic() - self._begun
         return outcome
 
+    def _listed(self) -> list[Problem]:
+        """The problems of a build without measurements. Those of a build that obeys take about as long to list, so this
+        time is kept for them."""
+        begun = time.monotonic()
+        found = self._posed(NO_CHOICES)
+        self._kept = time.monotonic() - begun
+        return found
+
     def _posed(self, choices: Choices) -> list[Problem]:
         return problems(self._checked, replace(self._options, target=self._target), self._target, choices)
 
@@ -169,8 +179,10 @@ class _Tune:
 
         table = table_for(vendor=self._options.provider == "vendor").on(self._gpu)
         mine = lock.on(self._gpu)
-        found = {p.key: p for p in self._posed(Tuned(self._gpu, mine, table, None).choices)}
-        if table.blocks:
+        with_table = Tuned(self._gpu, mine, table, None).choices
+        asked = Asked(with_table.ways)
+        found = {p.key: p for p in self._posed(replace(with_table, ways=asked))}
+        if asked.keys_asked & with_table.ways.keys() - {block.key for block in mine.blocks}:  # the table said something
             for problem in self._posed(Tuned(self._gpu, mine, Lock(), None).choices):
                 found.setdefault(problem.key, replace(problem, calls=0))
         return list(found.values())
@@ -183,7 +195,7 @@ class _Tune:
             while waiting:
                 problem, known = waiting[0], len(outcome.calls)
                 self._progress(problem.key, known - len(waiting), known)
-                if problem in missing and self._left <= 0:
+                if problem in missing and self._left <= 0 and self._tried:
                     outcome.left.append(problem.key)
                 else:
                     self._one(registry, supply, problem, len(waiting), outcome)
@@ -209,7 +221,9 @@ class _Tune:
 
     def _tuned(self, supply: Supply, problem: Problem, waiting: int) -> Block:
         """Measure a problem. Refused, or TimeoutError if the budget ends first."""
-        supplied = supply.get(problem, max(0.0, self._left))
+        begun = time.monotonic()
+        supplied = supply.get(problem, max(0.0 if self._tried else _FIRST, self._left))
+        self._tried = True
         if supplied is None:
             raise Refused("no kernel computes it")
         lock = self._cache.claim("tuning_gpu", (self._bus,))
@@ -217,10 +231,13 @@ class _Tune:
             if not lock.take(max(0.0, self._left)):
                 raise TimeoutError
             trials, default, libraries, unlisted = self._trials(supply, supplied)
-            share = max(_SHORTEST, min(_LONGEST, _SHARE * self._left / waiting))
+            others = self._others / self._done if self._done else 0.0
+            share = rounds_seconds(self._left - self._kept, waiting, others)
             deterministic = self._settings.deterministic
             opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx, deterministic)
             judged = judge(self._client, opening, trials, share)
+        self._others += time.monotonic() - begun - judged.seconds
+        self._done += 1
         block = self._block(problem, judged, default, libraries)
         return replace(block, default=None, rejected=(unlisted, *block.rejected)) if unlisted else block
 
@@ -230,7 +247,7 @@ class _Tune:
         and the own default stands for it."""
         own = list(supplied.own)
         if supplied.library is None or (self._settings.mode == "off" and not supplied.called):
-            return own, own[0].choice, "", ""
+            return own, supplied.plain, "", ""
         limit = self._settings.limit
         provider = supplied.library.choice.provider
         self._client.start()
@@ -244,10 +261,10 @@ class _Tune:
             if not own:
                 raise Refused(f"{provider} {_UNLISTED}: {answer['refused']}")
             unlisted = f"{provider} {_UNLISTED}: {answer['refused']}"
-            return own, own[0].choice, "", unlisted if supplied.called else ""
+            return own, supplied.plain, "", unlisted if supplied.called else ""
         found = [Choice(provider, text, workspace) for text, workspace in answer["ways"]]
         chosen = Choice(provider, *answer["default"])
-        default = chosen if supplied.called else own[0].choice
+        default = chosen if supplied.called else supplied.plain
         if self._settings.mode == "off":
             found, own = [], []
         trials = []

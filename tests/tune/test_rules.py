@@ -9,7 +9,7 @@ import pytest
 
 from dslc.compiler.ir.choice import Choice, Measured
 from dslc.compiler.lock.model import Block
-from dslc.tune.rules import KEPT, MARGIN, RESOLUTION, TIE, joined, ranked, settled
+from dslc.tune.rules import KEPT, MARGIN, RESOLUTION, TIE, joined, ranked, rounds_seconds, settled
 
 DEFAULT = Choice("cudnn", "eng1", 1000)
 
@@ -119,3 +119,28 @@ def test_a_measurement_without_libraries_keeps_the_ways_by_libraries() -> None:
     slower = joined(old, block(way("tile", 55e-6, 0, "own")), None, vendor=False)
     assert [w.choice.algorithm for w in slower.ways] == ["eng1", "tile"]
     assert joined(old, block(way("tile", 55e-6, 0, "own")), None, vendor=True).ways == (way("tile", 55e-6, 0, "own"),)
+
+
+@pytest.mark.parametrize(
+    ("left", "waiting", "others", "seconds"),
+    [
+        (100.0, 10, 0.0, 2.0),  # no more than this, however much is left
+        (100.0, 200, 0.0, 0.25),  # half of a share
+        (100.0, 200, 0.1, 0.25),
+        (100.0, 200, 0.4, 0.1),  # what checks leave
+        (100.0, 200, 3.0, 0.05),
+        (-1.0, 200, 0.0, 0.05),
+    ],
+)
+def test_rounds_take_what_checks_leave(left: float, waiting: int, others: float, seconds: float) -> None:
+    assert rounds_seconds(left, waiting, others) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("others", [0.05, 0.2, 0.39])
+def test_the_budget_reaches_all_problems_while_checks_leave_it(others: float) -> None:
+    """Checks and rounds of 200 problems of equal cost within 100 seconds."""
+    left = 100.0
+    for waiting in range(200, 0, -1):
+        assert left > 0
+        left -= others + rounds_seconds(left, waiting, others)
+    assert left > -1e-6

@@ -37,6 +37,7 @@ model Two(x: [B, 256]) -> [B, 64] {
 }
 """
 OPTIONS = Options(target="sm_90", sizes={"predict": {"B": (32,)}})
+LONG = 3000.0  #: seconds of a budget that no machine uses up, however much it has to do
 VENDOR = Options(target="sm_90", provider="vendor", precision="bf16", sizes={"predict": {"B": (32,)}})
 
 
@@ -61,7 +62,7 @@ def checked(file: Path) -> Checked:
 
 
 def tuned(checked: Checked, cache: Path, options: Options = OPTIONS, **settings: Any) -> Outcome:
-    return tune(checked, options, Settings(**{"budget": 100.0, **settings}), Cache(cache))
+    return tune(checked, options, Settings(**{"budget": LONG, **settings}), Cache(cache))
 
 
 def test_the_problems_are_the_nodes_of_the_entries(checked: Checked) -> None:
@@ -112,7 +113,7 @@ def test_each_problem_is_measured_once_then_found(checked: Checked, tmp_path: Pa
 @pytest.mark.slow
 def test_only_the_asked_problems_are_measured(checked: Checked, tmp_path: Path) -> None:
     key = problems(checked, OPTIONS, "sm_90")[1].key
-    found = tune(checked, OPTIONS, Settings(budget=100.0), Cache(tmp_path / "cache"), keys={key, "another"})
+    found = tune(checked, OPTIONS, Settings(budget=LONG), Cache(tmp_path / "cache"), keys={key, "another"})
     assert [block.key for block in found.blocks] == [key] and {*found.calls} == {key} and found.tuned == 1
 
 
@@ -135,7 +136,10 @@ def test_a_library_that_cannot_list_its_ways_is_said(
     monkeypatch.setenv("DSLC_TEST_LIBRARIES", "missing")
     monkeypatch.setenv("DSLC_CACHE_DIR", str(tmp_path / "cache"))
     for _ in range(2):  # measured, then found
-        assert run(["--json", "tune", str(file), "--providers", "vendor", "--size", "B=32"]) == 0
+        assert (
+            run(["--json", "tune", "--budget", f"{LONG:.0f}s", str(file), "--providers", "vendor", "--size", "B=32"])
+            == 0
+        )
         said = json.loads(capsys.readouterr().out)
         [(why, count)] = said["unlisted"].items()
         assert why == "cublaslt cannot list its ways: the library is not installed" and count > 1
@@ -192,9 +196,26 @@ def test_both_directions_of_the_limit(mode: str, limit: int, checked: Checked, t
         assert {b.key for b in all_ways.blocks} == {b.key for b in found.blocks}
 
 
-def test_the_budget_leaves_what_it_does_not_reach(checked: Checked, tmp_path: Path) -> None:
-    found = tuned(checked, tmp_path / "cache", budget=0.01)
-    assert not found.blocks and {*found.left} == {p.key for p in problems(checked, OPTIONS, "sm_90")}
+@pytest.mark.slow
+def test_each_run_gets_further_however_small_the_budget_is(checked: Checked, tmp_path: Path) -> None:
+    wanted = [p.key for p in problems(checked, OPTIONS, "sm_90")]
+    for number in range(len(wanted)):
+        found = tuned(checked, tmp_path / "cache", budget=0.01)
+        assert (found.tuned, found.found) == (1, number)
+        assert {block.key for block in found.blocks} == {*wanted[: number + 1]}
+        assert found.left == wanted[number + 1 :]
+
+
+@pytest.mark.slow
+def test_a_short_run_says_how_to_go_on(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(tmp_path / "cache"))
+    for number in (1, 2):
+        assert cli(str(file), "--size", "B=32", "--budget", "0.01s") == 0
+        said = capsys.readouterr().out
+        assert "the time is up: " in said and "`dslc tune` again goes on with them, which takes about" in said
+        assert len(read_lock(file.parent / "dslc.lock").blocks) == number
 
 
 @pytest.mark.slow
@@ -204,9 +225,9 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on(checked: 
             raise KeyboardInterrupt
 
     cache = Cache(tmp_path / "cache")
-    first = tune(checked, OPTIONS, Settings(), cache, progress=interrupt)
+    first = tune(checked, OPTIONS, Settings(budget=LONG), cache, progress=interrupt)
     assert first.interrupted and len(first.blocks) == 1 and first.left
-    second = tune(checked, OPTIONS, Settings(), cache)
+    second = tune(checked, OPTIONS, Settings(budget=LONG), cache)
     assert second.found == 1 and second.tuned == len(first.left) and not second.left
 
 
@@ -234,7 +255,7 @@ def test_nothing_is_left_on_the_disk_and_no_process(
         made.append(Client(hello))
         return made[-1]
 
-    tune(checked, OPTIONS, Settings(), Cache(None), client=make)
+    tune(checked, OPTIONS, Settings(budget=LONG), Cache(None), client=make)
     assert not [*tmp_path.glob("dslc-tune-*")] and not made[0].running
 
 
@@ -249,7 +270,7 @@ def test_a_gpu_that_another_process_measures_on_is_waited_for(checked: Checked, 
 
 
 def cli(*args: str) -> int:
-    return run(["tune", *args])
+    return run(["tune", "--budget", f"{LONG:.0f}s", *args])
 
 
 @pytest.mark.slow

@@ -62,10 +62,13 @@ class Cuda:
         return f"{symbol}.{self.architecture}.cubin"
 
     def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
-        symbols = sorted(kernels)
-        codes = compiler.compile([Job("cuda_kernel", s, kernels[s], (self.architecture,)) for s in symbols])
-        found: list[Blob] = []
-        for symbol, code in zip(symbols, map(unbundle, codes)):
-            found.append(Blob(self.blob_of(symbol), "cubin", code["cubin"]))
-            found.append(Blob(f"{symbol}.{self.architecture}.ptx", "ptx", code["ptx"]))
-        return found
+        codes = compiler.compile([Job("cuda_kernel", s, spec, (self.architecture,)) for s, spec in kernels.items()])
+        return [blob for symbol, code in sorted(zip(kernels, codes)) for blob in self.blobs_of(symbol, code)]
+
+    def blobs_of(self, symbol: str, code: bytes) -> list[Blob]:
+        """The blobs of a kernel from what its compiler returned."""
+        parts = unbundle(code)
+        return [
+            Blob(self.blob_of(symbol), "cubin", parts["cubin"]),
+            Blob(f"{symbol}.{self.architecture}.ptx", "ptx", parts["ptx"]),
+        ]

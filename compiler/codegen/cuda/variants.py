@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.attention import variants as attention
 from dslc.compiler.codegen.cuda.contraction import variants as contraction
 from dslc.compiler.codegen.cuda.lower import finished, lower
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
-from dslc.compiler.codegen.cuda.recurrent.lower import resident
+from dslc.compiler.codegen.cuda.recurrent.lower import resident, why_not_resident
 from dslc.compiler.codegen.cuda.region import variants as region
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice, impossible
@@ -26,7 +26,10 @@ RESIDENT: Final = "resident"
 
 
 def variants(node: Node) -> tuple[str, ...]:
-    """The names, the default's empty one first; empty if the node has no kernel."""
+    """The names, the default's empty one first; empty if the node has no kernel. A loop's empty name stands for the
+    kernels of its body."""
+    if node.op is scan:
+        return ("",) if why_not_resident(node) is not None else ("", RESIDENT)
     default = lower(node)
     if not default:
         return () if default is None else ("",)

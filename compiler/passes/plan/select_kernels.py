@@ -22,7 +22,7 @@ from dslc.compiler.codegen.targets import DEFAULT, target_of, traits_of
 from dslc.compiler.cost import machine_for, total_seconds
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, int_count, scan
@@ -65,11 +65,25 @@ def _as_one(node: Node, program: Program, build: Build) -> tuple[Choice | None, 
     if measured is not None and measured.algorithm != "":
         return measured, None
     body = _planned_body(node, program, build)
-    vendor = build.provider == "vendor" and traits_of(program.target).has_libraries
-    found = target_of(program.target, vendor).as_one(node) if measured is None else None
+    modelled = _modelled(node, body, build) if measured is None else None
+    return (None, body) if modelled is None else (modelled, None)
+
+
+def _modelled(node: Node, body: Program, build: Build) -> Choice | None:
+    """One kernel for all steps of a loop, if the model says that it is faster than the kernels of the body."""
+    vendor = build.provider == "vendor" and traits_of(body.target).has_libraries
+    found = target_of(body.target, vendor).as_one(node)
     if found is not None and found[1] < int_count(node) * total_seconds(body.computing, machine_for(build)):
-        return found[0], None
-    return None, body
+        return found[0]
+    return None
+
+
+def loop_by_model(node: Node, target: str, *, vendor: bool) -> tuple[Choice | None, Program]:
+    """How a build without measurements computes a loop: one kernel for all steps, or None, the kernels of the body; and
+    the planned body."""
+    build = Build(target=target, provider="vendor" if vendor else "own")
+    body = _planned_body(node, Program("predict", {}, Graph((), (), {}), target=target, vendor=vendor), build)
+    return _modelled(node, body, build), body
 
 
 def _launches(node: Node, program: Program, vendor: bool, choice: Choice | None) -> Sequence[Launch] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,11 +154,28 @@ def _diff(a: Path, b: Path) -> int:
     from dslc.compiler.lock.diff import difference
     from dslc.compiler.lock.find import read_lock
 
-    found = difference(read_lock(a), read_lock(b))
+    one, other = read_lock(a), read_lock(b)
+    found = difference(one, other)
     choices = [each for each in found if each.kind not in ("another time", "other notes")]
     data = {"a": str(a), "b": str(b), "differences": [each.as_json() for each in found]}
-    emit(data, _diff_text(found))
+    emit(
+        data,
+        "\n".join(
+            [_diff_text(found), *([_diff_summary(found, len({*one.by_place, *other.by_place}))] if found else [])]
+        ),
+    )
     return EXIT_DIFFERENCE if choices else EXIT_OK
+
+
+def _diff_summary(found: list[Difference], count: int) -> str:
+    """How many blocks differ in what, and by how much times do."""
+    parts = []
+    for kind, each in groupby(found, lambda difference: difference.kind):
+        same = [*each]
+        changes = sorted(one.change for one in same if one.change is not None)
+        span = f" ({changes[0]:+.1%} to {changes[-1]:+.1%}, median {median(changes):+.1%})" if changes else ""
+        parts.append(f"{len(same):,} {kind}{span if kind != 'other notes' else ''}")
+    return f"{len(found):,} of {count:,} problems differ: {', '.join(parts)}"
 
 
 def _diff_text(found: list[Difference]) -> str:
@@ -182,16 +201,18 @@ def _diff_text(found: list[Difference]) -> str:
 def _check(request: Request, path: str | None, flags: dict[str, str | None]) -> int:
     from dslc.cli.locks.check import checkup
     from dslc.cli.locks.find import gpu_targets
-    from dslc.compiler.lock.find import FILE, find_lock
+    from dslc.compiler.codegen.targets import ARCHITECTURES
+    from dslc.compiler.lock.find import FILE, find_lock, read_lock
 
-    options = request.options(locked=False, lock=None if path is None else Path(path), **flags)
+    file = Path(path) if path is not None else _existing(find_lock(request.folder), request.folder / FILE)
+    options = request.options(locked=False, lock=file, **flags)
     if not gpu_targets(options):
-        help = "name a GPU: dslc lock --check --target sm_90"
-        raise BuildError("E0601", "a lock holds measurements of GPUs, and the build is for none", place="--target",
-                         help=help)  # fmt: skip
-    folder = request.folder
-    if path is None:
-        _existing(find_lock(folder), folder / FILE)
+        measured = sorted({block.target for block in read_lock(file).blocks} & {*ARCHITECTURES})
+        if not measured:
+            help = "name a GPU: dslc lock --check --target sm_90"
+            raise BuildError("E0601", "a lock holds measurements of GPUs, and the build is for none", place="--target",
+                             help=help)  # fmt: skip
+        options = request.options(locked=False, lock=file, target=",".join(measured), **flags)
     found = checkup(request.checked, options)
     emit({"targets": {name: each.as_json() for name, each in found.items()}}, _check_text(found))
     return EXIT_DIFFERENCE if any(each.missing for each in found.values()) else EXIT_OK
@@ -211,23 +232,23 @@ def _check_text(found: dict[str, Checkup]) -> str:
 
 
 def _upgrade(request: Request, path: str | None, providers: str | None, device: str, text: str) -> int:
+    from dslc.base.cache import Cache
     from dslc.cli.build_options import options_of
     from dslc.cli.locks.providers import decided
     from dslc.cli.locks.upgrade import key_meant, measured_again
     from dslc.compiler.codegen.targets import ARCHITECTURES
     from dslc.compiler.lock.diff import difference
-    from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
+    from dslc.compiler.lock.find import FILE, find_lock, merge_into, read_lock
     from dslc.runtime.cuda.device import index_of
 
     file = _existing(Path(path) if path is not None else find_lock(request.folder), request.folder / FILE)
     before = read_lock(file)
+    cache = Cache.open()
     key = key_meant(before, text)
     asked = options_of({**request.build, **({} if providers is None else {"providers": providers})})
     options = decided(asked, ARCHITECTURES, before)
-    after, why = measured_again(request.checked, options, index_of(device), before, key)
-    if after != before:
-        write_lock(file, after)
-    found = difference(before, after)
+    blocks, why = measured_again(request.checked, options, cache, index_of(device), before, key)
+    found = difference(*merge_into(file, blocks, cache))
     data = {
         "path": str(file),
         "key": key,

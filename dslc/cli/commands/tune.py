@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,15 +58,16 @@ def command(
     Checks and times several ways for each distinct problem of the model, those that take the most time first, and
     writes the best ones to dslc.lock, next to dslc.yaml or FILE; `dslc build` obeys it. A way must give the right
     result, stay within its memory, and be 3 % and 50 ns faster than the default. Ctrl-C or the end of the time keeps
-    what was measured by then: the next run goes on with the rest. Modes: off (the default way alone), limited (ways
-    with little workspace), fastest (any workspace).
+    what was measured by then, at least one problem: the next run goes on with the rest. Modes: off (the default way
+    alone), limited (ways with little workspace), fastest (any workspace).
     """
+    begun = time.monotonic()
     from dslc.base.cache import Cache
     from dslc.cli.build_options import options_of
     from dslc.cli.locks.providers import decided
     from dslc.cli.requests import requested
     from dslc.compiler.codegen.targets import ARCHITECTURES
-    from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
+    from dslc.compiler.lock.find import FILE, find_lock, merge_into, read_lock
     from dslc.compiler.lock.model import Lock
     from dslc.runtime.cuda.device import index_of
     from dslc.tune.tune import tune
@@ -78,12 +81,11 @@ def command(
     path = request.folder / FILE
     earlier = Lock() if find_lock(request.folder) is None else read_lock(path)
     options = decided(options, ARCHITECTURES, earlier)
-    with tune_progress(settings.budget) as progress:
-        outcome = tune(request.checked, options, settings, Cache.open(), earlier=earlier, progress=progress)
-    lock = earlier.merged(outcome.blocks)
-    if lock != earlier:
-        write_lock(path, lock)
-    emit(_data(path, outcome), _text(path, outcome, lock != earlier))
+    cache = Cache.open()
+    with tune_progress(settings.budget) as shown:
+        outcome = tune(request.checked, options, settings, cache, earlier=earlier, progress=shown, begun=begun)
+    before, after = merge_into(path, outcome.blocks, cache)
+    emit(_data(path, outcome), _text(path, outcome, after != before))
     return EXIT_SIGINT if outcome.interrupted else EXIT_OK
 
 
@@ -136,6 +138,13 @@ def _saved(block: Block, outcome: Outcome) -> float:
     return 0.0 if block.default is None else outcome.calls[block.key] * (block.default.seconds - block.ways[0].seconds)
 
 
+def _about(outcome: Outcome) -> str:
+    """How long those that are left take, if each takes as long as one of this run, the compilers' time included."""
+    if not outcome.tuned:
+        return ", with the kernels that are compiled by now"
+    return f", which takes about {math.ceil(outcome.seconds / outcome.tuned * len(outcome.left)):,} s"
+
+
 def _text(path: Path, outcome: Outcome, changed: bool) -> str:
     from dslc.base.words import time_text
 
@@ -156,7 +165,8 @@ def _text(path: Path, outcome: Outcome, changed: bool) -> str:
     lines += [one_line(f"not measured: {key}: {why}") for key, why in outcome.refused.items()]
     if outcome.left:
         why = "interrupted" if outcome.interrupted else "the time is up"
-        lines.append(f"{why}: {len(outcome.left):,} problems keep the default; `dslc tune` again measures them")
+        rest = f"{len(outcome.left):,} not measured yet, those that take the least time"
+        lines.append(f"{why}: {rest}; `dslc tune` again goes on with them{_about(outcome)}")
     if after:
         lines.append(
             f"all calls by themselves: {time_text(before)} by default, {time_text(after)} tuned ({before / after:.3f}x)"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.lock.choices import Tuned, origins
+from dslc.compiler.lock.choices import Asked, Tuned, origins
 from dslc.compiler.options import entry_sizes
 from dslc.compiler.pipeline import compile_entry
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.ir.choice import Measured
     from dslc.compiler.options import Options
 
 
@@ -29,24 +27,6 @@ class Checkup:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-class Asked(Mapping[str, "tuple[Measured, ...]"]):
-    """Measured ways by key, which remember for which keys a build asked."""
-
-    def __init__(self, ways: Mapping[str, tuple[Measured, ...]]) -> None:
-        self._ways = ways
-        self.keys_asked: set[str] = set()
-
-    def __getitem__(self, key: str) -> tuple[Measured, ...]:
-        self.keys_asked.add(key)
-        return self._ways[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ways)
-
-    def __len__(self) -> int:
-        return len(self._ways)
 
 
 def checkup(checked: Checked, options: Options) -> dict[str, Checkup]:

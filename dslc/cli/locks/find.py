@@ -65,5 +65,7 @@ def _line(target: str, counts: Mapping[str, Any]) -> str:
     names = (("lock", "from dslc.lock"), ("table", "from the shipped table"), ("heuristic", "by heuristic"))
     parts = [f"{counts[name]:,} {words}" for name, words in names if counts[name]]
     on = f"{target} as {counts['gpu'].partition(',')[0]}" if counts["gpu"] else target
-    advice = "" if not counts["missing"] else "; `dslc tune` measures the rest" if counts["lock"] else "; no lock"
+    advice = (
+        "" if not counts["missing"] else "; `dslc tune` measures the rest" if counts["lock"] else "; none from a lock"
+    )
     return f"choices for {on}: {', '.join(parts) or 'none needed'}{advice}"

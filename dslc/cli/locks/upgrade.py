@@ -10,8 +10,9 @@ from dslc.base.visible import one_line
 from dslc.cli.progress import tune_progress
 
 if TYPE_CHECKING:
+    from dslc.base.cache import Cache
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.lock.model import Lock
+    from dslc.compiler.lock.model import Block, Lock
     from dslc.compiler.options import Options
 
 _SHOWN: Final = 8  # keys of a message
@@ -31,21 +32,22 @@ def key_meant(lock: Lock, text: str) -> str:
     raise click.BadParameter(cause, param_hint="--upgrade")
 
 
-def measured_again(checked: Checked, options: Options, device: int, lock: Lock, key: str) -> tuple[Lock, str | None]:
-    """The lock with the problem measured again on a GPU of this machine; and why not, if it could not be measured.
+def measured_again(
+    checked: Checked, options: Options, cache: Cache, device: int, lock: Lock, key: str
+) -> tuple[list[Block], str | None]:
+    """The problem's block, measured again on a GPU of this machine; and why not, if it could not be measured.
 
     A usage error if the model does not pose the problem. Raises what ``tune`` raises.
     """
-    from dslc.base.cache import Cache
     from dslc.tune.settings import Settings
     from dslc.tune.tune import tune
 
     settings = Settings(again=True, gpu=device)
     with tune_progress(settings.budget) as progress:
-        outcome = tune(checked, options, settings, Cache.open(), earlier=lock, keys={key}, progress=progress)
+        outcome = tune(checked, options, settings, cache, earlier=lock, keys={key}, progress=progress)
     if key not in outcome.calls:
         cause = f"the model, built with these options, does not pose this problem: {key}"
         raise click.BadParameter(cause, param_hint="--upgrade")
     left = "the tuning was interrupted" if outcome.interrupted else "the time is up"
     why = outcome.refused.get(key, left if key in outcome.left else None)
-    return lock.merged(outcome.blocks), why
+    return outcome.blocks, why

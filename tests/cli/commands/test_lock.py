@@ -65,7 +65,7 @@ def test_a_build_finds_and_obeys_the_lock_and_says_so_once(dslc: Callable, proje
     plain = dslc("build", "net.nn", *TARGET)
     keys = keys_of(project / "net.nn")
     assert plain.out.count("choices for sm_90: ") == 1
-    assert f"choices for sm_90: {len(keys)} by heuristic; no lock" in plain.out
+    assert f"choices for sm_90: {len(keys)} by heuristic; none from a lock" in plain.out
     header = read_artifact(project / "build/net/net.dslc").header
     assert "lock" not in header and header["format"] == [1, 1]
 
@@ -280,8 +280,11 @@ def test_lock_check(dslc: Callable, project: Path) -> None:
     ran = dslc(*check)
     assert ran.code == 0 and f"{len(keys)} problems in the lock, 0 missing, 0 unused" in ran.out
     assert dslc(*check, "--size", "B=16").code == 1
+    assert dslc("lock", "--check", "net.nn").out == ran.out  # the targets of the lock
+    write(project, measured(keys, H100.replace("sm_90", "sm_10")))
     ran = dslc("lock", "--check", "net.nn")
-    assert ran.code == 2 and "error[E0601]" in ran.err  # it is for no GPU
+    assert ran.code == 2 and "error[E0601]" in ran.err  # it is for no GPU that this version knows
+    write(project, measured(keys))
     (project / FILE).rename(project / "kept.lock")
     assert dslc(*check, "--lock", "kept.lock").code == 0
 
@@ -293,6 +296,7 @@ def test_lock_diff(dslc: Callable, project: Path) -> None:
     write_lock(project / "b.lock", b)
     ran = dslc("lock", "--diff", "a.lock", "b.lock")
     assert ran.code == 0 and f"another time: {keys[0]}" in ran.out and "2 us -> 2.1 us (+5.0%): own" in ran.out
+    assert ran.out.splitlines()[-1] == "2 of 2 problems differ: 2 another time (+5.0% to +5.0%, median +5.0%)"
     write_lock(project / "b.lock", b.merged([block(keys[0], ways=(way(1e-6, "own", "rows=4"),))]))
     ran = dslc("lock", "--diff", "a.lock", "b.lock")
     assert ran.code == 1 and "  A 2 us, 0 B: own\n  B 1 us, 0 B: own rows=4 (-50.0%)" in ran.out

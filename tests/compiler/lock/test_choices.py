@@ -29,7 +29,7 @@ def found(lock: Lock | None, table: Lock, target: str = "sm_90", gpu: str | None
 def test_the_only_gpu_of_a_target_is_taken() -> None:
     assert found(on(GPU, A100), NONE).gpu == GPU
     assert found(on(GPU, A100), NONE, "sm_80").gpu == A100
-    assert found(on(GPU), NONE, "sm_100") == Tuned("", NONE, NONE, "dslc.lock")
+    assert found(on(GPU), NONE, "sm_100") == Tuned("", NONE, NONE, "dslc.lock", (GPU,))
     assert found(None, on(GPU)).gpu == GPU and found(None, NONE).gpu == ""
 
 
@@ -106,6 +106,15 @@ def test_a_miss_names_the_keys_and_the_command() -> None:
     assert "and 12 more" in error.message and "dslc tune" in str(error.help)
     assert error.place == "models/dslc.lock"
     require({"sm_90": Origins(GPU, 20, 0, 0, ())}, {})
+
+
+def test_a_lock_of_other_gpus_is_named() -> None:
+    there = found(on(A100), NONE)
+    assert there.others == (A100,) and found(on(A100, GPU), NONE).others == () and found(None, on(GPU)).others == ()
+    assert found(on(A100), on(GPU)).others == (A100,)
+    with pytest.raises(EnvironmentFault, match=f"no measurements for sm_90, only those of {A100}") as caught:
+        require({"sm_90": Origins("", 0, 0, 1, ("a",))}, {"sm_90": there})
+    assert caught.value.code == "R210" and caught.value.place == "dslc.lock" and "sm_90" in str(caught.value.help)
 
 
 def test_origins_are_kept_as_data() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
 import pytest
 from hostile.hostile_files import ANYWHERE
-from locks import random_lock
+from locks import block, random_lock
 
+from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import ARCHITECTURES
-from dslc.compiler.lock.find import FILE, find_lock, read_lock, write_lock
+from dslc.compiler.lock.find import FILE, find_lock, merge_into, read_lock, write_lock
+from dslc.compiler.lock.model import Lock
 from dslc.compiler.lock.table import shipped, tables
 from dslc.compiler.lock.text import format_lock
 
@@ -22,6 +25,18 @@ def test_a_lock_is_written_found_and_read(tmp_path: Path, fuzz_seed: int) -> Non
     write_lock(tmp_path / FILE, lock)
     path = find_lock(tmp_path)
     assert path == tmp_path / FILE and read_lock(path) == lock
+
+
+def test_blocks_are_added_to_what_others_wrote_meanwhile(tmp_path: Path) -> None:
+    path, cache = tmp_path / FILE, Cache(tmp_path / "cache")
+    assert merge_into(path, [], cache) == (Lock(), Lock()) and find_lock(tmp_path) is None
+    blocks = [block(f"key {number}") for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        results = [*pool.map(lambda each: merge_into(path, [each], cache), blocks)]
+    assert read_lock(path) == Lock.of(blocks)
+    assert sorted(len(after.blocks) - len(before.blocks) for before, after in results) == [1] * 24
+    text = path.stat().st_mtime_ns
+    assert merge_into(path, blocks[:3], cache) == (Lock.of(blocks), Lock.of(blocks)) and path.stat().st_mtime_ns == text
 
 
 @pytest.mark.parametrize("name", ANYWHERE)

@@ -141,7 +141,11 @@ def test_workers_give_what_this_process_gives(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(kernels_module, "_SHARE", 1)
     told: list[tuple[str, int, int]] = []
     cache = Cache(tmp_path / "cache")
-    parallel = KernelCompiler(cache, lambda *told_now: told.append(told_now), processes=2).compile(jobs)
+    found: list[tuple[Job, bytes]] = []
+    keep = lambda *each: found.append(each)  # noqa: E731
+    parallel = KernelCompiler(cache, lambda *told_now: told.append(told_now), processes=2, found=keep).compile(jobs)
+    assert len(found) == 4 and dict(found) == dict(zip(jobs, parallel))
+    assert KernelCompiler(cache, found=keep).compile(jobs) == parallel and found[4:] == list(zip(jobs, parallel))
     assert parallel == KernelCompiler(Cache(None), processes=1).compile(list(reversed(jobs)))[::-1]
     assert told[0][:2] == ("kernels", 0) and told[-1] == ("kernels", 4, 4)
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
