@@ -185,8 +185,8 @@ def _scatter(w: Writer) -> None:
     if mode != "mul" or w.rng.random() < 0.5:
         w.write("scatter", text, [x, t, y], x.shape, bound={"add": 12.0, "mul": 81.0}.get(mode, 3.0))
         return
-    text = f"gradient({text}, {y.name})"
-    w.write("scatter", text, [x, t, y], shape, bound=27.0, also=("gradient",))
+    text = f"gradient(sin({text}), {y.name})"  # of the product alone it may depend on nothing that is trained
+    w.write("scatter", text, [x, t, y], shape, bound=27.0, also=("gradient", "sin"))
 
 
 @rule("index_put")
