@@ -10,7 +10,8 @@ Some ops ask for f32 (``Op.wide``), in three groups:
   long as nothing else reads their results.
 - ``reduction``: sums of many elements (sum, mean, cumsum).
 
-An elementwise op whose inputs are all such values stores f32, too. Each kernel computes in f32 and rounds once, at its
+An elementwise op whose inputs are all such values stores f32, too, and so does a quotient whose divisor is one, such as
+a weighted mean: 16 bits of a sum would move all that it divides in one direction. Each kernel computes in f32 and rounds once, at its
 result: f32 matters only for a tensor between two nodes. So a node that is alone, such as the mean before a classifier,
 stays in 16 bits, and its kernel is unchanged.
 """
@@ -111,11 +112,12 @@ class _Search:
                     wanted[value] = max(wanted.get(value, ""), group, key=_STRENGTH.__getitem__)
 
     def _after(self) -> None:
-        """The elementwise ops that read only f32 values."""
+        """The elementwise ops that read only f32 values, and the quotients by one."""
         for node in self.nodes:
             if node in self.groups or _origin(node) in self.fixed or not _follows(node) or not _is_float(node):
                 continue
             floats = [v for v in node.inputs if v.type.dtype is DType.FLOAT and v not in self.constants]
+            floats = floats[-1:] if node.op.name == "div" and node.inputs[1] in floats else floats
             if floats and all(v.producer in self.groups for v in floats):
                 self.groups[node] = "result"
 

@@ -67,6 +67,20 @@ def test_the_gradients_of_f32_nodes_are_f32(tmp_path: Path) -> None:
     assert found["softmax_grad"] == {"f32"} and {"f32", "bf16"} <= found["matmul"]
 
 
+def test_a_quotient_by_an_f32_value_is_f32(tmp_path: Path) -> None:
+    """Of a weighted mean; a division by a 16-bit tensor, or of an f32 value by one, stays in 16 bits."""
+    body = """  w = x |> linear(6) as gate |> softmax
+  h = (x |> linear(8) as inp |> tanh) * 2
+  mean = w.T @ h / (reshape(sum(w, over=0), [6, 1]) + 1e-5)
+  y = mean |> linear(8) as out
+  return y[:B.min] / (1 + sum(abs(h), over=0) / 8) / (2 + abs(h)) |> linear(8) as head"""
+    graph = _graph(_checked(tmp_path, body, result="[_, 8]"))
+    [first, _, second, third] = [n for n in graph.nodes if n.op.name == "div"][:4]
+    assert str(first.types[0].dtype) == "f32" and [str(t.dtype) for t in first.input_types] == ["f32", "f32"]
+    assert (str(second.types[0].dtype), str(third.types[0].dtype)) == ("f32", "bf16")
+    assert {str(n.types[0].dtype) for n in graph.nodes if n.name == "out" and n.op.name == "matmul"} == {"bf16"}
+
+
 def test_coordinates_reach_their_indices_without_rounding(tmp_path: Path) -> None:
     body = '  return cast(floor((cast(arange(1000), "float") * 0.731 + 0.3) * 1.5), "i32") + ids * 0'
     checked = _checked(tmp_path, body, "ids: i32[1000]", "i32[1000]")
