@@ -11,7 +11,7 @@ Some ops ask for f32 (``Op.wide``), in three groups:
 - ``reduction``: sums of many elements (sum, mean, cumsum).
 
 An elementwise op whose inputs are all such values stores f32, too, and so does a quotient whose divisor is one, such as
-a weighted mean: 16 bits of a sum would move all that it divides in one direction. Each kernel computes in f32 and rounds
+a weighted mean: 16 bits of a sum would move all that it divides in one direction. Each kernel computes in f32, rounding
 once, at its result: f32 matters only for a tensor between two nodes. So a node that is alone, such as the mean before a
 classifier, stays in 16 bits, and its kernel is unchanged.
 """
