@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml; build it first if needed."),
     "runs": Entry("Run", "history.runs", "List the runs of a project, compare some, or show one."),
     "sweep": Entry("Run", "history.sweep", "Train with each of several values, and compare the results."),
-    "publish": Entry("Run", "history.publish", "Publish the weights of a run, whatever is published now."),
+    "publish": Entry("Run", "history.publish", "Publish the weights of a run in place of the published ones."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
     "predict": Entry("Run", "predict", "Run a model on data in files, or let it write text."),
     "bench": Entry("Run", "bench", "Time a model's steps, and each kernel against the roofline."),

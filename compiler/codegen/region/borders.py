@@ -156,7 +156,7 @@ def _along(b: RegionBuilder, axis: int, size: int, term: _Term, stride: int) -> 
 def _builder(
     given: Sequence[int], dtype: DType, made: Sequence[int], axes: Sequence[int], out: DType | None = None
 ) -> RegionBuilder:
-    """Of a region over ``made`` that reads at computed places along ``axes``."""
+    """The builder of a region over ``made`` that reads at computed places along ``axes``."""
     strides = dense(given)
     source = Access(dtype, tuple(0 if axis in axes else stride for axis, stride in enumerate(strides)))
     return RegionBuilder(made, (), [source], [Access(out or dtype, dense(made))], indices=axes)

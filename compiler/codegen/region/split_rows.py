@@ -339,7 +339,7 @@ class _Splitter:
 
 
 def _written(stages: Iterable[Stage]) -> list[Store | SetFlag]:
-    """What the stages write, in order."""
+    """The outputs of the stages, in order."""
     found: list[Store | SetFlag] = []
     for stage in stages:
         found += stage.stores

@@ -13,7 +13,7 @@ _NEIGHBOURS: Final = 4  # elements of an f32 vector
 _BODIES: Final = ("fused", "fused_sums", "fused_rows")  # nodes with steps
 #: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
 SMALL_BYTES: Final = 1 << 16
-#: Steps that a kernel which waits for memory computes for next to nothing.
+#: Number of steps that a memory-bound kernel computes at almost no cost.
 CHEAP: Final = frozenset(
     {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
      "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}

@@ -37,7 +37,7 @@ class AttentionGrad(KernelSpec):
 
     @property
     def parts(self) -> int:
-        """Parts of the keys, of whole tiles, so that there are enough units."""
+        """Number of parts into which the keys are split at tile boundaries, so that all threads have work."""
         wanted = min(self.blocks, -(-_WANTED_UNITS // max(1, self.heads.groups)))
         return -(-self.blocks // -(-self.blocks // wanted))
 

@@ -90,7 +90,7 @@ def _to_odd(values: Values, value: Any) -> Any:
 
 
 class _Lanes:
-    """Lanes of f32 and their bits, as many as ``values`` has."""
+    """The f32 lanes of ``values`` and their bits."""
 
     def __init__(self, values: Values) -> None:
         self.b, self.lanes = values.b, values.lanes

@@ -31,7 +31,7 @@ class Lines(KernelSpec):
 
     @property
     def lines(self) -> int:
-        """Of a group."""
+        """Lines of a group."""
         return self.inner if self.inner > 1 else self.outer
 
     @property

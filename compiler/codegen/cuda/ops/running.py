@@ -122,7 +122,7 @@ class Running(SizeGeneric):
 
     @property
     def threads(self) -> int:
-        """Of a block: fewer, a power of 2, if they hold the axis at once."""
+        """Threads of a block, a power of 2: fewer if they cover the whole axis at once."""
         needed = -(-self.count // _EACH) * self.wide
         return min(_THREADS, max(_WARP, 1 << (needed - 1).bit_length()))
 

@@ -1,4 +1,4 @@
-"""What a resident kernel computes in one step of a loop, and which loops can be such kernels.
+"""The computation of a resident kernel in one step of a loop, and the loops that can be resident.
 
 All blocks of the kernel are on the device at once. Each owns some columns of the states, of all their rows, and keeps
 the columns of the matrices that make them in registers, for all steps (Diamos et al. 2016, "Persistent RNNs"). A step

@@ -92,7 +92,7 @@ class Room:
 
     @cached_property
     def registers(self) -> int:
-        """Of a thread, for the matrices."""
+        """Registers of a thread for the matrices."""
         return sum(4 * self.chunks(p) * self.tiles(p) for p in self.cell.products.values())
 
     @cached_property

@@ -151,7 +151,7 @@ class _Extension:
         raise Unfit("it reads computed places of the input, or draws random numbers")
 
     def _leaves(self, number: int) -> Iterable[tuple[Value, Access]]:
-        """What the value that an input had is computed from, and where it is."""
+        """The values from which an input of the op is computed, and their addresses."""
         value, access = self.own.reads[number], self.old.inputs[number]
         assert isinstance(value, Value)
         stack, seen = [value], set[Value]()
@@ -193,7 +193,7 @@ class _Extension:
         return at(value)
 
     def _stored(self, b: RegionBuilder, output: int, value: Expr, values: dict[tuple[Value, Access], Expr]) -> Expr:
-        """What is stored in place of the op's result."""
+        """The values that are stored in place of the op's result."""
         if self.own.writes[output] is not self.result or not self.after:
             return value
         access, known = self.old.outputs[output], {self.result: value}

@@ -39,7 +39,7 @@ EXACT: Final = frozenset(
 _MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
 
 
-#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
+#: (product, the pointwise node that reads it, both as one node) -> whether to fuse them.
 Joins: TypeAlias = Callable[[Node, Node, Node], bool]
 
 

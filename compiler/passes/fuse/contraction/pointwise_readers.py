@@ -10,7 +10,7 @@ from dslc.compiler.ops.compound.contraction import with_epilogue
 from dslc.compiler.passes.fuse.body import Body
 from dslc.compiler.passes.fuse.rebuild import rebuilt
 
-#: Of a product, the pointwise node that reads it, and both as one node: whether they become that.
+#: (product, the pointwise node that reads it, both as one node) -> whether to fuse them.
 Takes: TypeAlias = Callable[[Node, Node, Node], bool]
 
 

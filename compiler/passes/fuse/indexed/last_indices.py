@@ -51,7 +51,7 @@ class _Rule:
     alone: set[Value] = field(default_factory=set)
 
     def __call__(self, node: Node) -> Value | None:
-        """What replaces a node; None if it stays."""
+        """The node that replaces this one; None if it stays."""
         match node.op.name:
             case "scatter_reduce":
                 return self._places(node)
@@ -157,7 +157,7 @@ def _counts(value: Value, axis: int) -> bool:
 
 
 def _fits(index: Value, axis: int, count: int) -> bool:
-    """Whether a kernel has results of so many elements along the axis."""
+    """Whether a kernel supports ``count`` result elements along the axis."""
     shape = index.type.ints
     result = (*shape[:axis], count, *shape[axis + 1 :])
     if not prod(shape) or not prod(result):

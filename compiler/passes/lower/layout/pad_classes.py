@@ -84,7 +84,7 @@ def _reached(product: Value, readers: _Readers, roots: Collection[Value]) -> set
 
 
 def _kind(node: Node, value: Value, classes: int) -> str | None:
-    """What a reader of classes gives: again ``classes``, or something ``else``; None if it cannot read padded ones."""
+    """The kind of a reader's result: ``classes`` again, or ``else``; None if it cannot read padded classes."""
     name, type = node.op.name, node.types[0]
     if node.op is softmax_cross_entropy or node.op is softmax_cross_entropy_grad:
         if int_attr(node.attrs, "axis") != value.type.rank - 1 or float_attr(node.attrs, "smoothing"):

@@ -70,29 +70,29 @@ def _image_op(node: Node) -> Op | None:
 
 
 def _demands(graph: Graph) -> dict[Value, set[Perm]]:
-    """Of each value, the permutations by which it may be turned so that a reader needs no transpose."""
+    """For each value, the axis permutations under which a reader needs no transpose."""
     found: dict[Value, set[Perm]] = {}
     for root in graph.roots:
         found.setdefault(root, set()).add(tuple(range(root.type.rank)))
     for node in reversed(graph.nodes):
-        asked = set[Perm]().union(*(found.get(v, set()) for v in node.outputs))
+        wanted = set[Perm]().union(*(found.get(v, set()) for v in node.outputs))
         for value in node.inputs:
-            found.setdefault(value, set()).update(_asked(node, value, asked))
+            found.setdefault(value, set()).update(_wanted_of_input(node, value, wanted))
     return found
 
 
-def _asked(node: Node, value: Value, asked: set[Perm]) -> set[Perm]:
-    """What a node asks of an input for what is asked of its outputs."""
+def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
+    """The permutations that a node wants of an input, from those that are wanted of its outputs."""
     plain = tuple(range(value.type.rank))
     if node.op.name == "transpose":
         back = _inverse(int_tuple(node.attrs, "perm"))
-        return {_through(perm, back) for perm in asked}
+        return {_through(perm, back) for perm in wanted}
     if _takes_any(node) and value.type.rank == node.types[0].rank:
-        return {perm for perm in asked if len(perm) == len(plain)}
+        return {perm for perm in wanted if len(perm) == len(plain)}
     if _over(node, to_first(len(plain))) is not None:
         return {plain, to_first(len(plain))}
-    if len(plain) > 2 and _image_op(node) is not None and to_first(len(plain)) in asked:
-        return {plain, to_first(len(plain))} if plain in asked else {to_first(len(plain))}
+    if len(plain) > 2 and _image_op(node) is not None and to_first(len(plain)) in wanted:
+        return {plain, to_first(len(plain))} if plain in wanted else {to_first(len(plain))}
     return {plain}
 
 

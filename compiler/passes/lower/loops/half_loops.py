@@ -23,7 +23,7 @@ After::
 
 A constant and a sequence are cast before the loop, and a result that is only read as 16 bits leaves it so. A carry is
 cast when it gets its value, by the kernel that computes it, into a carry of its own. A cast of joined tensors becomes
-casts of each. What nobody reads afterwards, such as the carry itself, ``prune_loops.py`` removes. Each value is rounded
+casts of each. ``prune_loops.py`` removes unused values afterwards, such as the carry itself. Each value is rounded
 once, as before, so bits stay.
 """
 
@@ -168,7 +168,7 @@ class _Halved:
         return [*made.outputs[:kept], *made.outputs[kept + len(carried) :]]
 
     def _parts(self, node: Node) -> list[Node] | None:
-        """Of a cast of joined tensors, the casts of each, then what joins them; None for other nodes."""
+        """For a cast of a concat: the casts of its inputs, then the concat of these; None for other nodes."""
         joined = node.inputs[0].producer if node.inputs and _narrowed_to(node) is not None else None
         if not isinstance(joined, Node) or joined.op.name != "concat":
             return None

@@ -1,6 +1,6 @@
-"""Removes from loops what nobody reads: results, carries, inputs. A part of ``simplify``.
+"""Removes unused results, carries and inputs from loops. A part of ``simplify``.
 
-Before, where nobody reads ``%2`` and ``%4``::
+Before, with ``%2`` and ``%4`` unused::
 
     %2, %3, %4 = scan %w, %h, %g, %x ... : f32[4], f32[8, 4], f32[8, 4]
       ...

@@ -58,7 +58,7 @@ def reduced_rows(node: Node) -> Node | None:
 
 
 def _source(index: Value) -> tuple[Value, tuple[int, ...]] | None:
-    """What was expanded to the index, and its sizes along the axes of the index."""
+    """The value that was expanded to the index, and its sizes along the axes of the index."""
     made = index.producer
     if not isinstance(made, Node) or made.op.name != "expand":
         return None

@@ -16,7 +16,7 @@ from dslc.cli.settings import eval_options, read_config
 @click.argument("run")
 @eval_options
 def command(run: str, **flags: Any) -> None:
-    """Publish the weights of a run, whatever is published now.
+    """Publish the weights of a run in place of the published ones.
 
     RUN is the name of a folder in `runs/`. The weights become build/NAME/NAME.safetensors; those published before
     become NAME.previous.safetensors. A run that did not end has the weights of its best checkpoint, else of its newest.

@@ -55,7 +55,7 @@ class Boxes(SizeGeneric):
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Of each part."""
+        """Blocks of each part."""
         return tuple(-(-part.count // (_BLOCK_THREADS * _EACH * self.vector)) for part in self.parts)
 
     @property

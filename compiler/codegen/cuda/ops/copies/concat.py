@@ -86,7 +86,7 @@ class Mixed(SizeGeneric):
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Of each argument."""
+        """Blocks of each argument."""
         return tuple(-(-self.rows * run // (_BLOCK_THREADS * _EACH * self.vector)) for run in self.runs)
 
     @property

@@ -63,7 +63,7 @@ class Elements:
         return 4 if self.last else self.dtype.computed.itemsize
 
     def head(self, held: int) -> str:
-        """What all kernels know; a warp has ``held`` keys."""
+        """The constants of all kernels; a warp has ``held`` keys."""
         floats = self.dtype.is_float
         if self.last and not floats:
             text = f"using T = {C_TYPES[MOVED[self.dtype.itemsize]]};\n"

@@ -102,7 +102,7 @@ class Rows:
         return 2 * self.all // self.part if self.length > self.part else 0
 
     def head(self, checked: bool = False) -> str:
-        """What all kernels know; ``checked``: whether places may not exist."""
+        """The constants of all kernels; ``checked``: whether ids may be out of range."""
         floats = self.dtype.is_float
         text = combining(self.dtype, self.how)
         text += constants(VEC=self.vector, TEAM=self.team, AHEAD=_LOADS, CHECKED=int(checked), HAS_X=int(self.x))
@@ -210,7 +210,7 @@ class RowsJoin(OrderedRows):
 
 
 def part_of(length: int) -> int:
-    """The rows that one team combines: about the square root of all rows, so that there are as many parts."""
+    """The rows that one team combines: about the square root of all rows, so that the parts are as many."""
     least, most = _PART_RANGE
     return min(most, max(least, 1 << (math.isqrt(max(0, length - 1))).bit_length()))
 
