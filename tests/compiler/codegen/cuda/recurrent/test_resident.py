@@ -171,9 +171,9 @@ def test_cells_and_sizes(
 def test_a_broken_exchange_is_noticed(
     whole: str, part: str, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the tests above say something: in six steps each place of the exchange is used again."""
+    """So that the tests above say something: in four steps each place of the exchange is used again."""
     divide(monkeypatch, 2, 2)
-    node, _ = loops_of("lstm", 4, 18, 6, tmp_path)
+    node, _ = loops_of("lstm", 4, 6, 4, tmp_path)
     zeros, kernel = resident(node)
     assert kernel.spec.text.count(whole) == 1
     broken = replace(kernel, spec=replace(kernel.spec, text=kernel.spec.text.replace(whole, part)))
