@@ -53,6 +53,7 @@ from dslc.compiler.passes.conditions import (
     when_by,
     writes_rows,
 )
+from dslc.compiler.passes.fuse.contraction.chains import chains
 from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
 from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
@@ -131,8 +132,7 @@ _FUSED: Final[tuple[Pass, ...]] = _everywhere(
     when(batches_launches, joined_slices),
     when(rounds_to_tf32, tf32),
 )
-
-_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, pack_weights, prepare)
+_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, pack_weights, prepare, chains)
 PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 PLANNED: Final = pass_name(memory)  # the last pass
 

@@ -94,5 +94,7 @@ class Launch:
 def inplace_pairs(node: Node) -> list[tuple[Value, Value]]:
     """The pairs of an input and an output of the node that may share memory."""
     return [
-        (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
+        (node.inputs[i], node.outputs[o])
+        for i, o in node.op.in_place(node)
+        if i < len(node.inputs) and o < len(node.outputs)
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice
-from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.graph import Attrs, Graph, Node
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.instructions import Instruction
 
@@ -44,7 +44,7 @@ class Traits:
     ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
     ``reads_slices``: its pointwise kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops
     on images take channels last as fast as channels first. ``launches_are_costly``: a launch takes
-    longer than the work on a small tensor.
+    longer than the work on a small tensor. ``chains_stages``: one kernel can compute nodes that follow one another.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -59,6 +59,7 @@ class Traits:
     reads_slices: bool = False
     reads_any_layout: bool = False
     launches_are_costly: bool = False
+    chains_stages: bool = False
 
 
 @runtime_checkable
@@ -105,6 +106,13 @@ class Target(Protocol):
 
     def as_one(self, loop: Node) -> tuple[Choice, float] | None:
         """How one kernel computes all steps of a loop, and its modelled seconds; None if none can."""
+
+    def in_chain(self, node: Node) -> bool:
+        """Whether a node may be part of a chain; only for targets that chain stages."""
+
+    def as_chain(self, body: Graph) -> int:
+        """How many nodes of a chain's body, from the first on, one kernel computes faster than the kernels of single
+        nodes; only for targets that chain stages."""
 
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""

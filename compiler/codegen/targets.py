@@ -6,7 +6,7 @@ A new target is a folder next to ``cpu`` and ``cuda``, a folder in ``runtime``, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -74,6 +74,8 @@ _GPU: Final = Traits(
     reads_slices=True,
     launches_are_costly=True,
 )
+#: All blocks of a chain must be on the GPU at once. Code for sm_80 runs on smaller ones, too.
+_LARGE_GPU: Final = replace(_GPU, chains_stages=True)
 #: LLVM, Numba, the compilers of CUDA C++ and PTX, and the linker.
 _CUDA_PACKAGES: Final = ("llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -81,8 +83,8 @@ _CUDA_PACKAGES: Final = ("llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvrtc",
 TARGETS: Final[Mapping[str, Row]] = MappingProxyType({
     "cpu": Row(_CPU, ZEN4, ALL_OF_PEAK, ALL_OF_PEAK, _cpu, ("llvmlite",)),
     "sm_80": Row(_GPU, A100, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
-    "sm_90": Row(_GPU, H200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
-    "sm_100": Row(_GPU, B200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
+    "sm_90": Row(_LARGE_GPU, H200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
+    "sm_100": Row(_LARGE_GPU, B200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
 })  # fmt: skip
 #: The target of a build that asks for none (``auto``).
 DEFAULT: Final = "cpu"

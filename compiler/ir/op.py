@@ -78,6 +78,10 @@ class Op(ABC):
     #: Random ops read the scalars seed, step and row as their last three inputs.
     random: ClassVar[bool] = False
 
+    def in_place(self, node: Node) -> tuple[tuple[int, int], ...]:
+        """``inplace`` of a node; an op with a body looks at it."""
+        return self.inplace
+
     @abstractmethod
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         """Types of the outputs; raises Mismatch. Sizes may be symbolic."""

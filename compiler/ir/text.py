@@ -8,8 +8,8 @@
 
 Values are numbered in order. After ``#`` come the node's path, its place in the source, and its phase; the place is for
 people and is dropped by the parser. Inputs come first, then nodes, results (``output NAME = %n``) and updates
-(``update NAME = %n``). The body of a loop (``scan.py``) follows its node, indented by two spaces. Only bodies recurse,
-so graphs may have any size and attributes any nesting.
+(``update NAME = %n``). The body of a loop (``scan.py``) or a chain (``bodies/chain.py``) follows its node, indented by
+two spaces. Only bodies recurse, so graphs may have any size and attributes any nesting.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Phase, Value
-from dslc.compiler.ir.op import OPS
-from dslc.compiler.ir.scan import body_of, scan
+from dslc.compiler.ir.op import OPS, Op
+from dslc.compiler.ir.scan import scan
 from dslc.compiler.ir.size_text import AttrReader, MalformedText
 from dslc.compiler.ir.sizes import Dim, FloorDiv, Poly
 from dslc.compiler.ir.types import DType, TensorType
@@ -37,6 +38,7 @@ _INPUT: Final = re.compile(
 )
 _ROOT: Final = re.compile(r"(output|update) " + _NAME + r" = %(\d+)")
 _INDENT: Final = "  "
+_BODIES: Final[Mapping[str, Op]] = {scan.name: scan, chain.name: chain}  # ops whose nodes have a body
 _DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")
 
 
@@ -120,8 +122,9 @@ def _lines(graph: Graph) -> list[str]:
         )
     for node in graph.nodes:
         lines.append(format_node(node, number))
-        if node.op is scan:
-            lines += [_INDENT + line for line in _lines(body_of(node.attrs))]
+        if node.op in _BODIES.values():
+            [body] = (attr for attr in node.attrs.values() if isinstance(attr, Body))
+            lines += [_INDENT + line for line in _lines(body.graph)]
     lines += [f"output {_name(name)} = %{number[v]}" for name, v in graph.outputs.items()]
     lines += [f"update {_name(i.name)} = %{number[v]}" for i, v in graph.updates]
     return lines
@@ -175,13 +178,13 @@ def _parsed(lines: list[tuple[int, str]], reader: AttrReader) -> Graph:
                 left, op, right, raw_attrs, raw, name, phase = match.groups()
                 read = tuple(values[int(n)] for n in re.findall(r"\d+", right))
                 attrs: Attrs = reader.attrs(raw_attrs or "")
-                if op == scan.name:
+                if op in _BODIES:
                     body = []
                     while rest and rest[-1][1].startswith(_INDENT):
                         number, inner = rest.pop()
                         body.append((number, inner.removeprefix(_INDENT)))
-                    attrs = {**attrs, "loop": Body(_parsed(body, reader))}
-                made = scan if op == scan.name else OPS[op]
+                    attrs = {**attrs, "loop" if op == scan.name else "body": Body(_parsed(body, reader))}
+                made = _BODIES[op] if op in _BODIES else OPS[op]
                 node = Node(made, read, read_types(raw), attrs, name=_unquoted(name), phase=Phase(phase))
                 numbers = re.findall(r"\d+", left)
                 if len(numbers) != len(node.outputs):

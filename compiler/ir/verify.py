@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
+from dslc.compiler.ir.bodies.chain import chain, chained
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
@@ -121,8 +122,8 @@ def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
         raise fault.at(node.span) from fault.__cause__
     if types != node.types:
         raise _unfit(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
-    if node.op is scan:
-        verify_graph(body_of(node.attrs))
+    if node.op is scan or node.op is chain:
+        verify_graph(body_of(node.attrs) if node.op is scan else chained(node.attrs))
     if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
         raise _fault(graph, node, "a view must have the elements of its first input")
 
@@ -293,7 +294,7 @@ class _Replay:
             self._may_be_written(place, value.type, f"output {o}", node)
             for i in (i for owner in self._owners(place, value.type) for i in readers.get(owner, ())):
                 source = node.inputs[i].type
-                if not (read[i] == place and (i, o) in node.op.inplace and _same_elements(source, value.type)):
+                if not (read[i] == place and (i, o) in node.op.in_place(node) and _same_elements(source, value.type)):
                     raise _fault(self.graph, node, f"output {o} is written onto input {i} that is still being read")
             written.append(place)
         self._scratch(node, readers, written)

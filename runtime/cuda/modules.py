@@ -86,8 +86,8 @@ class Modules:
                 f"a kernel of {blocks} blocks that wait for one another needs as many multiprocessors; this GPU has "
                 f"{count}",
                 place=where,
-                help="use a whole GPU of the kind the artifact was built for, or build for sm_80, whose loops are "
-                "kernels of single steps",
+                help="use a whole GPU of the kind the artifact was built for, or build for sm_80, which has no such "
+                "kernels",
             )
         return True
 

@@ -14,7 +14,7 @@ from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.choice import OWN, Choice, impossible
-from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.graph import Attrs, Graph, Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
@@ -53,6 +53,12 @@ class Cpu:
 
     def as_one(self, loop: Node) -> tuple[Choice, float] | None:
         return None
+
+    def in_chain(self, node: Node) -> bool:
+        return False
+
+    def as_chain(self, body: Graph) -> int:
+        return 0
 
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((tasks_of(spec), 1, 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dslc.compiler.codegen.cuda.chain.lower import is_faster, lower_chain
+from dslc.compiler.codegen.cuda.chain.stages import Misfit, is_member
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
@@ -12,8 +14,9 @@ from dslc.compiler.codegen.cuda.recurrent.lower import resident_seconds
 from dslc.compiler.codegen.cuda.variants import RESIDENT, lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import OTHERWISE, Geometry
+from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.choice import OWN, Choice
-from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.graph import Attrs, Graph, Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
@@ -32,6 +35,8 @@ class Cuda:
         self.vendor = vendor
 
     def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
+        if node.op is chain:
+            return lower_chain(node)
         if choice is not None:
             return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
         call = library_call(node) if self.vendor else None
@@ -54,6 +59,15 @@ class Cuda:
         """None also for an architecture whose code runs on smaller GPUs, too: all blocks must be on the GPU at once."""
         seconds = resident_seconds(loop) if self.architecture not in _ALSO_ON_SMALL else None
         return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
+
+    def in_chain(self, node: Node) -> bool:
+        return is_member(node)
+
+    def as_chain(self, body: Graph) -> int:
+        try:
+            return len(body.nodes) if is_faster(body) else 0
+        except Misfit as misfit:
+            return body.nodes.index(misfit.node)
 
     def geometry(self, spec: Any) -> Geometry:
         return geometry(spec)

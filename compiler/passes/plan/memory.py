@@ -212,7 +212,7 @@ class _Planner:
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
         read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
-        return all((i, new.index) in node.op.inplace and alike(node.inputs[i].type, new.type) for i in read)
+        return all((i, new.index) in node.op.in_place(node) and alike(node.inputs[i].type, new.type) for i in read)
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])

@@ -20,6 +20,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, target_of, traits_of
 from dslc.compiler.cost import machine_for, total_seconds
+from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Graph, Node
@@ -87,7 +88,7 @@ def loop_by_model(node: Node, target: str, *, vendor: bool) -> tuple[Choice | No
 
 
 def _launches(node: Node, program: Program, vendor: bool, choice: Choice | None) -> Sequence[Launch] | None:
-    if node.op is scan:  # no other loop has the same body
+    if node.op is scan or node.op is chain:  # no other has the same body
         return target_of(program.target, vendor).lower(node, choice)
     return lowered(node, program.target, vendor, choice)
 

@@ -26,7 +26,7 @@ TERMS = 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
 ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
-OF_PREDICT = {"pack_weights", "prepare", "put_rows", "few_queries", "few_rows"}
+OF_PREDICT = {"pack_weights", "prepare", "put_rows", "few_queries", "few_rows", "chains"}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = OF_PREDICT | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "tf32",

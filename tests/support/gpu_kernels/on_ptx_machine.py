@@ -57,5 +57,5 @@ def run_launches(
         arguments = [known[v] for v in (*launch.reads, *launch.writes)]
         ptx_machine.run(
             ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes,
-            backwards=backwards, together="ld.relaxed.gpu" in ptx,
+            backwards=backwards, together="ld.relaxed.gpu" in ptx or "ld.acquire.gpu" in ptx,
         )  # fmt: skip

@@ -270,17 +270,20 @@ class _Thread:
             match words[0]:
                 case "ret" if callers:
                     at, self.registers, result = callers.pop()
-                    self.registers[result] = registers["func_retval0"]
+                    if result:
+                        self.registers[result] = registers["func_retval0"]
                 case "ret" | "exit":
                     return
                 case "call":
-                    [result], name, given = operands[0].strip("()").split(), operands[1], _names(operands[2])
+                    result, name, given = ["", *operands][-3].strip("()").strip(), operands[-2], _names(operands[-1])
                     callers.append((at, registers, result))
                     special = {k: v for k, v in registers.items() if k[1:4] in ("tid", "nti", "lan", "cta", "nct")}
                     self.registers = special | dict(zip(program.parameters_of[name], map(value, given), strict=True))
                     at = program.labels[name]
                 case "griddepcontrol":  # nothing runs at the same time
                     continue
+                case "prefetch":
+                    program.place(self._address(operands[0]), 1)
                 case "bra":
                     at = program.labels[operands[0]]
                 case "bar" | "barrier":

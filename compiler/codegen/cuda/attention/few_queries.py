@@ -74,7 +74,7 @@ class FewQueries(CppKernel):
         text += f"#define MASKED {int(bool(self.mask))}\n#define MASK_ARGUMENT {argument}\n"
         text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n" if self.mask else ""
         return text + constants(
-            THREADS=_THREADS, TEAM=_team(self.features), NEXT=_at_once(self.rows), INNER=self.inner, SHARE=self.share,
+            THREADS=_THREADS, TEAM=team_of(self.features), NEXT=_at_once(self.rows), INNER=self.inner, SHARE=self.share,
             QUERIES=self.queries, ROWS=self.rows, KEYS=self.keys, PART=self.part, FEATURES=self.features,
         )  # fmt: skip
 
@@ -106,7 +106,7 @@ class JoinedQueries(CppKernel):
         )  # fmt: skip
 
 
-def _team(features: int) -> int:
+def team_of(features: int) -> int:
     """Threads of a key, a power of 2."""
     return 1 << (-(-features // 8) - 1).bit_length()
 
@@ -117,7 +117,7 @@ def _at_once(rows: int) -> int:
 
 def part_of(stack: int, keys: int, features: int, rows: int) -> int:
     """Keys of a block: all of them if they are few, else parts for as many blocks as keep the device busy."""
-    turn = _THREADS // _team(features) * _at_once(rows)
+    turn = _THREADS // team_of(features) * _at_once(rows)
     if keys <= _ALONE * turn:
         return keys
     splits = min(-(-keys // turn), max(1, _BLOCKS // stack))

@@ -50,7 +50,7 @@ class Epilogue:
         return cls(region) if known and math.prod(region.outer) <= _MAX_I32_ELEMENTS else None
 
     @cached_property
-    def _lets(self) -> list[Let]:
+    def lets(self) -> list[Let]:
         [stage] = self.region.stages
         return [let for let in stage.lets if isinstance(let, Let)]
 
@@ -71,7 +71,7 @@ class Epilogue:
             names[n] = f"v{n}"
             lines.append(f"const {C_TYPES[access.dtype]} v{n} = {e}[{self._place(access, n, numbers)}];")
         types = [a.dtype for a in self.region.inputs] + [DType.I64] * (self.region.first - len(self.region.inputs))
-        for number, let in enumerate(self._lets, self.region.first):
+        for number, let in enumerate(self.lets, self.region.first):
             names[number] = f"v{number}"
             lines.append(f"const {C_TYPES[let.dtype]} v{number} = {_emitted(let.expr, names, types, let.dtype)};")
             types.append(let.dtype)
@@ -116,11 +116,11 @@ class F32Epilogue(Epilogue):
         floats of up to 32 bits and booleans, or a function that C++ lacks."""
         [launch] = pointwise.pointwise(fused)
         found = cls(launch.spec)
-        dtypes = {a.dtype for a in found.region.inputs} | {let.dtype for let in found._lets}
+        dtypes = {a.dtype for a in found.region.inputs} | {let.dtype for let in found.lets}
         if not dtypes <= _UP_TO_32_BITS or math.prod(found.region.outer) > _MAX_I32_ELEMENTS:
             return None
-        whole = len(found._lets) == len(found.region.stages[0].lets)
-        return found if whole and not any(_has(let.expr, "sign") for let in found._lets) else None
+        whole = len(found.lets) == len(found.region.stages[0].lets)
+        return found if whole and not any(_has(let.expr, "sign") for let in found.lets) else None
 
     def text(self, numbers: Numbers, kept: DType) -> str:
         given = [f"e{n}" for n in range(1, len(self.region.inputs))]
@@ -133,7 +133,7 @@ class F32Epilogue(Epilogue):
             lines.append(f"const {_in_f32(access.dtype)} v{n} = {wide};")
             names.append(f"v{n}")
         names += [""] * (self.region.first - len(names))
-        for number, let in enumerate(self._lets, self.region.first):
+        for number, let in enumerate(self.lets, self.region.first):
             lines.append(f"const {_in_f32(let.dtype)} v{number} = {formula(let.expr, names)};")
             names.append(f"v{number}")
         [store] = self.region.stages[0].stores

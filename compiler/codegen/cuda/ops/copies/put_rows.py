@@ -56,19 +56,39 @@ class PutRowsKernel(CppKernel):
         return Geometry((max(1, put, min(copied, _MOST_BLOCKS)), len(self.views), 1), (_THREADS, 1, 1))
 
     def head(self) -> str:
-        count, (shape, strides, _) = len(self.views), self.views[0]
-        axes = list(zip(shape[1:], strides[1:])) or [(1, 0)]
-        text = f"using X = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.source]};\nusing ID = {C_TYPES[self.ids]};\n"
+        count = len(self.views)
+        text = self._types
         for name, declared in (("TABLES", "const X *x"), ("SOURCES", "const S *__restrict__ src"), ("RESULTS", "X *y")):
             text += f"#define {name} {', '.join(f'{declared}{number}' for number in range(count))}\n"
-        for name, values in (("SIZES", [size for size, _ in axes]), ("STEPS", [step for _, step in axes])):
-            text += f"#define {name} {', '.join(map(str, values))}\n"
         each = [f"if (blockIdx.y == {n}) written(x{n}, src{n} + {start}, ids, y{n});" for n, (_, _, start) in
                 enumerate(self.views)]  # fmt: skip
-        text += f"#define WRITE {' '.join(each)}\n"
-        text += constants(
-            THREADS=_THREADS, VEC=self.vector, ROWS=self.table[0], WIDTH=self.width, PUT=self.put,
-            RANK=len(axes), ROW_STEP=strides[0], FLOATS=int(self.dtype.is_float),
+        return f"{text}{self._places}#define WRITE {' '.join(each)}\n{self._functions(_THREADS)}"
+
+    def words(self, threads: int) -> str:
+        """What ``put_rows.cuh`` is about, in a kernel with that many threads in a block."""
+        return self._types + self._places + self._functions(threads)
+
+    @property
+    def _types(self) -> str:
+        return f"using X = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.source]};\nusing ID = {C_TYPES[self.ids]};\n"
+
+    @property
+    def _axes(self) -> list[tuple[int, int]]:
+        """Sizes and strides of the axes of a source's row."""
+        shape, strides, _ = self.views[0]
+        return list(zip(shape[1:], strides[1:])) or [(1, 0)]
+
+    @property
+    def _places(self) -> str:
+        """Where rows of a source lie."""
+        sizes, steps = zip(*self._axes)
+        return f"#define SIZES {', '.join(map(str, sizes))}\n#define STEPS {', '.join(map(str, steps))}\n"
+
+    def _functions(self, threads: int) -> str:
+        _, strides, _ = self.views[0]
+        text = constants(
+            THREADS=threads, VEC=self.vector, ROWS=self.table[0], WIDTH=self.width, PUT=self.put,
+            RANK=len(self._axes), ROW_STEP=strides[0], FLOATS=int(self.dtype.is_float),
         )  # fmt: skip
         same = self.dtype is self.source
         text += "__device__ __forceinline__ void put(X *to, S x) { " + ("*to = x;" if same else "store(to, wide(x));")

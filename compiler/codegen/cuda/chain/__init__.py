@@ -1,0 +1,1 @@
+"""Nodes that follow one another, few rows each, as one resident kernel."""

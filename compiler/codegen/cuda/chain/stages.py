@@ -1,0 +1,247 @@
+"""The stages of a chain: what its kernel computes between two waits of its blocks for one another.
+
+A product of few rows is a stage, with the node that computes its left factor from rows (a normalisation), and with the
+pointwise node that reads it. Attention of few queries is a stage, with the rows that are put into its tables; the parts
+that its blocks make are added by every block of the product that reads it. So a layer of a transformer has five stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.cuda.attention.few_queries import FewQueries
+from dslc.compiler.codegen.cuda.contraction.few_rows import FewRows, few_rows
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.ops.copies.put_rows import PutRowsKernel
+from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
+from dslc.compiler.codegen.region.ir import Access, Let, Region
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.contraction import product_and_epilogue
+from dslc.compiler.ops.compound.strided_attention import View, reads_of
+
+#: Blocks of a chain, one on each multiprocessor, on any device with so many (an A100 has 108, an H200 132, a B200 148).
+BLOCKS: Final = 108
+THREADS: Final = 512
+_MOST_POINTERS: Final = 480  # of a kernel, whose parameters may have 4 KiB
+_MOST_LEFT: Final = 64 << 10  # bytes of a left factor in shared memory
+_MOST_EACH: Final = 48  # numbers of a thread that computes a left factor
+_MOST_PUT: Final = 8  # rows
+_KEPT: Final = (DType.F32, DType.BF16, DType.F16)
+_COMBINES: Final = ("sum", "max", "min")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A left factor from rows: ``region`` of ``node``, whose inputs are ``reads``."""
+
+    node: Node
+    region: Region
+    reads: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``spec``: as a kernel of its own. ``put``: the node that puts rows into the tables that are k and v."""
+
+    node: Node
+    spec: FewQueries
+    put: Node | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """``spec``: as a kernel of its own. ``left``: what computes the left factor first, if not an earlier stage."""
+
+    node: Node
+    spec: FewRows
+    left: Rows | Attention | None = None
+
+    @property
+    def weights(self) -> Value:
+        """The right factor."""
+        return self.node.inputs[1]
+
+
+Stage: TypeAlias = Product | Attention
+
+
+def is_member(node: Node) -> bool:
+    """Whether a node may be part of a chain, with the right neighbours."""
+    if node.op.name in ("matmul", "contraction"):
+        return product_of(node) is not None
+    if node.op.name == "few_queries_sdpa":
+        return _attention_of(node) is not None
+    if node.op.name == "put_rows":
+        return put_of(node) is not None
+    return _region_of(node) is not None
+
+
+def stages_of(graph: Graph) -> list[Stage]:
+    """The stages of a chain's body. Raises Unfit with the node that does not fit."""
+    outer = {source.value for source in graph.inputs}
+    readers, roots = graph.readers(), set(graph.roots)
+    found: list[Stage] = []
+    parts: dict[Value, Rows | Attention] = {}
+    puts: dict[Value, Node] = {}
+    for node in graph.nodes:
+        if (spec := product_of(node)) is not None:
+            if node.inputs[1] not in outer:
+                raise Misfit(node, "its weights are not there before the chain")
+            left = parts.get(node.inputs[0])
+            if any(v in parts for v in node.inputs[1:]):
+                raise Misfit(node, "what comes after it reads rows that only products have")
+            found.append(Product(node, spec, left))
+        elif node.op.name == "few_queries_sdpa" and (attention := _attention_of(node)) is not None:
+            stage = Attention(node, attention, _put_for(node, attention, puts, outer))
+            if not all(v in outer or v in puts for v in node.inputs[1:]) or node.inputs[0] in parts:
+                raise Misfit(node, "its keys or values are not there before the chain")
+            if not _only_left(node, readers, roots) or prod(node.types[0].ints) != spec_elements(attention):
+                raise Misfit(node, "something else than products reads it")
+            found.append(stage)
+            parts[node.out] = stage
+        elif node.op.name == "put_rows" and put_of(node) is not None:
+            count = len(node.outputs)
+            if not all(v in outer for v in (*node.inputs[:count], node.inputs[-1])):
+                raise Misfit(node, "its tables or its ids are not there before the chain")
+            attending = {reader for v in node.outputs for reader in readers.get(v, ())}
+            if len(attending) != 1 or not all(reader.op.name == "few_queries_sdpa" for reader in attending):
+                raise Misfit(node, "something else than attention reads its tables")
+            puts.update(dict.fromkeys(node.outputs, node))
+        elif (region := _region_of(node)) is not None:
+            if not _only_left(node, readers, roots) or any(v in parts for v in node.inputs):
+                raise Misfit(node, "something else than products reads it")
+            reads = tuple(v for v in region[1] if isinstance(v, Value))
+            parts[node.outputs[0]] = Rows(node, region[0], reads)
+        else:
+            raise Misfit(node, "it is no stage")
+    used = {stage.put for stage in found if isinstance(stage, Attention)}
+    for node in puts.values():
+        if node not in used:
+            raise Misfit(node, "its rows do not fit the attention that reads them")
+    pointers = {v for node in graph.nodes for v in node.inputs if v in outer} | {*graph.outputs.values()}
+    if len(pointers) > _MOST_POINTERS:
+        raise Misfit(graph.nodes[-1], "the chain has too many tensors")
+    return found
+
+
+class Misfit(Unfit):
+    """``node`` does not fit a chain; the text says why."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+def product_of(node: Node) -> FewRows | None:
+    """The kernel of a product of few rows that a stage can compute."""
+    if node.op.name == "matmul":
+        spec = few_rows(node)
+    elif node.op.name == "contraction":
+        first, last = product_and_epilogue(node)
+        spec = few_rows(first, last)
+    else:
+        return None
+    if spec is None or (spec.epilogue is not None and not all(map(_plain, spec.epilogue.region.inputs))):
+        return None
+    return spec if prod(node.types[0].ints) < 1 << 30 else None
+
+
+def put_of(node: Node) -> PutRowsKernel | None:
+    """The kernel of ``put_rows`` of few rows."""
+    launches = lower(node)
+    if not launches or len(launches) != 1 or not isinstance(launches[0].spec, PutRowsKernel):
+        return None
+    return launches[0].spec if launches[0].spec.put <= _MOST_PUT else None
+
+
+def spec_elements(spec: FewQueries) -> int:
+    """Elements of the result."""
+    return spec.stack * spec.rows * spec.features
+
+
+def _attention_of(node: Node) -> FewQueries | None:
+    launches = lower(node)
+    if not launches or not isinstance(launches[0].spec, FewQueries):
+        return None
+    spec = launches[0].spec
+    left = spec_elements(spec) * spec.dtype.itemsize
+    return spec if left <= _MOST_LEFT and max(spec.layouts[1][-1], spec.layouts[2][-1]) * spec.keys < 1 << 31 else None
+
+
+def _put_for(node: Node, spec: FewQueries, puts: dict[Value, Node], outer: set[Value]) -> Node | None:
+    """The node that makes both tables of an attention. Raises Misfit if its stage cannot do both."""
+    k, v = node.inputs[1:3]
+    if k not in puts and v not in puts:
+        return None
+    made = puts.get(k)
+    if made is None or puts.get(v) is not made or k is v or len(made.outputs) != 2:
+        raise Misfit(node, "two nodes put rows into its tables, or one into others, too")
+    put = put_of(made)
+    assert put is not None
+    same = put.source is spec.dtype and put.dtype is spec.kept and spec.kept.itemsize >= spec.dtype.itemsize
+    if not same or put.table[0] != spec.keys or any(spec.layouts[n][-1] != put.width for n in (1, 2)):
+        raise Misfit(node, "the rows of its tables are not its keys")
+    if any(
+        not _inside_rows(spec, view, layout, put.width) for view, layout in zip(reads_of(made.attrs), spec.layouts[1:3])
+    ):
+        raise Misfit(node, "features that are neighbours in its tables are not in their new rows")
+    return made
+
+
+def _inside_rows(spec: FewQueries, view: View, layout: tuple[int, ...], width: int) -> bool:
+    """Whether each 8 features of a new row are neighbours where it was made, at a multiple of 8, and each head begins
+    within a row of the table."""
+    start, outer, inner, _ = layout
+    heads = range(0, spec.stack * spec.share, spec.share)
+    begins = [start + h // spec.inner * outer + h % spec.inner // spec.share * inner for h in heads]
+    whole = all(at >= 0 and at + spec.features <= width for at in begins)
+    steps = [step for size, step in zip(view.shape[:-1], view.strides) if size > 1]
+    return whole and view.strides[-1] == 1 and not any(n % 8 for n in (view.shape[-1], view.start, *steps))
+
+
+def _only_left(node: Node, readers: dict[Value, list[Node]], roots: set[Value]) -> bool:
+    """Whether products alone read a node's first output, as their left factor, and nothing its others."""
+    value = node.outputs[0]
+    if not readers.get(value) or any(v in roots or readers.get(v) for v in node.outputs[1:]) or value in roots:
+        return False
+    return all(product_of(r) is not None and r.inputs[0] is value and value not in r.inputs[1:] for r in readers[value])
+
+
+def _region_of(node: Node) -> tuple[Region, tuple[object, ...]] | None:
+    """The region of a node that computes each row of its first output from one row of each input."""
+    if not node.outputs or node.op.view or not len(node.types[0].ints) > 1:
+        return None
+    rows, inner = prod(node.types[0].ints[:-1]), node.types[0].ints[-1]
+    if not 0 < rows <= 8 or node.types[0].dtype not in _KEPT or node.op.random or not inner:
+        return None
+    launches = lower(node)
+    if not launches or len(launches) != 1 or not isinstance(region := launches[0].spec, Region):
+        return None
+    if prod(region.outer) != rows or region.inner != (inner,) or not region.outputs or region.indices:
+        return None
+    out, lets = region.outputs[0], [let for stage in region.stages for let in stage.lets]
+    whole = [inner * prod(region.outer[axis + 1 :]) for axis in range(len(region.outer))]
+    if [*out.strides] != [*whole, 1] or out.offset or out.dtype is not node.types[0].dtype:
+        return None
+    if not all(isinstance(let, Let) and let.dtype in (*_KEPT, DType.B1) for let in lets):
+        return None
+    halves = sum(isinstance(let, Let) and let.dtype.is_half for let in lets)
+    stored = {s.value for stage in region.stages for s in stage.stores}
+    stages = [stage for stage in region.stages if any(s.output == 0 for s in stage.stores)]
+    if halves > len(stored) or len(stages) != 1 or not stages[0].element or any(s.flags for s in region.stages):
+        return None
+    if any(reduce.combine not in _COMBINES for stage in region.stages for reduce in stage.reduces):
+        return None
+    if not all(_plain(a, offset=True) and a.dtype in (*_KEPT, DType.B1) for a in region.inputs):
+        return None
+    each = rows * -(-inner // THREADS) * sum(a.strides[-1] != 0 for a in region.inputs)
+    fits = each <= _MOST_EACH and rows * inner * node.types[0].dtype.itemsize <= _MOST_LEFT
+    return (region, launches[0].reads) if fits and len(region.stages) > 1 else None
+
+
+def _plain(access: Access, offset: bool = False) -> bool:
+    """Whether strides alone say where an input's elements lie; with ``offset``, strides and an offset."""
+    return access.repeat == 1 and not access.bits and not access.mixed_radix and (offset or not access.offset)

@@ -1,0 +1,1 @@
+"""Ops whose nodes have a graph of their own."""
