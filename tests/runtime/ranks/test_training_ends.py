@@ -97,6 +97,11 @@ def test_killed_and_resumed_on_other_numbers(tmp_path: Path, expected: Any) -> N
     assert outcome(folder) == expected
 
 
+def resumed(folder: Path) -> list[str]:
+    """The option to go on; not if the run was killed before its first checkpoint."""
+    return ["--resume"] if list(folder.glob("runs/net/checkpoints/*.safetensors")) else []
+
+
 def test_killed_at_random_points(tmp_path: Path, expected: Any, fuzz_seed: int) -> None:
     """Any rank of any number is killed at any of its next steps, four times; the run goes on with another number."""
     rng, folder = Random(fuzz_seed), project(tmp_path)
@@ -104,12 +109,10 @@ def test_killed_at_random_points(tmp_path: Path, expected: Any, fuzz_seed: int) 
         size, step = rng.choice((2, 4, 8)), rng.randint(1, 7)
         victim = rng.randrange(size)
         fault = {victim: {"DSLC_FAILPOINT": f"{'ranks' if victim else 'train'}.step:{step}:kill"}}
-        resumed = ["--resume"] if list(folder.glob("runs/net/checkpoints/*.safetensors")) else []
-        codes = [ended(process, 120)[0] for process in ranks([folder] * size, *resumed, of_rank=fault)]
+        codes = [ended(process, 120)[0] for process in ranks([folder] * size, *resumed(folder), of_rank=fault)]
         assert codes in ([0] * size, [-signal.SIGKILL if rank == victim else 75 for rank in range(size)])
-    assert (
-        ended(started(folder, "--resume", *rng.choice(([], ["--processes", "2"], ["--processes", "8"]))), 120)[0] == 0
-    )
+    number = rng.choice(([], ["--processes", "2"], ["--processes", "8"]))
+    assert ended(started(folder, *resumed(folder), *number), 120)[0] == 0
     assert outcome(folder) == expected
 
 
