@@ -1,7 +1,8 @@
 """Finds accesses to memory that no barrier puts in order: two threads, the same bytes, at least one of them writes.
 
 A barrier orders the threads of a block, ``bar.warp.sync`` those of a warp; exchanges (``shfl``, ``ldmatrix``, ``mma``)
-order nothing, and nothing orders two blocks. An asynchronous copy writes at any time until its thread has
+order nothing. What a block did before a barrier and a release (``red.release``) comes before what another block does
+after an acquiring load (``ld.acquire``) and a barrier. An asynchronous copy writes at any time until its thread has
 waited for it.
 """
 
@@ -44,6 +45,9 @@ class Accesses:
         self._barriers = 0
         self._warps: dict[int, int] = {}
         self._left: dict[tuple[int, ...], tuple[dict[int, _Cell], int, dict[int, int]]] = {}
+        self._released: dict[tuple[int, ...], list[int]] = {}  # by block: its barriers before each release
+        #: By block: its barriers before each acquire, and how many releases of each block are then seen.
+        self._acquired: dict[tuple[int, ...], list[tuple[int, dict[tuple[int, ...], int]]]] = {}
 
     def begin(self, block: tuple[int, ...]) -> None:
         """A block begins, with shared memory of its own."""
@@ -55,6 +59,20 @@ class Accesses:
         self._left[self._block] = self._shared, self._barriers, self._warps
         self._block = block
         self._shared, self._barriers, self._warps = self._left.pop(block, ({}, 0, {}))
+
+    @property
+    def releases(self) -> int:
+        """How many there were, of all blocks."""
+        return sum(map(len, self._released.values()))
+
+    def release(self) -> None:
+        """A thread of the block says that the block has come so far."""
+        self._released.setdefault(self._block, []).append(self._barriers)
+
+    def acquire(self) -> None:
+        """A thread of the block sees how far all blocks have come."""
+        seen = {block: len(barriers) for block, barriers in self._released.items()}
+        self._acquired.setdefault(self._block, []).append((self._barriers, seen))
 
     def barrier(self) -> None:
         """All threads of the block have come to a barrier."""
@@ -130,10 +148,16 @@ class Accesses:
 
     def _ordered(self, before: _Stamp, now: _Stamp) -> bool:
         if before[0] != now[0]:
-            return False
+            return self._seen(before, now)
         if before[1] == now[1] or before[2] < now[2]:
             return True
         return before[1] // WARP == now[1] // WARP and before[3] < now[3]
+
+    def _seen(self, before: _Stamp, now: _Stamp) -> bool:
+        """Whether the one's block released after it what the other's block acquired before it."""
+        acquired = [seen for barriers, seen in self._acquired.get(now[0], ()) if barriers < now[2]]
+        count = acquired[-1].get(before[0], 0) if acquired else 0
+        return count > 0 and self._released[before[0]][count - 1] > before[2]
 
     def _stamp(self, thread: int) -> _Stamp:
         return self._block, thread, self._barriers, self._warps.get(thread // WARP, 0)

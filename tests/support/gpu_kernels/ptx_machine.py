@@ -4,9 +4,10 @@ Registers hold bits. Of PTX it knows what our kernels are made of; an instructio
 numpy arrays; an access outside of one, or at an odd place, is an error, and so are two threads that meet in memory
 without a barrier between them (``accesses.py``). Threads of a warp run from one exchange to the next, those of a block
 from one barrier to the next, and all of them must come to the same one. An asynchronous copy arrives when its thread
-waits for it and no earlier. Blocks run one after another, or, if they wait for one another, in turns: each up to a
-look for words of others that does not find them (``ld.relaxed``, and then a vote). What a thread writes for such looks
-(``st.relaxed``) arrives as late as it may: when nobody can go on, the newest first.
+waits for it and no earlier. Blocks run one after another, or, if they wait for one another, in turns: each up to its
+next look at what others have released (``ld.acquire``), or until it does not find what it looks for (``ld.relaxed``,
+and then a vote). What a thread writes for such looks (``st.relaxed``) arrives as late as it may: at the thread's next
+fence, or when nobody can go on, the newest first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dslc.compiler.codegen.launch import ScalarArgs
 
 #: Gives the number of its statement and what the other threads are to see; gets what each of its warp has given.
 _Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
-#: A block, which stops where it does not find what it looks for.
+#: A block, which stops where it looks at what others have released.
 _Block: TypeAlias = Generator[None, None, None]
 
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
@@ -71,12 +72,12 @@ def _run_blocks(program: _Program, blocks: dict[tuple[int, ...], list[_Running]]
         program.clear(block)
         running[block] = _run_block(program, threads)
     while running:
-        before = len(running), program.found
+        before = len(running), program.accesses.releases, program.found
         for block in list(running):
             program.enter(block)
             if next(running[block], "done") == "done":
                 del running[block]
-        if (len(running), program.found) == before:
+        if (len(running), program.accesses.releases, program.found) == before:
             assert program.late, "blocks wait for one another, all in vain"
             for _ in range(-(-len(program.late) // 2)):
                 program.arrive(*program.late.pop()[1:])
@@ -116,7 +117,11 @@ def _run_warp(
         asked: list[tuple[int, Any]] = []
         for thread in threads:
             try:
-                asked.append(next(thread) if given is None else thread.send(given))
+                place = next(thread) if given is None else thread.send(given)
+                while program.statements[place[0]][2][:2] == ("ld", "acquire"):  # others run after it has looked
+                    yield
+                    place = next(thread)
+                asked.append(place)
             except StopIteration:
                 continue
         if not asked:
@@ -213,10 +218,10 @@ class _Program:
         self.place(address, len(data))[:] = np.frombuffer(data, np.uint8)
 
     def arrive_all(self, thread: Any = None, address: int | None = None) -> None:
-        """All late writes, or those of a thread to an address, are there."""
+        """All late writes, or those of a thread, or those of a thread to an address, are there."""
         left = []
         for each in self.late:
-            if thread is None or each[:2] == (thread, address):
+            if (thread is None or each[0] == thread) and address in (None, each[1]):
                 self.arrive(*each[1:])
             else:
                 left.append(each)
@@ -303,6 +308,14 @@ class _Thread:
                     mine = [[value(x) for x in _names(text)] for text in operands[1:]]
                     others = yield at - 1, mine[:2]
                     self._multiply(words, _names(operands[0]), others, mine[2])
+                case "ld" if words[1] == "acquire":
+                    self._acquire(words, operands)
+                    yield at - 1, None
+                case "fence":
+                    assert words[1:] == ("acq_rel", "gpu")
+                    program.arrive_all(self.name)
+                case "red":
+                    self._release(words, operands)
                 case "ld" | "st":
                     self._move(words, operands)
                 case "atom":
@@ -389,6 +402,21 @@ class _Thread:
             )  # a register may be wider than the value
             whole = (1 << held) - 1
             self.registers[name] = signed(bits, 8 * size) & whole if is_signed else bits
+
+    def _acquire(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words == ("ld", "acquire", "gpu", "global", "u32")
+        place = self.program.place(self._address(operands[1]), 4)
+        self.registers[operands[0]] = int.from_bytes(place.tobytes(), "little")
+        self.program.accesses.acquire()
+
+    def _release(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words == ("red", "release", "gpu", "global", "add", "u32")
+        place = self.program.place(self._address(operands[0]), 4)
+        sum_ = (int.from_bytes(place.tobytes(), "little") + self.value(operands[1])) % (1 << 32)
+        place[:] = np.frombuffer(sum_.to_bytes(4, "little"), np.uint8)
+        for thread in {name for name, _, _ in self.program.late if name[0] == self.name[0]}:
+            self.program.arrive_all(thread)
+        self.program.accesses.release()
 
     def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
         how, kind = words[2:]
