@@ -143,6 +143,11 @@ def _equals_(p: _Place) -> Diagnostic | None:
         help = f"write `const {name} = value`, or move the statement into a block or model"
         return p.error("a statement is not allowed at the top level of a file", "", help)
     words = [token.kind for token in p.tokens.items[p.first : p.index]]
+    if words[-2:] == [",", "NAME"] and "=" in words and not p.in_brackets and p.start.kind == "NAME":
+        name = p.tokens.items[p.index - 1].text
+        return p.error(
+            "a comma separates no statements", "", f"write `; {name} = ...`, or a line of its own", at=p.index - 2
+        )
     if p.start.kind in ("if", "check") or "=" in words or "if" in words:
         return p.error("`=` assigns, it does not compare", "", "write `==` to compare")
     return None

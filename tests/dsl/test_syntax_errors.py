@@ -32,6 +32,9 @@ CASES: dict[str, str | bytes] = {
     "bracket_of_another_kind": model("  y = x[0:(B - 1]\n  return y\n"),
     "bracket_closes_nothing": model("  y = relu(x))\n  return y\n"),
     "equals_in_condition": model("  if B = 2 { x = relu(x) }\n  y = x if B = 2 else -x\n  return y\n"),
+    "comma_between_statements": HEAD
+    + "model M(x: [B, 4]) -> [B, 4] {\n  y = relu(x), z = y\n  return y\n}\n\n"
+    + "train M(t: [B, 4]) {\n  loss = mse(output, t)\n  metrics { a = mean(t), b = mean(output) }\n}\n",
     "python_function": model("  def f(x):\n    return x\n  return x\n"),
     "python_body": model("  for i in 0..3:\n    x = relu(x)\n  return x\n"),
     "python_import": HEAD + "import torch\nfrom torch import nn\n",
