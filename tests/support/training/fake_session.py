@@ -74,14 +74,14 @@ class FakeSession:
             {"name": n, "kind": "param" if n in SHAPES else "optimizer", "dtype": "f32", "shape": list(a.shape)}
             for n, a in self.state.items()
         ]
-        program = SimpleNamespace(sizes={"B": batch})
+        program, rest = (SimpleNamespace(sizes={"B": rows}) for rows in (batch, 1))  # eval takes any number
         self.artifact = SimpleNamespace(
             id="sha256:" + "a" * 64,
             header={
                 "interface_sha256": digest,
                 "state": {"tensors": tensors, "forward_order": list(SHAPES)},
             },
-            programs=lambda entry: [program],
+            programs=lambda entry: [rest, program] if entry == "eval_step" else [program],
         )
         self.batch = batch
 
