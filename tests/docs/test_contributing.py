@@ -25,7 +25,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-COPIED = ("compiler", "docs", "dsl", "dslc", "runtime", "tests", "pyproject.toml", "CONTRIBUTING.md", "README.md")
+COPIED = (
+    "compiler", "docs", "dsl", "dslc", "examples/gpt", "runtime", "tests",
+    "pyproject.toml", "CONTRIBUTING.md", "README.md",
+)  # fmt: skip
 PROGRAMS = {"pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"], "dslc": ["-m", "dslc"], "ruff": ["-m", "ruff"]}
 
 

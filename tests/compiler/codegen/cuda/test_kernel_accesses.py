@@ -120,21 +120,24 @@ def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
 #: The files of kernels that no sample of an op is large enough for, and where they run thread by thread.
 ELSEWHERE = {
     "attention.cu": "test_kernel_accesses.py",
-    "boxes.cu": "ops/test_boxes.py",
+    "boxes.cu": "ops/copies/test_boxes.py",
+    "chain.cu": "chain/test_chain_kernel.py",
     "compare.cu": "test_kernel_accesses.py",
-    "concat.cu": "ops/test_concats.py",
+    "concat.cu": "ops/copies/test_concats.py",
     "few_queries.cu": "attention/test_few_queries.py",
     "few_queries_join.cu": "attention/test_few_queries.py",
     "few_rows.cu": "contraction/test_few_rows.py",
-    "gather_tables.cu": "ops/test_together.py",
+    "gather_tables.cu": "ops/scatter/test_together.py",
     "mma.cu": "contraction/test_contract_ptx.py",
-    "put_rows.cu": "ops/test_put_rows.py",
+    "put_rows.cu": "ops/copies/test_put_rows.py",
     "resident.cu": "recurrent/test_resident.py",
     "running.cu": "ops/test_running.py",
-    "scatter_bins.cu": "ops/test_scatter_elements.py",
-    "scatter_sorted.cu": "ops/test_scatter_sorted.py",
-    "sort_block.cu": "ops/test_sort.py",
-    "sort_digits.cu": "ops/test_sort.py",
+    "scatter_atomic.cu": "ops/scatter/test_scatter_atomic.py",
+    "scatter_bins.cu": "ops/scatter/test_scatter_elements.py",
+    "scatter_few.cu": "ops/scatter/test_scatter_few.py",
+    "scatter_sorted.cu": "ops/scatter/test_scatter_sorted.py",
+    "sort_block.cu": "ops/sort/test_sort.py",
+    "sort_digits.cu": "ops/sort/test_sort.py",
 }
 
 
