@@ -23,7 +23,7 @@ from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, with_readers
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, not_measured_slower, with_readers
 
 MOST_ROWS: Final = 8
 
@@ -35,18 +35,12 @@ def few_rows(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
 
 def takes(build: Build) -> Takes:
     """The rule of a build: whether both are one own kernel, and measured times do not speak against it."""
-    choices, providers, vendor = build.choices, build.providers, build.provider == "vendor"
+    vendor = build.provider == "vendor"
 
     def rule(first: Node, last: Node, found: Node) -> bool:
         launches = lowered(found, build.target, vendor) or ()
-        if len(launches) != 1 or not getattr(launches[0].spec, "is_of_few_rows", False):
-            return False
-        if not choices.ways:
-            return True
-        together, product, pointwise = (choices.seconds(node, providers) for node in (found, first, last))
-        if together is None or product is None or pointwise is None:
-            return True
-        return together < product + pointwise
+        own = len(launches) == 1 and getattr(launches[0].spec, "is_of_few_rows", False)
+        return own and not_measured_slower(build, first, last, found)
 
     return rule
 

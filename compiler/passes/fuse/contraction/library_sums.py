@@ -22,7 +22,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, with_readers
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, not_measured_slower, with_readers
 
 
 def library_sums(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
@@ -36,18 +36,11 @@ def library_sums(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
 
 def takes(build: Build) -> Takes:
     """The rule of a build: whether a library computes both as one node, and measured times do not speak against it."""
-    choices, providers = build.choices, build.providers
 
     def rule(first: Node, last: Node, found: Node) -> bool:
         launches = lowered(found, build.target, True) or ()
-        if not any(isinstance(launch.spec, LibraryCall) for launch in launches):
-            return False
-        if not choices.ways:
-            return True
-        together, product, pointwise = (choices.seconds(node, providers) for node in (found, first, last))
-        if together is None or product is None or pointwise is None:
-            return True
-        return together < product + pointwise
+        called = any(isinstance(launch.spec, LibraryCall) for launch in launches)
+        return called and not_measured_slower(build, first, last, found)
 
     return rule
 

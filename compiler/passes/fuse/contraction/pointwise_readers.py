@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.contraction import with_epilogue
 from dslc.compiler.passes.fuse.body import Body
@@ -29,6 +30,14 @@ def with_readers(graph: Graph, product_of: Callable[[Node], Node | None], takes:
         return whole if takes(first, node, whole) else node.reading(new)
 
     return rebuilt(graph, rule)
+
+
+def not_measured_slower(build: Build, first: Node, last: Node, whole: Node) -> bool:
+    """Whether measured times do not speak against one node: not all three are measured, or the one is faster."""
+    if not build.choices.ways:
+        return True
+    one, product, pointwise = (build.choices.seconds(node, build.providers) for node in (whole, first, last))
+    return one is None or product is None or pointwise is None or one < product + pointwise
 
 
 def with_reader(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
