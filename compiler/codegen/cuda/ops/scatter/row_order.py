@@ -24,11 +24,9 @@ _DIGIT_BITS: Final = 8  # at most
 Argument: TypeAlias = Value | Scratch
 
 
-@dataclass(frozen=True)
-class Digits:
-    """``parts`` times ``length`` ids below ``count``, whose keys have all bits of ``parts * count``."""
+class Keyed:
+    """What has ``parts`` times ``length`` ids below ``count``: a key is an id of a part."""
 
-    ids: DType
     parts: int
     length: int
     count: int
@@ -40,6 +38,16 @@ class Digits:
     @property
     def keys(self) -> int:
         return self.parts * self.count
+
+
+@dataclass(frozen=True)
+class Digits(Keyed):
+    """``parts`` times ``length`` ids below ``count``, whose keys have all bits of ``parts * count``."""
+
+    ids: DType
+    parts: int
+    length: int
+    count: int
 
     @property
     def tile(self) -> int:

@@ -26,7 +26,7 @@ _THREADS: Final = 256
 _EACH: Final = 4  # elements of a thread
 _FLOAT_SUMS: Final = 4  # the kind of scatter
 _KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
-_SUM_BITS: Final = 62  # of sums, beside their sign
+_SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
 MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, as_signed, ordered
+from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, Keyed, as_signed, ordered
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
@@ -60,7 +60,7 @@ def combining(dtype: DType, how: Combine) -> str:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Keyed):
     """``parts`` times ``length`` rows of ``inner`` elements with ids below ``count``, combined for each id, with an
     element of x if there is ``x``. ``lost``: what integers become in a part with an id that does not exist."""
 
@@ -72,14 +72,6 @@ class Rows:
     inner: int
     x: bool = False
     lost: int | None = None
-
-    @property
-    def all(self) -> int:
-        return self.parts * self.length
-
-    @property
-    def keys(self) -> int:
-        return self.parts * self.count
 
     @property
     def vector(self) -> int:
