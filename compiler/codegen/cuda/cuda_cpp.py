@@ -16,7 +16,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
-from dslc.compiler.codegen.launch import ScalarArgs
+from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -109,6 +109,19 @@ class Numbers:
         members = "".join(f"  {each};\n" for each in listed)
         names = ", ".join(self._kinds)
         return f"struct Numbers {{\n{members}}};\n#define NUMBERS {', '.join(listed)}\n#define GIVEN {{{names}}}\n"
+
+
+class Numbered(SizeGeneric):
+    """A launch whose scalar arguments are ``Numbers``."""
+
+    @property
+    @abstractmethod
+    def _numbers(self) -> Numbers:
+        """The numbers, in the order of the kernel's parameters."""
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
 
 
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)

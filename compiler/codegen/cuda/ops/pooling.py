@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -26,7 +26,7 @@ Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Pool(SizeGeneric):
+class Pool(Numbered):
     """``image`` and ``count``: sizes of the spatial axes of the larger and the smaller side, with ``planes`` planes
     each.
 
@@ -81,10 +81,6 @@ class Pool(SizeGeneric):
             numbers.divisor(f"OWN{axis}", own[axis])
             numbers.add(f"OTHER{axis}", other[axis])
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CppKernel, Numbers, constants
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CppKernel, Numbered, Numbers, constants
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.target import Geometry
@@ -23,7 +23,7 @@ _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
-class DrawKernel(SizeGeneric):
+class DrawKernel(Numbered):
     """The kernel of a ``Draw``, with its numbers as scalar arguments."""
 
     draw: Draw
@@ -47,10 +47,6 @@ class DrawKernel(SizeGeneric):
             numbers.add("LOW", d.low, "f32")
             numbers.add("HIGH", d.high, "f32")
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

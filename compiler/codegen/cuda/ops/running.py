@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Final, Self
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import scan
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder
@@ -96,11 +96,9 @@ def logs_text(dtype: DType, how: str) -> str:
 
 
 @dataclass(frozen=True)
-class Running(SizeGeneric):
-    """Step 0: ``k(x, totals, numbers)``; step 1: ``k(x, totals, y, numbers)``. x and y are [outer, count, inner];
-    totals are [outer, chunks, inner]. ``how``: sum or prod; others for the product of the elements before;
-    plain or late for a recurrence of a and b, which are x; logs for the logarithms of running sums of exponentials;
-    logs_grad for their gradient from their x, y and dy."""
+class AlongAxis(Numbered):
+    """A kernel that combines the elements of [outer, count, inner] along ``count``, from the last one on if
+    ``reverse``. ``given``: the dtype of what it reads; ``dtype``: of the result; ``how``: what it combines."""
 
     given: DType
     dtype: DType
@@ -109,11 +107,20 @@ class Running(SizeGeneric):
     outer: int
     count: int
     inner: int
-    step: int
 
-    def between_casts(self, given: DType, dtype: DType) -> Running:
+    def between_casts(self, given: DType, dtype: DType) -> Self:
         """The same on a tensor of 16-bit floats, and with a result rounded to them; sums stay as they are."""
         return replace(self, given=given, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Running(AlongAxis):
+    """Step 0: ``k(x, totals, numbers)``; step 1: ``k(x, totals, y, numbers)``. x and y are [outer, count, inner];
+    totals are [outer, chunks, inner]. ``how``: sum or prod; others for the product of the elements before;
+    plain or late for a recurrence of a and b, which are x; logs for the logarithms of running sums of exponentials;
+    logs_grad for their gradient from their x, y and dy."""
+
+    step: int
 
     @property
     def wide(self) -> int:
@@ -155,10 +162,6 @@ class Running(SizeGeneric):
     def _numbers(self) -> Numbers:
         sizes = {"COUNT": self.count, "INNER": self.inner, "CHUNKS": self.chunks}
         return Numbers(**sizes, BLOCKS=self.blocks, STEPS=self.steps)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

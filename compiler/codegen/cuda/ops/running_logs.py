@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.cuda.ops.running import logs_text, running
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.cuda.ops.running import AlongAxis, logs_text, running
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _THREADS: Final = 128
@@ -20,20 +19,8 @@ _WARP: Final = 32
 
 
 @dataclass(frozen=True)
-class Lines(SizeGeneric):
+class Lines(AlongAxis):
     """``k(given..., y, numbers)``: all [outer, count, inner], combined along ``count``; ``how``: logs or logs_grad."""
-
-    given: DType
-    dtype: DType
-    how: str
-    reverse: bool
-    outer: int
-    count: int
-    inner: int
-
-    def between_casts(self, given: DType, dtype: DType) -> Lines:
-        """The same on a tensor of 16-bit floats, and with a result rounded to them; sums stay as they are."""
-        return replace(self, given=given, dtype=dtype)
 
     @property
     def team(self) -> int:
@@ -49,10 +36,6 @@ class Lines(SizeGeneric):
         numbers = Numbers(COUNT=self.count, INNER=self.inner)
         numbers.add("LINES", self.outer * self.inner, "i64")
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

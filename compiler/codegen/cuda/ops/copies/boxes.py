@@ -8,9 +8,9 @@ from itertools import accumulate
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, put
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
@@ -43,7 +43,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Boxes(SizeGeneric):
+class Boxes(Numbered):
     """``k(whole, parts...)``, or ``k(parts..., whole)`` if ``places``: ``parts`` of one tensor from or to tensors of
     their own. What is read has ``dtype``, what is written ``result``."""
 
@@ -69,10 +69,6 @@ class Boxes(SizeGeneric):
             for name, number in (*vars(part).items(), ("first", first)):
                 numbers.add(f"{name}{i}", number)
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -7,10 +7,10 @@ from itertools import accumulate, groupby
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter, power_of_two
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
@@ -69,7 +69,7 @@ class Concat(SourceKernel):
 
 
 @dataclass(frozen=True)
-class Mixed(SizeGeneric):
+class Mixed(Numbered):
     """Arguments of ``rows`` rows of ``runs`` elements each. Row r of the result has ``pitch`` elements and holds the
     rows r of the arguments next to each other, from its element ``start`` on."""
 
@@ -101,10 +101,6 @@ class Mixed(SizeGeneric):
             for name, number in (("RUN", run), ("START", start), ("FIRST", first)):
                 numbers.add(f"{name}{i}", number)
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
@@ -86,7 +86,7 @@ class Digits(Keyed):
 
 
 @dataclass(frozen=True)
-class RowDigits(SizeGeneric):
+class RowDigits(Numbered):
     """Step 0 to 2 of the pass of digit ``number``: ``k(ids or keys, counts)``, ``k(counts, totals)`` and
     ``k(ids or keys and places, counts, totals, sorted keys, sorted places)``, each with numbers."""
 
@@ -104,10 +104,6 @@ class RowDigits(SizeGeneric):
         d = self.digits
         shift = sum(d.bits[: self.number])
         return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, ABSENT=d.absent, SHIFT=shift)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:
@@ -130,7 +126,7 @@ class RowDigits(SizeGeneric):
 
 
 @dataclass(frozen=True)
-class RowStarts(SizeGeneric):
+class RowStarts(Numbered):
     """``k(keys, starts, numbers)``: where each key begins."""
 
     digits: Digits
@@ -142,10 +138,6 @@ class RowStarts(SizeGeneric):
     @property
     def _numbers(self) -> Numbers:
         return Numbers(ALL=self.digits.all, KEYS=self.digits.keys)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_elements import Elements, elements_of, scattered_elements
@@ -21,7 +21,7 @@ from dslc.compiler.codegen.cuda.ops.scatter.scatter_few import few_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines
 from dslc.compiler.codegen.cuda.ops.sort.sort import sorted_lines
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder, dense
@@ -39,7 +39,7 @@ _SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
 
 
 @dataclass(frozen=True)
-class ScatterSorted(SizeGeneric):
+class ScatterSorted(Numbered):
     """``k(src, ids, from, parts, y, numbers)``: combines ``src`` with the middle axis of y [all / after, count, after].
 
     ``ids``: ``length`` indices along it, sorted; ``from``: their places before. Step 0 combines up to ``part`` elements
@@ -64,10 +64,6 @@ class ScatterSorted(SizeGeneric):
     def _numbers(self) -> Numbers:
         sizes = {"LENGTH": self.length, "COUNT": self.count, "AFTER": self.after, "ALL": self.all}
         return Numbers(**sizes, LOST=self.lost or 0, PART=self.part)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

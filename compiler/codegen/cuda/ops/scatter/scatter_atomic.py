@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Value
@@ -32,7 +32,7 @@ MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for el
 
 
 @dataclass(frozen=True)
-class AtomicScatter(SizeGeneric):
+class AtomicScatter(Numbered):
     """Step 0: ``k([x,] held, tops, lost)``; 1 and 2: ``k([src,] ids, held, tops, lost)``; 3: ``k([src,] held, tops,
     lost, [x,] y)``, each with numbers; ``tops`` for sums of floats alone."""
 
@@ -84,10 +84,6 @@ class AtomicScatter(SizeGeneric):
             numbers.divisor(name, size)
         numbers.add("SHIFT", _SUM_BITS - _DIGITS - self.length.bit_length())
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

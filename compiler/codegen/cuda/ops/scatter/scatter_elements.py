@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Digits, RowDigits, as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, MOVED, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Value
@@ -90,7 +90,7 @@ class Elements:
 
 
 @dataclass(frozen=True)
-class LineScatter(SizeGeneric):
+class LineScatter(Numbered):
     """``k([src,] ids, [x,] y, numbers)``: each warp goes through all ids of a line."""
 
     elements: Elements
@@ -116,10 +116,6 @@ class LineScatter(SizeGeneric):
     @property
     def _numbers(self) -> Numbers:
         return self.elements.numbers(LINES=self.elements.lines)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:
@@ -154,7 +150,7 @@ class Bins(Digits):
 
 
 @dataclass(frozen=True)
-class BinScatter(SizeGeneric):
+class BinScatter(Numbered):
     """Step 0 to 2: ``k(totals, plan)``, ``k([src,] keys, places, plan, [x,] y, parts)`` and ``k([src,] places, plan,
     parts, [x,] y)``, each with numbers."""
 
@@ -176,10 +172,6 @@ class BinScatter(SizeGeneric):
     @property
     def _numbers(self) -> Numbers:
         return self.elements.numbers(BINS=self.bins.bins, KEYS=self.bins.keys, ALL=self.bins.all)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -20,7 +20,7 @@ _COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
 
 
 @dataclass(frozen=True)
-class FewScatter(SizeGeneric):
+class FewScatter(Numbered):
     """``k([x,] src, ids, y, numbers)``: y [outer, count, inner] combined with src [outer, length, inner]."""
 
     dtype: DType
@@ -47,10 +47,6 @@ class FewScatter(SizeGeneric):
         numbers.divisor("LENGTH", self.length)
         numbers.divisor("INNER", self.inner)
         return numbers
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

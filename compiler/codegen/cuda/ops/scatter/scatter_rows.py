@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, Keyed, as_signed, ordered
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
@@ -157,7 +157,7 @@ class RowsFew(SizeGeneric):
 
 
 @dataclass(frozen=True)
-class OrderedRows(SizeGeneric):
+class OrderedRows(Numbered):
     """``k(rows, places, starts, [x,] y, parts, numbers)``: ``table`` rows, combined by key or to ``parts``."""
 
     rows: Rows
@@ -174,10 +174,6 @@ class OrderedRows(SizeGeneric):
     def _numbers(self) -> Numbers:
         sizes = {"KEYS": self.rows.keys, "LINES": self.rows.lines, "ALL": self.rows.all, "PARTS": self.rows.parts}
         return self.rows.numbers(**sizes, TABLE=self.table)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     def _code(self, file: str) -> Code:
         text = self.rows.head(self.checked) + self._numbers.text()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines, Places
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -31,7 +31,7 @@ def largest_tile(dtype: DType) -> int:
 
 
 @dataclass(frozen=True)
-class _Tiled(SizeGeneric):
+class _Tiled(Numbered):
     """A kernel with a block for each tile of contiguous lines. ``placed``: it reads the elements' places."""
 
     lines: Lines
@@ -67,10 +67,6 @@ class SortBlock(_Tiled):
         return Numbers(COUNT=self.lines.count, KEEP=self.keep)
 
     @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
-
-    @property
     def code(self) -> Code:
         return Code("sort_block.cu", self.head(self._numbers))
 
@@ -91,10 +87,6 @@ class SortDigits(_Tiled):
     @property
     def _numbers(self) -> Numbers:
         return Numbers(COUNT=self.lines.count, SHIFT=self.shift)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:
