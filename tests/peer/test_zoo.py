@@ -40,7 +40,7 @@ def test_a_model_takes_its_batch(entry: Entry, device: str, tmp_path: Path) -> N
         wanted = types[name]
         assert x.shape == tuple(sizes.get(str(n), n) for n in wanted.shape), name
         assert x.dtype == {"u8": np.uint8, "i32": np.int32}.get(str(wanted.dtype), np.float32), name
-        assert np.ptp(x.astype(np.float64)) > 0, name
+        assert x.size == 1 or np.ptp(x.astype(np.float64)) > 0, name
 
 
 def test_rows_of_words_are_padded() -> None:
