@@ -24,8 +24,8 @@ from dslc.base.schema import (
     Record,
     Row,
     Text,
-    checker,
 )
+from dslc.base.schema_check import checker
 from dslc.base.version import VERSION
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.artifact.interface import size_value

@@ -8,7 +8,8 @@ import re
 import pytest
 from places import ROOT
 
-from dslc.base.schema import ListOf, Record, Row, checker
+from dslc.base.schema import ListOf, Record, Row
+from dslc.base.schema_check import checker
 from dslc.runtime.artifact import container, header, plan_schema
 from dslc.runtime.artifact.instructions import INSTRUCTIONS
 from dslc.runtime.extents import LETTERS
