@@ -101,7 +101,7 @@ from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
-from dslc.runtime.artifact.header import PREPARE
+from dslc.runtime.artifact.header_schema import PREPARE
 
 
 def _everywhere(*passes: Pass) -> tuple[Pass, ...]:

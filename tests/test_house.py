@@ -37,7 +37,6 @@ LONGEST = {
     "compiler/codegen/cuda/kernels/attention/attention.cu": 410,
     "compiler/passes/lower/gradient/autodiff.py": 420,
     "compiler/pipeline.py": 420,
-    "runtime/artifact/header.py": 440,
     "runtime/cpu/executor.py": 410,
     "runtime/session/session.py": 510,
 }

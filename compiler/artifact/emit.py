@@ -15,7 +15,7 @@ from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of
 from dslc.compiler.ir.program import Program
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
-from dslc.runtime.artifact.header import AS_PARAM, FORMAT, PREPARE, TOGETHER
+from dslc.runtime.artifact.header_schema import AS_PARAM, FORMAT, PREPARE, TOGETHER
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Loop, Reference
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.reserved import LOSS_SCALE, OF_EPOCH

@@ -14,7 +14,7 @@ from dslc.compiler.ir.build import RAW, LossScale
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import aligned
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.artifact.header import AS_PARAM
+from dslc.runtime.artifact.header_schema import AS_PARAM
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.artifact.slices import Piece, piece_name, pieces_of, slice_count
 

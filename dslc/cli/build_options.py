@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import BuildError
 from dslc.cli.options import byte_count, sizes_by_entry
-from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
+from dslc.runtime.artifact.header_schema import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
     from dslc.compiler.options import Options

@@ -17,7 +17,9 @@ from dslc.base.canonical import uncollected
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.artifact import container
 from dslc.runtime.artifact.container import Blob, Container
-from dslc.runtime.artifact.header import (
+from dslc.runtime.artifact.header import check_header
+from dslc.runtime.artifact.header_rules import interface_sha256
+from dslc.runtime.artifact.header_schema import (
     FORMAT,
     PREPARE,
     WITH_EXTENTS,
@@ -25,8 +27,6 @@ from dslc.runtime.artifact.header import (
     WITH_PACKAGES,
     WITH_PREPARED,
     WRITERS,
-    check_header,
-    interface_sha256,
 )
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.plan_check import BlobInfo, check

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.artifact.header import SHARD
+from dslc.runtime.artifact.header_schema import SHARD
 from dslc.runtime.artifact.interface import shards_of, size_value
 from dslc.runtime.artifact.plan import Plan, Port
 from dslc.runtime.artifact.reserved import LOSS_SCALE, LOSS_SUM

@@ -17,7 +17,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.dtypes import ITEMSIZE
-from dslc.runtime.artifact.header import AS_PARAM
+from dslc.runtime.artifact.header_schema import AS_PARAM
 from dslc.runtime.artifact.instructions import Fill, Instruction, accesses
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.artifact.slices import Piece, aligned, pieces_of, slice_bytes, slice_count

@@ -10,7 +10,7 @@ import numpy as np
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.artifact.dtypes import filled
-from dslc.runtime.artifact.header import PREPARE, WRITERS
+from dslc.runtime.artifact.header_schema import PREPARE, WRITERS
 from dslc.runtime.artifact.instructions import Kernel, Reference
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
 from dslc.runtime.session.backend import OnDevice, Sums

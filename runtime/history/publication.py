@@ -18,7 +18,7 @@ from dslc.base.filelock import FileLock
 from dslc.base.publish import publish_bytes
 from dslc.base.within import require_within
 from dslc.runtime.artifact.file import read_artifact
-from dslc.runtime.artifact.header import WEIGHTS
+from dslc.runtime.artifact.header_schema import WEIGHTS
 from dslc.runtime.history.folders import StoredRun
 from dslc.runtime.history.score import Score, score_of
 from dslc.runtime.train.checkpoint import FOLDER as CHECKPOINTS

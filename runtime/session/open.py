@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
-from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
+from dslc.runtime.artifact.header_schema import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.artifact.interface import Interface, shards_of
 from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.share import Share, shared_plan

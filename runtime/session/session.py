@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from dslc.base.errors import DslcError, InputError, RanksError
 from dslc.runtime.artifact.file import Artifact
-from dslc.runtime.artifact.header import TOGETHER
+from dslc.runtime.artifact.header_schema import TOGETHER
 from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.artifact.share import share_of

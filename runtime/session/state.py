@@ -11,7 +11,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.header import AS_PARAM, WEIGHTS
+from dslc.runtime.artifact.header_schema import AS_PARAM, WEIGHTS
 from dslc.runtime.session.backend import Change
 
 if TYPE_CHECKING:

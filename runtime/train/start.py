@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dslc.runtime.artifact.header import WEIGHTS
+from dslc.runtime.artifact.header_schema import WEIGHTS
 from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.run_weights import weights_file

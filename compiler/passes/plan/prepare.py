@@ -38,7 +38,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import scan
-from dslc.runtime.artifact.header import PREPARE
+from dslc.runtime.artifact.header_schema import PREPARE
 
 #: The least part of the readers' modelled time for which a value is prepared. Below, the gain does not justify a second
 #: copy of a weight.

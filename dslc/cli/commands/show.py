@@ -80,7 +80,7 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
     from dslc.cli.requests import chosen_entry
     from dslc.compiler.options import precision_of
     from dslc.compiler.pipeline import compile_entry, cut, inspect_prepare
-    from dslc.runtime.artifact.header import PREPARE
+    from dslc.runtime.artifact.header_schema import PREPARE
 
     wanted, sizes = chosen_entry(request, entry, options)
     if wanted == PREPARE:
@@ -96,7 +96,7 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
 def _before(request: Request, entry: str | None, options: Options, name: str) -> Program:
     from dslc.compiler.passes.runner import pass_name
     from dslc.compiler.pipeline import PIPELINE, PLANNING
-    from dslc.runtime.artifact.header import PREPARE
+    from dslc.runtime.artifact.header_schema import PREPARE
 
     names = [pass_name(step) for step in (PLANNING if entry == PREPARE else PIPELINE)]
     at = names.index(name)

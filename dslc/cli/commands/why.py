@@ -55,7 +55,7 @@ def command(
     from dslc.compiler.pipeline import PLANNED, compile_entry, inspect_prepare
     from dslc.compiler.report.history import history, wanted
     from dslc.compiler.report.slow import slow_lines
-    from dslc.runtime.artifact.header import PREPARE
+    from dslc.runtime.artifact.header_schema import PREPARE
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
     options = request.options(locked=False, gpu=gpu)  # nothing is built

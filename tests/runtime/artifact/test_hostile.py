@@ -21,7 +21,7 @@ from artifacts.small_artifact import artifact_bytes, digest
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact import file as artifacts
-from dslc.runtime.artifact import header as header_rules
+from dslc.runtime.artifact import header_rules
 from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.plan_check import _Checker
 

@@ -12,7 +12,8 @@ from states.recurrent import CARRIED, TRAIN, built
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.file import read_artifact
-from dslc.runtime.artifact.header import check_header, interface_sha256
+from dslc.runtime.artifact.header import check_header
+from dslc.runtime.artifact.header_rules import interface_sha256
 
 
 @pytest.fixture(scope="module")

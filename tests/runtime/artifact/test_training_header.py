@@ -13,7 +13,8 @@ from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.runtime.artifact.file import Artifact
-from dslc.runtime.artifact.header import check_header, interface_sha256
+from dslc.runtime.artifact.header import check_header
+from dslc.runtime.artifact.header_rules import interface_sha256
 
 SOURCE = """nn 1
 dim B in 1..8 = 2

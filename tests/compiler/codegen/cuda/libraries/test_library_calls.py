@@ -35,7 +35,7 @@ from dslc.compiler.ops import registry
 from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 from dslc.compiler.options import Options
 from dslc.compiler.report.contractions import census
-from dslc.runtime.artifact.header import FEATURES
+from dslc.runtime.artifact.header_schema import FEATURES
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.plan_check import BlobInfo, check
