@@ -10,7 +10,7 @@ from places import ROOT
 
 from dslc.base.schema import ListOf, Record, Row
 from dslc.base.schema_check import checker
-from dslc.runtime.artifact import container, header, plan_schema
+from dslc.runtime.artifact import container, header_schema, plan_schema
 from dslc.runtime.artifact.instructions import INSTRUCTIONS
 from dslc.runtime.extents import LETTERS
 
@@ -60,7 +60,7 @@ def test_every_table_of_a_plan_stands_there() -> None:
 
 
 def test_every_field_of_the_header_stands_there() -> None:
-    assert table("| field |").keys() == {*header.HEADER.fields, *header.HEADER.optional}
+    assert table("| field |").keys() == {*header_schema.HEADER.fields, *header_schema.HEADER.optional}
 
 
 def test_every_field_of_a_kernels_row_stands_there() -> None:
@@ -72,7 +72,7 @@ def test_every_field_of_a_kernels_row_stands_there() -> None:
     checker(plan_schema.LAUNCH)(row)
     assert all(f"{letter} `{kind}`" in told for kind, letter in LETTERS.items() if letter != "v")
     for part in ("state", "programs", "interface"):
-        schema = header.HEADER.fields[part]
+        schema = header_schema.HEADER.fields[part]
         if isinstance(schema, ListOf):
             schema = schema.of
         assert isinstance(schema, Record)
@@ -81,7 +81,7 @@ def test_every_field_of_a_kernels_row_stands_there() -> None:
             assert f"`{name}`" in paragraph, (part, name)
 
 
-@pytest.mark.parametrize("entry", header.ENTRIES)
+@pytest.mark.parametrize("entry", header_schema.ENTRIES)
 def test_every_entry_stands_there(entry: str) -> None:
     assert entry in table("| entry |")
 
@@ -89,7 +89,7 @@ def test_every_entry_stands_there(entry: str) -> None:
 def test_words_and_limits_stand_there() -> None:
     words = (
         *plan_schema.REGIONS, *plan_schema.PROVIDERS, *plan_schema.EPILOGUES, *plan_schema.COLLECTIVES,
-        *plan_schema.REDUCTIONS, *plan_schema.OUTPUT_KINDS, *header.BLOB_KINDS, *header.FEATURES,
+        *plan_schema.REDUCTIONS, *plan_schema.OUTPUT_KINDS, *header_schema.BLOB_KINDS, *header_schema.FEATURES,
         container.END.decode(), container.MAGIC.hex(" "), str(plan_schema.SHARED_BYTES), str(plan_schema.GRID[0]),
     )  # fmt: skip
     assert not [word for word in words if word not in TEXT]
