@@ -102,8 +102,8 @@ class _Part:
         from dslc.compiler.ir.build import Build
         from dslc.compiler.ir.graph import Graph, order
         from dslc.compiler.ir.program import Program
+        from dslc.compiler.passes.order import PIPELINE
         from dslc.compiler.passes.plan.schedule import contents
-        from dslc.compiler.pipeline import PIPELINE
 
         outputs = {f"y{i}": v for i, v in enumerate(results)}
         nodes = order([*results, *(v for _, v in self.updates)])

@@ -1,4 +1,4 @@
-"""From a checked model to an artifact: the passes in their order, then every entry at every size."""
+"""From a checked model to an artifact: every entry at every size runs the passes of ``passes/order.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
@@ -19,7 +18,7 @@ from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
 from dslc.compiler.check.rows import batch_rows
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
-from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
+from dslc.compiler.ir.build import Build, LossScale, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.program import TRAINING, Program
 from dslc.compiler.ir.types import DType
@@ -34,135 +33,12 @@ from dslc.compiler.options import (
     rounded_up,
     train_sizes,
 )
-from dslc.compiler.passes.conditions import (
-    attends_in_place,
-    batches_launches,
-    calls_libraries,
-    fuses_into_contractions,
-    fuses_reductions,
-    in_bodies,
-    lacks_half_kernels,
-    reads_any_layout,
-    reads_halves,
-    reads_slices,
-    reductions_with_bodies,
-    rounds_to_tf32,
-    shares_orders,
-    tensor_cores,
-    when,
-    when_by,
-    writes_rows,
-)
-from dslc.compiler.passes.fuse.contraction.chains import chains
-from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
-from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
-from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
-from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
-from dslc.compiler.passes.fuse.contraction.tf32 import tf32
-from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal, slices
-from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
-from dslc.compiler.passes.fuse.horizontal.joined_slices import joined_slices
-from dslc.compiler.passes.fuse.horizontal.placed_pads import placed_pads
-from dslc.compiler.passes.fuse.horizontal.small_tensors import small_tensors
-from dslc.compiler.passes.fuse.indexed.gather_casts import gather_casts
-from dslc.compiler.passes.fuse.indexed.order_rows import order_rows
-from dslc.compiler.passes.fuse.indexed.together import together
-from dslc.compiler.passes.fuse.pointwise.bitmask import bitmask
-from dslc.compiler.passes.fuse.pointwise.inline import inline
-from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
-from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
-from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
-from dslc.compiler.passes.fuse.reduction.cross_entropy import cross_entropy
-from dslc.compiler.passes.fuse.reduction.reduction_epilogue import reduction_epilogue
-from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
-from dslc.compiler.passes.fuse.reduction.row_bodies import row_bodies, row_fits
-from dslc.compiler.passes.lower.attention_forms import attention_forms
-from dslc.compiler.passes.lower.compose import compose
-from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.dtypes.half_reads import half_reads
-from dslc.compiler.passes.lower.dtypes.precision import precision
-from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
-from dslc.compiler.passes.lower.few_queries import few_queries
-from dslc.compiler.passes.lower.gradient.autodiff import autodiff
-from dslc.compiler.passes.lower.layout.attention_views import attention_views
-from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
-from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
-from dslc.compiler.passes.lower.layout.transposes import transposes
-from dslc.compiler.passes.lower.loops.after_loops import after_loops
-from dslc.compiler.passes.lower.loops.half_loops import half_loops
-from dslc.compiler.passes.lower.put_rows import put_rows
-from dslc.compiler.passes.lower.simplify.simplify import simplify
-from dslc.compiler.passes.mirror.mirror import mirror_against, plans
-from dslc.compiler.passes.plan.memory import memory
-from dslc.compiler.passes.plan.pack_weights import pack_weights
-from dslc.compiler.passes.plan.prepare import prepare, prepare_program, relocated
-from dslc.compiler.passes.plan.schedule import schedule
-from dslc.compiler.passes.plan.select_kernels import select
-from dslc.compiler.passes.plan.streams import streams
+from dslc.compiler.passes.mirror.mirror import plans
+from dslc.compiler.passes.order import FUSING, LOWERING, PIPELINE, PLANNING
+from dslc.compiler.passes.plan.prepare import prepare_program, relocated
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 from dslc.runtime.artifact.header_schema import PREPARE
-
-
-def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
-    """Passes over graphs, which also visit the bodies of loops."""
-    return tuple(in_bodies(each) for each in passes)
-
-
-_FUSED: Final[tuple[Pass, ...]] = _everywhere(
-    when(shares_orders, order_rows),
-    when(batches_launches, gather_casts),
-    when(batches_launches, placed_pads),
-    when(batches_launches, together),
-    fuse,
-    when_by(fuses_reductions, few_rows, takes_few),
-    when_by(fuses_into_contractions, epilogue, joins),
-    when_by(calls_libraries, library_sums, takes),
-    when(fuses_reductions, cross_entropy),
-    when(batches_launches, small_tensors),
-    when_by(batches_launches, horizontal, slices),
-    when_by(fuses_reductions, inline, row_fits),
-    when(fuses_reductions, reduction_outputs),
-    when(fuses_reductions, bitmask),
-    when(fuses_reductions, reduction_epilogue),
-    when(fuses_reductions, horizontal_reductions),
-    when(fuses_reductions, recompute_outputs),
-    when_by(fuses_reductions, row_bodies, row_fits),
-    when(reads_slices, slice_reads),
-    when(batches_launches, joined_slices),
-    when(rounds_to_tf32, tf32),
-)
-_FUSING: Final[tuple[Pass, ...]] = (*_FUSED, pack_weights, prepare, chains)
-PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
-PLANNED: Final = pass_name(memory)  # the last pass
-
-
-def mirror(program: Program, build: Build) -> Program:
-    """Recomputes values in the backward pass if the following passes then need fewer bytes."""
-    return mirror_against(program, build, _FUSING, PLANNING)
-
-
-_LOWERING: Final[tuple[Pass, ...]] = (
-    autodiff,
-    precision,
-    *_everywhere(
-        compose,
-        attention_forms,
-        when_by(tensor_cores, channels_last, on_tensor_cores),
-        when(reductions_with_bodies, decompose),
-        when(lacks_half_kernels, widen_halves),
-        when(reads_halves, half_reads),
-        when(batches_launches, half_loops),
-        when(batches_launches, after_loops),
-        simplify,
-        when(writes_rows, put_rows),
-        when(reads_any_layout, transposes),
-        when(attends_in_place, few_queries),
-        when(attends_in_place, attention_views),
-        when(calls_libraries, pad_classes),
-    ),
-)
-PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *PLANNING)
 
 Progress = Callable[[str, int, int], None]
 
@@ -177,11 +53,8 @@ def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = No
     }
     if entry in trained:
         return trained[entry](checked, sizes, scale)
-    return {
-        "eval_step": entries.eval_step,
-        "eval_finish": entries.eval_finish,
-        "predict": entries.predict,
-    }[entry](checked, sizes)
+    others = {"eval_step": entries.eval_step, "eval_finish": entries.eval_finish, "predict": entries.predict}
+    return others[entry](checked, sizes)
 
 
 def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = DEFAULT) -> Build:
@@ -249,11 +122,11 @@ def jointly(program: Program, build: Build) -> Build:
         return build
     with no_collection():
         lowered = _lowered(program, build)
-        return with_limit(build, lambda each: plans(lowered, [each], _FUSING, PLANNING)[0])
+        return with_limit(build, lambda each: plans(lowered, [each], FUSING, PLANNING)[0])
 
 
 def _lowered(program: Program, build: Build) -> Program:
-    for step in _LOWERING:
+    for step in LOWERING:
         program = step(program, build)
     return program
 
@@ -271,10 +144,10 @@ def foresee(
     with no_collection():
         program = _lowered(program, builds[0])
         if not builds[0].choices.ways:
-            return plans(program, builds, _FUSING, PLANNING)
+            return plans(program, builds, FUSING, PLANNING)
 
         def planned(build: Build) -> Program:
-            return plans(program, [build], _FUSING, PLANNING)[0]
+            return plans(program, [build], FUSING, PLANNING)[0]
 
         return [planned(with_limit(build, planned)) for build in builds]
 
@@ -293,20 +166,7 @@ def build(
     layout = layout_state(checked, dtypes.params, dtypes.loss_scale, train_sizes(checked, options))
     wanted = [(target, *each) for target in options.targets for each in entry_sizes(checked, options)]
     name = artifact_name(checked, options.name)
-    programs: list[Program] = []
-    reports: list[EntryReport] = []
-    for i, (target, entry, sizes) in enumerate(wanted):
-        if progress is not None:
-            progress(_title(entry, sizes), i, len(wanted))
-        program, passes = compile_entry(checked, entry, sizes, options, target=target)
-        programs.append(program)
-        reports.append(entry_report(program, passes))
-    for target in options.targets:
-        made = compile_prepare(checked, programs, options, layout, target)
-        if made is not None:
-            programs = [relocated(p, made[0]) if p.target == target and p.prepared else p for p in programs]
-            programs.append(made[0])
-            reports.append(entry_report(*made))
+    programs, reports = _programs(checked, options, layout, wanted, progress)
     gpus = [target for target in options.targets if target in ARCHITECTURES]
     chosen = {target: origins(programs, target, options.tuned.get(target)) for target in gpus}
     if options.locked:
@@ -344,6 +204,32 @@ def build(
     return BuildResult(
         name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose, chosen
     )
+
+
+def _programs(
+    checked: Checked,
+    options: Options,
+    layout: StateLayout,
+    wanted: Sequence[tuple[str, str, Sizes]],
+    progress: Progress | None,
+) -> tuple[list[Program], list[EntryReport]]:
+    """The program of each wanted (target, entry, sizes), with its report; then one per target that prepares what they
+    read from the weights."""
+    programs: list[Program] = []
+    reports: list[EntryReport] = []
+    for i, (target, entry, sizes) in enumerate(wanted):
+        if progress is not None:
+            progress(_title(entry, sizes), i, len(wanted))
+        program, passes = compile_entry(checked, entry, sizes, options, target=target)
+        programs.append(program)
+        reports.append(entry_report(program, passes))
+    for target in options.targets:
+        made = compile_prepare(checked, programs, options, layout, target)
+        if made is not None:
+            programs = [relocated(p, made[0]) if p.target == target and p.prepared else p for p in programs]
+            programs.append(made[0])
+            reports.append(entry_report(*made))
+    return programs, reports
 
 
 def compile_prepare(

@@ -36,7 +36,6 @@ LONGEST = {
     "compiler/check/expressions.py": 420,
     "compiler/codegen/cuda/kernels/attention/attention.cu": 410,
     "compiler/passes/lower/gradient/autodiff.py": 420,
-    "compiler/pipeline.py": 420,
     "runtime/cpu/executor.py": 410,
     "runtime/session/session.py": 510,
 }

@@ -22,8 +22,8 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.gradient.differentiate import differentiate
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.pipeline import PIPELINE
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob, pack, unpack
 from dslc.runtime.artifact.instructions import Reference

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name
-from dslc.compiler.pipeline import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from dslc.compiler.ir.graph import Phase
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.options import Options
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import run_passes
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def trained(case: Case, seed: int, mirror: str | int) -> tuple[Program, dict[str
     options = Options(provider="reference", precision=dtype.value, mirror=mirror)
     build = replace(pipeline.build_options(case.checked, options, layout), precision=Precision(dtype, dtype))
     cut = pipeline.cut(case.checked, "train_step", case.sizes)
-    program, _ = run_passes(cut, build, pipeline.PIPELINE)
+    program, _ = run_passes(cut, build, PIPELINE)
     verify_program(program, build)
     feeds = feeds_for(cut.graph, case.seed, dtype, case.high) | case.state(dtype)
     return program, executed(Compiled(program, build), feeds, poison=True)

@@ -1,5 +1,5 @@
 """Planning: the kernels of each node, the order of the nodes, their streams, and an offset for every value.
 
 ``pack_weights`` and ``prepare`` still rewrite the graph. Then ``select_kernels``, ``schedule``, ``streams`` and
-``memory`` each fill a field of the ``Program``; the tuple is ``PLANNING`` of ``compiler/pipeline.py``.
+``memory`` each fill a field of the ``Program``; the tuple is ``PLANNING`` of ``compiler/passes/order.py``.
 """

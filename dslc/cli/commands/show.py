@@ -94,8 +94,8 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
 
 
 def _before(request: Request, entry: str | None, options: Options, name: str) -> Program:
+    from dslc.compiler.passes.order import PIPELINE, PLANNING
     from dslc.compiler.passes.runner import pass_name
-    from dslc.compiler.pipeline import PIPELINE, PLANNING
     from dslc.runtime.artifact.header_schema import PREPARE
 
     names = [pass_name(step) for step in (PLANNING if entry == PREPARE else PIPELINE)]

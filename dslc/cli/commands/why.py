@@ -52,7 +52,8 @@ def command(
     """
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.options import precision_of
-    from dslc.compiler.pipeline import PLANNED, compile_entry, inspect_prepare
+    from dslc.compiler.passes.order import PLANNED
+    from dslc.compiler.pipeline import compile_entry, inspect_prepare
     from dslc.compiler.report.history import history, wanted
     from dslc.compiler.report.slow import slow_lines
     from dslc.runtime.artifact.header_schema import PREPARE

@@ -18,8 +18,9 @@ from dslc.compiler.codegen.targets import TARGETS, Row
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name
-from dslc.compiler.pipeline import PIPELINE, compile_entry
+from dslc.compiler.pipeline import compile_entry
 
 LENET = ROOT / "tests/models/lenet.nn"
 #: Folders and files of the compiler that may name a target: its code generation, the compilers of its code, and the

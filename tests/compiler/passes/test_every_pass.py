@@ -20,8 +20,8 @@ from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph, parse_graph
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name, run_passes
-from dslc.compiler.pipeline import PIPELINE
 
 
 def test_all_passes_keep_every_bit(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:

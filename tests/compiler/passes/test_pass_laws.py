@@ -14,8 +14,8 @@ from dslc.compiler.ir.graph import Graph, Node, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.text import format_graph, numbering
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name
-from dslc.compiler.pipeline import PIPELINE
 
 NAMES = [pass_name(step) for step in PIPELINE]
 #: These add the numbers of a sum in another order. Sums of the examples have at most so many terms.

@@ -26,6 +26,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.gradient.differentiate import differentiate
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.select_kernels import select
@@ -35,7 +36,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 #: what a program must go through to run at all
 BARE = (autodiff, precision, select, schedule, memory)
 #: all passes but the one after which a reduction reads its elements in another order
-IN_ORDER = tuple(each for each in pipeline.PIPELINE if pass_name(each) != "transposes")
+IN_ORDER = tuple(each for each in PIPELINE if pass_name(each) != "transposes")
 EPS = {DType.F32: 2.0**-23, DType.F64: 2.0**-52}  # twice the error of one rounding
 
 

@@ -20,6 +20,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.plan.prepare import relocated
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.runner import run_passes
@@ -44,7 +45,7 @@ class Compiled:
 
 
 def compiled(
-    checked: Checked, entry: str, sizes: dict[str, int], dtype: DType, passes: Sequence[Pass] = pipeline.PIPELINE
+    checked: Checked, entry: str, sizes: dict[str, int], dtype: DType, passes: Sequence[Pass] = PIPELINE
 ) -> Compiled:
     """The finished program of an entry, verified after each pass and at the end."""
     layout, options = layout_state(checked, dtype), Options(provider="reference", precision=dtype.value)

@@ -24,6 +24,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.packages.composed import Composed, Functions
 from dslc.compiler.ops.registry import load_all
 from dslc.compiler.options import Options
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -276,7 +277,7 @@ def _steps(example: Example) -> Mapping[str, Step]:
     programs = list(kept.values())
     return {
         pass_name(step): Step(partial(_run, step, build), before, after)
-        for step, before, after in zip(pipeline.PIPELINE, programs[:-1], programs[1:], strict=True)
+        for step, before, after in zip(PIPELINE, programs[:-1], programs[1:], strict=True)
     }
 
 

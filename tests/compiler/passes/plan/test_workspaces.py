@@ -20,6 +20,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options
 from dslc.compiler.passes.mirror.mirror import plans
+from dslc.compiler.passes.order import FUSING, PLANNING
 from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.pipeline import compile_entry, foresee
@@ -49,7 +50,7 @@ def choices(of: Program) -> Choices:
 
 
 def planned(build: Build) -> Program:
-    return plans(program(), [build], pipeline._FUSING, pipeline.PLANNING)[0]
+    return plans(program(), [build], FUSING, PLANNING)[0]
 
 
 def taken(plan: Program) -> dict[str, str]:

@@ -15,8 +15,8 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
+from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import pass_name
-from dslc.compiler.pipeline import PIPELINE
 
 F32 = Precision()
 
