@@ -35,7 +35,6 @@ LONG = {
 LONGEST = {
     "compiler/check/expressions.py": 420,
     "compiler/codegen/cuda/kernels/attention/attention.cu": 410,
-    "compiler/passes/lower/gradient/autodiff.py": 420,
     "runtime/cpu/executor.py": 410,
     "runtime/session/session.py": 510,
 }
