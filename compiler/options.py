@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
-from dslc.base.schema import Bool, Either, Float, Int, Json, ListOf, MapOf, Record, Text
-from dslc.base.schema_check import checker
+from dslc.base.schema import Bool, Either, Float, Int, Json, ListOf, MapOf, Record, Text, checker
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of

@@ -24,8 +24,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
-from dslc.base.schema import Float, Int, ListOf, MapOf, Mismatch, Record, Text
-from dslc.base.schema_check import checker
+from dslc.base.schema import Float, Int, ListOf, MapOf, Mismatch, Record, Text, checker
 from dslc.base.visible import one_line
 from dslc.compiler.ir.choice import ALL_PROVIDERS, Choice, Measured
 from dslc.compiler.lock.model import MAX_TEXT, TIME_DIGITS, Block, Lock

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dslc.base.errors import ArtifactError
-from dslc.base.schema import Mismatch
-from dslc.base.schema_check import checker
+from dslc.base.schema import Mismatch, checker
 from dslc.base.version import VERSION
 from dslc.runtime.artifact.header_rules import check_rules
 from dslc.runtime.artifact.header_schema import FEATURES, FORMAT, HEADER

@@ -19,8 +19,8 @@ from dslc.base.schema import (
     Schema,
     Tagged,
     Text,
+    checker,
 )
-from dslc.base.schema_check import checker
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 

@@ -19,8 +19,7 @@ from dslc.base.errors import ArtifactError
 from dslc.base.json_size import too_large
 from dslc.base.opened import Opened
 from dslc.base.publish import publish_bytes
-from dslc.base.schema import Enum, Float, Int, Json, ListOf, MapOf, Mismatch, Nullable, Record, Text
-from dslc.base.schema_check import checker
+from dslc.base.schema import Enum, Float, Int, Json, ListOf, MapOf, Mismatch, Nullable, Record, Text, checker
 from dslc.base.words import reason
 from dslc.runtime.config.sections.sweep import MOST_TRIALS
 from dslc.runtime.train.rundir import SWEEP_NAME

@@ -26,8 +26,8 @@ from dslc.base.schema import (
     Schema,
     Tagged,
     Text,
+    checker,
 )
-from dslc.base.schema_check import checker
 
 
 def made(rng: random.Random, depth: int = 0) -> Any:

@@ -23,8 +23,8 @@ from dslc.base.schema import (
     Schema,
     Tagged,
     Text,
+    checker,
 )
-from dslc.base.schema_check import checker
 
 LARGE = 2**63
 NAN, INF = float("nan"), float("inf")

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from dslc.base import canonical
 from dslc.base.errors import ArtifactError, DataError
-from dslc.base.schema import Enum, Int, Json, ListOf, MapOf, Mismatch, Nullable, Record, Text
-from dslc.base.schema_check import checker
+from dslc.base.schema import Enum, Int, Json, ListOf, MapOf, Mismatch, Nullable, Record, Text, checker
 from dslc.runtime.data.columns import category, date, number  # noqa: F401  (register their kinds)
 from dslc.runtime.data.columns.category import MOST, Category
 from dslc.runtime.data.columns.encoder import Encoder, Unit, kinds

@@ -22,8 +22,7 @@ from dslc.base import canonical
 from dslc.base.errors import ArtifactError, DataError
 from dslc.base.failpoint import fail
 from dslc.base.publish import Sink
-from dslc.base.schema import Int, ListOf, Mismatch, Nullable, Record, Text
-from dslc.base.schema_check import checker
+from dslc.base.schema import Int, ListOf, Mismatch, Nullable, Record, Text, checker
 from dslc.base.words import reason
 from dslc.runtime.data.entries.rows import FIRST
 from dslc.runtime.data.entries.values import Converter

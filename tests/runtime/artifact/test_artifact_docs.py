@@ -8,8 +8,7 @@ import re
 import pytest
 from places import ROOT
 
-from dslc.base.schema import ListOf, Record, Row
-from dslc.base.schema_check import checker
+from dslc.base.schema import ListOf, Record, Row, checker
 from dslc.runtime.artifact import container, header_schema, plan_schema
 from dslc.runtime.artifact.instructions import INSTRUCTIONS
 from dslc.runtime.extents import LETTERS

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from dslc.base.schema import (
+from dslc.base.schema.kinds import (
     INT_LOW,
     Bool,
     Either,

@@ -1,9 +1,4 @@
-"""Closed schemas as plain data: which JSON values are allowed, and where and why a value is not.
-
-A schema is built from the few kinds below. ``checker`` (``schema_check.py``) turns it once into a function that takes a
-value and raises ``Mismatch`` with the path (``interface.dims[0].low``) and the rule. Nothing is converted: an int is
-not a float, and ``True`` is not an int.
-"""
+"""The kinds of schemas, and ``Mismatch``, which says where and why a value violates one."""
 
 from __future__ import annotations
 
