@@ -15,6 +15,7 @@ from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.expressions import Evaluator
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.groups import with_attrs
+from dslc.compiler.check.indexing import Indexing
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.statements import Statements
@@ -35,6 +36,7 @@ class Expander:
         self.reports = Reports()
         self.tensors = Tensors()
         self.evaluate = Evaluator(self)
+        self.indexing = Indexing(self)
         self.calls = Calls(self)
         self.statements = Statements(self)
         self.chosen: dict[int, syntax.Expr] = {}

@@ -9,18 +9,15 @@ from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.arguments import NO_SIZE, is_scalar
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import NAMED_NUMBERS, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
-from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
+from dslc.compiler.check.lookup import lookup
+from dslc.compiler.check.values import Layer, Problem, Static, kind_of
+from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
-from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.index.take import subscripted
-from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.other_calls import field_hint
-from dslc.dsl.other_names import function_hint, nearest_hint, word_hint
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -55,7 +52,7 @@ class Evaluator:
             syntax.Call: lambda e, f: self.expander.calls.call(e, f),
             syntax.Pipe: lambda e, f: self.expander.calls.pipe(e, f),
             syntax.Field: self._field,
-            syntax.Index: self._index,
+            syntax.Index: lambda e, f: self.expander.indexing(e, f),
             syntax.Unary: self._unary,
             syntax.Binary: self._binary,
             syntax.Choose: self._choose,
@@ -86,18 +83,7 @@ class Evaluator:
 
     def size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """The value of an expression that must be a size."""
-        return self._as_size(self(expr, frame), expr)
-
-    @staticmethod
-    def _as_size(value: Static, expr: syntax.Expr) -> Size:
-        if isinstance(value, bool) or not isinstance(value, (int, Poly)):
-            help = None
-            if isinstance(value, float):
-                help = "`/` of sizes must divide exactly, `//` rounds down"
-            elif is_scalar(value):
-                help = NO_SIZE
-            raise Problem("E0202", f"a size is an int, this is {kind_of(value)}", expr.span, "not a size", help=help)
-        return value
+        return as_size(self(expr, frame), expr)
 
     def shape_size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """A size in a signature; there `/` must divide exactly."""
@@ -127,49 +113,7 @@ class Evaluator:
     # --- one rule per kind of expression -------------------------------------------------------------------
 
     def _name(self, expr: syntax.Name, frame: Frame) -> Static:
-        return self.lookup(expr.name, expr.span, frame)
-
-    def lookup(self, name: str, span: Span, frame: Frame) -> Static:
-        """Searches local names, then dims, the file's constants and blocks, then built-in functions; E0102."""
-        value: Static | None = frame.locals.get(name)
-        if value is None:
-            value = frame.dims.get(name)
-        if value is None and frame.file_dims:
-            value = frame.scope.dim(name)
-        if value is None:
-            value = frame.scope.values.get(name)
-        if value is None:
-            value = FUNCTIONS.get(name)
-        if value is None and complete(name):
-            value = initialiser(name)
-        if value is None:
-            value = NAMED_NUMBERS.get(name)
-        if isinstance(value, Poison):
-            raise Poisoned
-        if value is None:
-            if self.expander.reports.has("E0102", span):
-                raise Poisoned
-            raise self._unknown(name, span, frame)
-        return value
-
-    def _unknown(self, name: str, span: Span, frame: Frame) -> Problem:
-        if name in frame.scope.dims:
-            return Problem(
-                "E0102",
-                f"dim `{name}` of the file is not visible inside a block",
-                span,
-                "a block's dims come from its own arguments",
-                help="a block takes its sizes from the shapes in its signature",
-            )
-        if name in OPTIMIZERS:
-            return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")
-        if name in INITIALISERS:
-            forms = " or ".join(f"{name}({', '.join(form)})" for form in INITIALISERS[name].forms)
-            return Problem("E0201", f"`{name}` needs its arguments", span, "an initialiser", help=f"write {forms}")
-        known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
-        known += frame.scope.dims if frame.file_dims else []
-        help = word_hint(name) or function_hint(name) or nearest_hint(name, known)
-        return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
+        return lookup(expr.name, expr.span, frame, self.expander.reports)
 
     def _number(self, expr: syntax.Number, frame: Frame) -> Static:
         if expr.unit is not None:
@@ -197,106 +141,6 @@ class Evaluator:
             help=(field_hint(expr.name) if isinstance(value, Value) else None)
             or "a tensor has `.T` and `.shape`, a layer its parameters, as in `tok.weight`, a size `.min` and `.max`",
         )
-
-    def _index(self, expr: syntax.Index, frame: Frame) -> Static:
-        value = self(expr.value, frame)
-        if isinstance(value, (list, tuple)):
-            if len(expr.items) != 1:
-                raise Problem("E0202", "a list takes one index", expr.span, "several")
-            [item] = expr.items
-            at = self(item, frame)
-            if type(at) is not int:
-                raise Problem("E0202", f"an index is an int, this is {kind_of(at)}", item.span, "not an int")
-            if not -len(value) <= at < len(value):
-                raise Problem("E0209", f"index {at} of a list of {len(value)}", item.span, "out of range")
-            found = value[at]
-            if isinstance(found, Poison):
-                raise Poisoned
-            return found
-        if isinstance(value, Value):
-            return self._slice_tensor(expr, value, frame)
-        raise Problem("E0202", f"{kind_of(value)} cannot be indexed", expr.span, "not a tensor or list")
-
-    def region(
-        self, expr: syntax.Index, type: TensorType, frame: Frame
-    ) -> tuple[list[Size], list[Size], list[int], frozenset[int], dict[int, Value]]:
-        """Start, stop and step of each axis, the axes that a position takes away, and the tensors that index what
-        remains, by axis. E0306 for too many indices."""
-        shape = type.shape
-        items = _each_axis(expr, len(shape))
-        if len(items) > len(shape):
-            raise Problem("E0306", f"{len(items)} indices for {type}", expr.span, f"has {len(shape)} axes")
-        starts: list[Size] = [0] * len(shape)
-        stops: list[Size] = list(shape)
-        steps = [1] * len(shape)
-        picked: set[int] = set()
-        tensors: dict[int, Value] = {}
-        for axis, item in enumerate(items):
-            if isinstance(item, syntax.Slice):
-                starts[axis], stops[axis], steps[axis] = self._slice_range(item, shape[axis], frame)
-                continue
-            at = self(item, frame)
-            if isinstance(at, Value):
-                tensors[axis - len(picked)] = at
-            else:
-                starts[axis] = self._within(at, item, shape[axis], inclusive=False)
-                stops[axis] = starts[axis] + 1
-                picked.add(axis)
-        return starts, stops, steps, frozenset(picked), tensors
-
-    def _slice_tensor(self, expr: syntax.Index, x: Value, frame: Frame) -> Value:
-        starts, stops, steps, picked, tensors = self.region(expr, x.type, frame)
-        emit, y = self.expander.emit, x
-        if len(tensors) < len(expr.items):
-            y = emit(frame, expr.span, OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
-        if picked:
-            kept = tuple(s for axis, s in enumerate(y.type.shape) if axis not in picked)
-            y = emit(frame, expr.span, OPS["reshape"], y, shape=kept)
-        return self._at_tensors(expr, y, tensors, frame) if tensors else y
-
-    def _at_tensors(self, expr: syntax.Index, x: Value, index: dict[int, Value], frame: Frame) -> Value:
-        """``x`` at the integer tensors of these axes; E0202 for tensors of other dtypes."""
-        for at in index.values():
-            if not at.type.dtype.is_int:
-                help = 'convert it: `cast(i, "i32")`'
-                if at.type.dtype is DType.B1:
-                    help = "the number of true elements is unknown; `where(mask, x, 0)` keeps the shape"
-                raise Problem("E0202", f"an index tensor holds integers, this is {at.type}", expr.span, help=help)
-        try:
-            return subscripted(self.expander.calls.site(frame, expr.span, frame.node_prefix), x, index)
-        except Mismatch as wrong:
-            raise Problem(wrong.code, wrong.why, expr.span, help=wrong.help) from None
-
-    def _slice_range(self, item: syntax.Slice, size: Size, frame: Frame) -> tuple[Size, Size, int]:
-        """Start, stop and step of a slice; for a negative step, a stop of -1 precedes the first element."""
-        step = 1 if item.step is None else self.size(item.step, frame)
-        if not isinstance(step, int) or step == 0:
-            assert item.step is not None
-            raise Problem("E0209", "a step is an int, at least 1 or at most -1", item.step.span, f"is {step}",
-                          help="`::2` takes every second element, `::-1` all in reverse")  # fmt: skip
-        start, stop = (0, size) if step > 0 else (size - 1, -1)
-        if item.low is not None:
-            start = self._position(item.low, size, frame, inclusive=step > 0)
-        if item.high is not None:
-            stop = self._position(item.high, size, frame, inclusive=step > 0)
-        if bounds(stop - start if step > 0 else start - stop)[0] < 0:
-            way = "backwards" if step > 0 else f"forwards with a step of {step}"
-            help = None if step > 0 else "write the larger position first, `7:0:-1`"
-            raise Problem("E0304", f"{start}:{stop} runs {way}", item.span, "empty", help=help)
-        return start, stop, step
-
-    def _position(self, expr: syntax.Expr, size: Size, frame: Frame, *, inclusive: bool) -> Size:
-        return self._within(self(expr, frame), expr, size, inclusive=inclusive)
-
-    def _within(self, value: Static, expr: syntax.Expr, size: Size, *, inclusive: bool) -> Size:
-        """A position of an axis, from 0; negative ones count from its end. E0304."""
-        at = self._as_size(value, expr)
-        if bounds(at)[1] < 0:
-            at = at + size
-        room = size - at - (0 if inclusive else 1)
-        if bounds(at)[0] < 0 or bounds(room)[0] < 0:
-            raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range")
-        return at
 
     def _slice(self, expr: syntax.Expr, frame: Frame) -> Static:
         raise Problem("E0207", "a slice is only for the axes of a tensor", expr.span, "not an index")
@@ -395,20 +239,13 @@ class Evaluator:
         return list(range(low, high))
 
 
-def _each_axis(expr: syntax.Index, rank: int) -> tuple[syntax.Expr, ...]:
-    """The items of an index with a slice in the place of each axis that `...` stands for; E0207 if it stands twice."""
-    places = [i for i, item in enumerate(expr.items) if isinstance(item, syntax.Rest)]
-    if not places:
-        return expr.items
-    if len(places) > 1:
-        raise Problem("E0207", "`...` may stand once in an index", expr.items[places[1]].span, "again here")
-    [at] = places
-    whole = syntax.Slice(None, None, None, span=expr.items[at].span)
-    return (*expr.items[:at], *[whole] * (rank + 1 - len(expr.items)), *expr.items[at + 1 :])
-
-
-def resolve_callee(value: Static, name: str, span: Span) -> BlockRef | Function | Layer:
-    """A value that can be called; E0101 otherwise."""
-    if isinstance(value, (BlockRef, Function, Layer)):
-        return value
-    raise Problem("E0101", f"`{name}` is {kind_of(value)} and cannot be called", span, "not a function or block")
+def as_size(value: Static, expr: syntax.Expr) -> Size:
+    """A value that must be a size; E0202."""
+    if isinstance(value, bool) or not isinstance(value, (int, Poly)):
+        help = None
+        if isinstance(value, float):
+            help = "`/` of sizes must divide exactly, `//` rounds down"
+        elif is_scalar(value):
+            help = NO_SIZE
+        raise Problem("E0202", f"a size is an int, this is {kind_of(value)}", expr.span, "not a size", help=help)
+    return value

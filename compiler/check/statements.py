@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dslc.compiler.check.calls.arguments import as_init, take_arguments
 from dslc.compiler.check.calls.naming import Names
-from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.lookup import lookup, resolve_callee
 from dslc.compiler.check.over_time import states
 from dslc.compiler.check.over_time.scans import run_scan, run_yield
 from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
@@ -185,7 +185,7 @@ class Statements:
             help = f"`layer {stmt.name} = {call.name}()`" if isinstance(call, syntax.Name) else None
             title = "a layer is a call: `layer tok = embedding(V, d)`"
             raise Problem("E0207", title, stmt.value.span, "not a call", help=help)
-        value = self.expander.evaluate.lookup(call.function.name, call.function.span, frame)
+        value = lookup(call.function.name, call.function.span, frame, self.expander.reports)
         callee = resolve_callee(value, call.function.name, call.function.span)
         if isinstance(callee, Layer):
             raise Problem("E0207", "a layer of a layer", stmt.value.span, "name an op or a block")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.conversions import with_cast
-from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.lookup import lookup, resolve_callee
 from dslc.compiler.check.values import (
     BlockRef,
     Groups,
@@ -177,7 +177,7 @@ class Calls:
         if self.expander.reports.has("E0101", span):
             raise Poisoned
         try:
-            value = self.expander.evaluate.lookup(name, span, frame)
+            value = lookup(name, span, frame, self.expander.reports)
         except Problem as problem:
             if problem.code != "E0102" or name in frame.scope.dims:
                 raise

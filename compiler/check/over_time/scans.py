@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dslc.compiler.check.calls.arguments import Given, named_axis
 from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.lookup import lookup
 from dslc.compiler.check.over_time.draws import drawn_before
 from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of
 from dslc.compiler.ir.graph import Body, Graph, Input, Node, Value, order
@@ -155,7 +156,7 @@ def _placed(value: Value, axis: int, stmt: syntax.Scan, frame: Frame, expander: 
 
 
 def _carried(name: str, stmt: syntax.Scan, frame: Frame, expander: Expander) -> Value:
-    value = expander.evaluate.lookup(name, stmt.span, frame)
+    value = lookup(name, stmt.span, frame, expander.reports)
     if not isinstance(value, Value):
         help = f"give it its first value before: `{name} = zeros([...])`"
         raise Problem("E0202", f"`carry {name}` carries a tensor, this is {kind_of(value)}", stmt.span, help=help)

@@ -114,14 +114,14 @@ def put(target: syntax.Index, name: str, item: Static, frame: Frame, expander: E
 
 def _range(
     target: syntax.Index, x: Value, frame: Frame, expander: Expander
-) -> tuple[list[Size], list[Size], frozenset[int]]:
-    starts, stops, steps, picked, tensors = expander.evaluate.region(target, x.type, frame)
-    if tensors:
+) -> tuple[tuple[Size, ...], tuple[Size, ...], frozenset[int]]:
+    taken = expander.indexing.range(target, x.type, frame)
+    if taken.tensors:
         help = "`index_put(x, [i], new)` writes at positions that the model computes"
         raise Problem("E0202", "an assignment takes ints and slices as indices", target.span, "a tensor", help=help)
-    if any(step != 1 for step in steps):
+    if any(step != 1 for step in taken.steps):
         raise Problem("E0202", "an assignment takes slices without a step", target.span, "has a step")
-    return starts, stops, picked
+    return taken.starts, taken.stops, taken.picked
 
 
 def _require(name: str, wanted: TensorType, given: TensorType, span: Span, what: str) -> None:
