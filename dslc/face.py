@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.base.turns import Turn
 
 if TYPE_CHECKING:
-    from dslc.runtime.cpu.executor import Meanings
+    from dslc.runtime.cpu.reference_step import Meanings
     from dslc.runtime.session.session import Session
 
 

@@ -12,7 +12,8 @@ from dslc.base.errors import EnvironmentFault
 from dslc.runtime.artifact.dtypes import filled
 from dslc.runtime.artifact.header_schema import PREPARE, WRITERS
 from dslc.runtime.artifact.instructions import Kernel, Reference
-from dslc.runtime.cpu.executor import BoundPlan, Meanings
+from dslc.runtime.cpu.executor import BoundPlan
+from dslc.runtime.cpu.reference_step import Meanings
 from dslc.runtime.session.backend import OnDevice, Sums
 from dslc.runtime.session.calls.host_sums import HostSums
 from dslc.runtime.session.context import Loaded

@@ -14,7 +14,7 @@ from dslc.runtime.artifact.header_schema import TOGETHER
 from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.artifact.share import share_of
-from dslc.runtime.cpu.executor import Meanings
+from dslc.runtime.cpu.reference_step import Meanings
 from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.calls.evaluate import Evaluate
