@@ -28,13 +28,12 @@ LONG = {
     "dslc/base/cache.py", "dslc/base/publish.py", "dslc/tune/bench.py", "dslc/tune/tune.py",
     "runtime/artifact/plan_check.py", "runtime/config/config.py", "runtime/cuda/backend.py", "runtime/cuda/driver.py",
     "runtime/cuda/executor.py", "runtime/cuda/libraries/cublaslt.py", "runtime/cuda/shard_sums.py",
-    "runtime/data/columns/raw.py", "runtime/session/inputs.py", "runtime/train/data.py", "runtime/train/run.py",
-    "runtime/train/setup.py",
+    "runtime/data/columns/raw.py", "runtime/session/inputs.py", "runtime/session/session.py",
+    "runtime/train/data.py", "runtime/train/run.py", "runtime/train/setup.py",
 }  # fmt: skip
 #: Those of more than 400 lines, with their limits.
 LONGEST = {
     "compiler/codegen/cuda/kernels/attention/attention.cu": 410,
-    "runtime/session/session.py": 510,
 }
 #: The stages whose packages say what they do, in which order, and where a new file goes.
 STAGES = ("compiler/passes", "compiler/codegen")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -200,9 +200,13 @@ def _columns(keys: tuple[str, ...]) -> tuple[str, ...]:
     return keys if text is None else (text.column,)
 
 
-def data_of(interface: Interface, notes: Mapping[str, str], sizes: Mapping[str, int]) -> FittedData:
-    """What the notes of weights say. ``sizes``: the largest built ones. ArtifactError R306 for a malformed note."""
-    return FittedData(interface, Fitted.of_notes(notes, "the weights") or Fitted(), notes, sizes)
+def data_of(interface: Interface, notes: Mapping[str, str], built: Iterable[Mapping[str, int]]) -> FittedData:
+    """What the notes of weights say. ``built``: the sizes of each program; the largest of a dim counts. ArtifactError
+    R306 for a malformed note."""
+    largest: dict[str, int] = {}
+    for sizes in built:
+        largest |= {name: max(size, largest.get(name, 0)) for name, size in sizes.items()}
+    return FittedData(interface, Fitted.of_notes(notes, "the weights") or Fitted(), notes, largest)
 
 
 def _refuse(cause: str, help: str) -> NoReturn:

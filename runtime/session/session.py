@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from dslc.base.errors import DslcError, InputError, RanksError
+from dslc.base.errors import DslcError, InputError
 from dslc.runtime.artifact.file import Artifact
-from dslc.runtime.artifact.header_schema import TOGETHER
 from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.reserved import OF_STATE
 from dslc.runtime.artifact.share import share_of
 from dslc.runtime.cpu.reference_step import Meanings
 from dslc.runtime.session import fork, snapshot
 from dslc.runtime.session.backend import OnDevice
-from dslc.runtime.session.calls.evaluate import Evaluate
-from dslc.runtime.session.calls.predict import Predict
-from dslc.runtime.session.calls.shared_pieces import own_pieces
-from dslc.runtime.session.calls.train_step import TrainStep
-from dslc.runtime.session.context import Context, Loaded
+from dslc.runtime.session.calls.loaded_calls import LoadedCalls
+from dslc.runtime.session.calls.run_scalars import RunScalars
+from dslc.runtime.session.calls.shared_pieces import own_spans
+from dslc.runtime.session.calls.training import Part, Training
+from dslc.runtime.session.context import Context
 from dslc.runtime.session.context_pool import Pool, closed_error
 from dslc.runtime.session.find_nonfinite import Nonfinite
 from dslc.runtime.session.initial_values import InitialValues
-from dslc.runtime.session.open import CALLS, check_options, choose_place, loaded_programs, open_backend, programs_for
+from dslc.runtime.session.open import check_options, choose_place, loaded_programs, open_backend, programs_for
 from dslc.runtime.session.preparation import Preparation
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.state import State
-from dslc.runtime.session.step_queue import StepQueue
 from dslc.runtime.session.stream import Stream
 from dslc.runtime.weights.mapping import Weights
 
@@ -65,29 +63,30 @@ class Session:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         self._born = fork.generation()
-        self._streams = 0
+        self._streams = count()
         place = choose_place(artifact, device)
-        self._part, self._share = part, share_of(artifact.header, *part)
-        every = loaded_programs(artifact, place.choice.target, self._share)
-        self._calls = None if calls is None else frozenset(calls)
-        self._programs = programs_for(every, self._calls)
+        share = share_of(artifact.header, *part)
+        every = loaded_programs(artifact, place.choice.target, share)
+        names = None if calls is None else frozenset(calls)
+        self._programs = programs_for(every, names)
         self.artifact = artifact
         self.interface = Interface.of_header(artifact.header["interface"])
-        self.seed = int(seed)
-        self._row_independent: bool = artifact.header["row_independent"]
-        self._together = TOGETHER in artifact.header["required_features"]
+        self._scalars = RunScalars(int(seed))
         options = contexts, meanings, bulk, steps_per_launch
-        self._backend = open_backend(artifact, place, self._programs, *options, self._share)
+        self._backend = open_backend(artifact, place, self._programs, *options, share)
         self.device = self._backend.name
-        self._state = State(artifact.header["state"], self._backend.state, self._share)
+        self._state = State(artifact.header["state"], self._backend.state, share)
         self._initial = InitialValues(self._state, {OF_STATE + each.name: each.start for each in self.interface.states})
-        self._group: Exchange | None = None
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
+        header, make_sums = artifact.header, self._backend.sums
+        self._calls = LoadedCalls(header, self.interface, self._programs, names, make_sums)
+        parts = self._calls, self._backend, self._pool, self._state, self._initial, self._scalars
+        self._training = Training(*parts, Part(part, share is not None))
         if "update_step" in self._programs:
             try:
-                _ = self._train_step  # it takes the memory for the sums over shards
+                _ = self._calls.train_step  # it takes the memory for the sums over shards
             except DslcError:
                 self._backend.close()
                 raise
@@ -104,15 +103,19 @@ class Session:
         return self._state.step
 
     @property
+    def seed(self) -> int:
+        """The seed of random draws, which ``initialise`` may change."""
+        return self._scalars.seed
+
+    @property
     def divided(self) -> bool:
         """Whether this process has a part of the optimizer's state alone, as one of several that train together."""
-        return self._share is not None
+        return self._training.part.divided
 
     @property
     def steps_per_launch(self) -> int:
         """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if a step has several runs."""
-        call = self._train_step
-        return 1 if call.train.parts > 1 else min(map(self._pool.any.steps, call.programs))
+        return self._training.steps_per_launch
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -131,10 +134,8 @@ class Session:
         """Encodes raw values of columns as the training did, and decodes labels: what the weights were trained with."""
         from dslc.runtime.session.fitted_data import data_of
 
-        sizes: dict[str, int] = {}
-        for program in self.artifact.programs("predict"):
-            sizes |= {name: max(size, sizes.get(name, 0)) for name, size in program.sizes.items()}
-        return data_of(self.interface, self.weights.notes, sizes)
+        built = [program.sizes for program in self.artifact.programs("predict")]
+        return data_of(self.interface, self.weights.notes, built)
 
     def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.
@@ -145,11 +146,11 @@ class Session:
         WeightsMissing R304.
         """
         self._alive("predict")
-        call = self._predict
+        call = self._calls.predict
         call.by_name(unnamed)
         given = self._backend.adopt("predict", inputs)
         arrays, dims = call.check(given)
-        scalars = self._scalars(step=step, row=row)
+        scalars = self._scalars.of_run(step=step, row=row)
         pieces = call.pieces(dims)
 
         def run(context: Context) -> Any:
@@ -167,9 +168,8 @@ class Session:
         if not self.interface.states:
             help = "call predict; `state h: [B, 8] = 0` in a model declares one"
             raise InputError("R105", f"`{self.interface.model}` has no state", place="stream", help=help)
-        self._streams += 1
-        parts = self._predict, self._pool, self._backend, self._preparation
-        return Stream(*parts, number=self._streams - 1, alive=self._alive, scalars=self._scalars)
+        parts = self._calls.predict, self._pool, self._backend, self._preparation
+        return Stream(*parts, number=next(self._streams), alive=self._alive, scalars=self._scalars.of_run)
 
     def generate(self, prompt: Any, steps: int, **options: Any) -> Any:
         """New tokens that follow a prompt, by a model of token ids ``[B, T]`` with logits ``[B, T, V]`` or ``[B, V]``.
@@ -209,8 +209,8 @@ class Session:
         sampling = Sampling(temperature, top_k, top_p, seed)
         sampling.check()
         check_options(steps=steps)
-        sizes = [program.sizes for program in self._predict.programs]
-        shape = texts.shape_of(self.interface, sizes, self._row_independent)
+        sizes = [program.sizes for program in self._calls.predict.programs]
+        shape = texts.shape_of(self.interface, sizes, self._calls.row_independent)
         given = texts.checked_prompts(prompts, shape.vocabulary)
         return texts.tokens(self, shape, given, int(steps), sampling, frozenset(stop))
 
@@ -218,13 +218,7 @@ class Session:
         """Set the states that training carries from step to step to their initial values. `dslc train` does this at the
         start of each epoch."""
         self._alive("reset_state")
-        with self._pool.exclusive() as scope, scope:
-            self._state.ensure_ready("reset_state")
-            if self._state.optimizer_ready:
-                step = self._state.step
-                self._state.tear()
-                self._initial.fill_carried()
-                self._state.settle(step)
+        self._training.reset_state()
 
     def facts(self) -> Mapping[str, str]:
         """What must be equal in all processes that train together on GPUs, by name; empty on the CPU.
@@ -240,20 +234,7 @@ class Session:
         processes that does not divide the shards, EnvironmentFault R205 if GPUs need NCCL and it is not installed.
         """
         self._alive("join")
-        shards = self._train_step.shards
-        count = 1 if shards is None else shards.count
-        if count % group.size:
-            fitting = 1 << (group.size - 1).bit_length()
-            said = f"{group.size} processes cannot share {count} shard{'s' * (count > 1)}"
-            help = f"write `mesh {{ shards = {fitting} }}` next to the model, or start another number of processes"
-            raise RanksError("R601", said, place=self.name, help=help)
-        if self._part not in ((0, 1), (group.rank, group.size)):
-            raise InputError("R105", f"this session is part {self._part}, not rank {group.rank} of {group.size}",
-                             place="join", help=f"load it with part=({group.rank}, {group.size})")  # fmt: skip
-        self._state.group = group
-        if shards is not None:
-            shards.join(group)
-        self._group = group
+        self._training.join(group, self.name)
 
     def train_step(
         self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
@@ -269,14 +250,7 @@ class Session:
         InputError R105, WeightsMissing R304.
         """
         self._alive("train_step")
-        call = self._train_step
-        call.by_name(unnamed)
-        arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
-        rate = call.rate(lr)
-        with self._pool.exclusive() as scope, scope as context:
-            self._ready_to_train(context, "train_step")
-            scalars = self._step_scalars(self._state.step, call.rows(program), row) | {"lr": rate} | arguments
-            return call.run(context, program, arrays, scalars, self._state)
+        return self._training.train_step(unnamed, inputs, lr, row)
 
     def train_steps(
         self, batches: Iterable[Mapping[str, object]] | None = None, /, **stacked: object
@@ -291,21 +265,7 @@ class Session:
         steps.
         """
         self._alive("train_steps")
-        call = self._train_step
-        stack = call.stacked(self._backend.adopt("train_steps", stacked)) if batches is None else None
-        with self._pool.exclusive() as scope, scope as context:
-            self._ready_to_train(context, "train_steps")
-            adopt = partial(self._backend.adopt, "train_step")
-            queue = StepQueue(call, context, self._state, self.steps_per_launch, adopt, self._step_scalars)
-            try:
-                if stack is None:
-                    for given in batches or ():
-                        queue.add(given)
-                else:
-                    queue.add_all(stack)
-            finally:
-                queue.flush()
-            return queue.results
+        return self._training.train_steps(batches, stacked)
 
     def find_nonfinite(
         self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
@@ -315,13 +275,7 @@ class Session:
         If one is found, the step is incomplete: the state stays partially updated until it is restored.
         """
         self._alive("find_nonfinite")
-        call = self._train_step
-        arrays, arguments, program = call.check(inputs)
-        rate = call.rate(lr)
-        with self._pool.exclusive() as scope, scope as context:
-            self._ready_to_train(context, "find_nonfinite")
-            scalars = self._step_scalars(self._state.step, call.rows(program), row) | {"lr": rate} | arguments
-            return call.first_nonfinite(context, program, arrays, scalars, self._state)
+        return self._training.find_nonfinite(inputs, lr, row)
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all given rows: split into built sizes, combined as the train section requires.
@@ -330,11 +284,11 @@ class Session:
         WeightsMissing R304.
         """
         self._alive("evaluate")
-        call = self._evaluate
+        call = self._calls.evaluate
         call.by_name(unnamed)
         arrays, arguments, dims = call.check(self._backend.adopt("evaluate", inputs))
         pieces = call.pieces(dims)
-        scalars = self._scalars(step=step, row=0) | arguments
+        scalars = self._scalars.of_run(step=step, row=0) | arguments
         with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("evaluate")
             return call.run(context, arrays, pieces, scalars)
@@ -356,12 +310,11 @@ class Session:
         and the errors of ``read``.
         """
         self._alive("evaluate")
-        call = self._evaluate
+        call = self._calls.evaluate
         pieces = call.pieces_of(rows)
-        scalars = self._scalars(step=step, row=0)
-        group = self._group
-        own = own_pieces(pieces, group)
-        spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in own]
+        scalars = self._scalars.of_run(step=step, row=0)
+        group = self._training.group
+        spans = own_spans(pieces, group, rows)
         with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("evaluate")
             return call.run_each(context, pieces, read(spans), arguments, scalars, group)
@@ -372,10 +325,10 @@ class Session:
         self._alive("initialise")
         if seed is not None:
             check_options(seed=seed)
-            self.seed = int(seed)
+            self._scalars.seed = int(seed)
         with self._pool.exclusive() as scope, scope as context:
             self._state.tear()
-            self._initial.fill(context, *self._init())
+            self._initial.fill(context, self._calls.init, self._scalars.of_run(step=0, row=0))
             self.weights.notes = {}
             self._state.all_set(0)
 
@@ -383,8 +336,7 @@ class Session:
         """Copies of all state tensors, including the optimizer's, taken between two steps. Of a session that is a
         ``part`` of several: a call of all of them."""
         self._alive("state_tensors")
-        with self._pool.exclusive() as scope, scope as context:
-            return self._copies(context, "state_tensors")
+        return self._training.copies("state_tensors")[0]
 
     def restore(self, tensors: Mapping[str, object], step: int) -> None:
         """Set all state tensors and the step's number, or nothing.
@@ -395,16 +347,12 @@ class Session:
         check_options(step=step)
         arrays = snapshot.checked(self._state.tensors, tensors)
         with self._pool.exclusive() as scope, scope:
-            self._state.tear()
-            for name, array in arrays.items():
-                self._state.write(name, array)
-            self._state.all_set(int(step))
+            self._state.restore(arrays, int(step))
 
     def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
         """Write all state tensors, the step, the notes and the caller's texts; the file is written atomically."""
         self._alive("save_checkpoint")
-        with self._pool.exclusive() as scope, scope as context:
-            tensors, step = self._copies(context, "save_checkpoint"), self._state.step
+        tensors, step = self._training.copies("save_checkpoint")
         snapshot.save(path, self._state.tensors, tensors, step, extra or {}, self.weights.notes)
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
@@ -450,53 +398,3 @@ class Session:
         if self._pool.closed:
             raise closed_error(call)
         self._backend.check()
-
-    @cached_property
-    def _predict(self) -> Predict:
-        return Predict(self.interface, self._entry("predict"), self._row_independent, self._together)
-
-    @cached_property
-    def _train_step(self) -> TrainStep:
-        whole, accumulating, updating = map(self._entry, ("train_step", "accumulate_step", "update_step"))
-        return TrainStep(self.interface, whole, accumulating, updating, self._backend.sums)
-
-    @cached_property
-    def _evaluate(self) -> Evaluate:
-        return Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
-
-    def _entry(self, entry: str) -> list[Loaded]:
-        call = next((call for call, entries in CALLS.items() if entry in entries), None)
-        if call is not None and self._calls is not None and call not in self._calls:
-            held = ", ".join(repr(each) for each in CALLS if each in (*self._calls, call))
-            raise InputError(
-                "R105",
-                f"this session was loaded for other calls than `{call}`",
-                place=call,
-                help=f"load it with calls=({held},), or without `calls` for all of them",
-            )
-        return self._programs.get(entry, [])
-
-    def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
-        check_options(step=step, row=row)
-        return {"step": int(step), "row": int(row), "seed": self.seed}
-
-    def _step_scalars(self, step: int, rows: int, row: Any) -> dict[str, int | float]:
-        if row is None:
-            return {"step": step, "row": step * rows, "seed": self.seed}
-        return self._scalars(step=step, row=row)
-
-    def _ready_to_train(self, context: Context, call: str) -> None:
-        if self._share is not None and self._group is None:
-            raise InputError("R105", f"this session is part {self._part} of several, and has not joined the others",
-                             place=call, help="call join, or load it without `part`")  # fmt: skip
-        self._state.ensure_ready(call)
-        if not self._state.optimizer_ready:
-            self._initial.fill_optimizer(context, *self._init())
-
-    def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
-        self._ready_to_train(context, call)
-        return {name: self._state.read(name) for name in self._state.tensors}
-
-    def _init(self) -> tuple[Loaded, Mapping[str, int | float]]:
-        [program] = self._entry("init")
-        return program, self._scalars(step=0, row=0)

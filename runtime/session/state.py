@@ -143,6 +143,13 @@ class State:
         if name in self.raw:
             self.write(self.raw[name], array)
 
+    def restore(self, arrays: Mapping[str, NDArray[Any]], step: int) -> None:
+        """Set every tensor to its value after ``step`` steps."""
+        self.tear()
+        for name, array in arrays.items():
+            self.write(name, array)
+        self.all_set(step)
+
     def all_set(self, step: int) -> None:
         """Record that every tensor has a value, and that the values are consistent after ``step`` steps."""
         self.missing.clear()

@@ -32,6 +32,12 @@ def own_pieces(pieces: Sequence[Piece], group: Exchange | None) -> Sequence[Piec
     return pieces if group is None else pieces[group.rank :: group.size]
 
 
+def own_spans(pieces: Sequence[Piece], group: Exchange | None, rows: int) -> list[tuple[int, int]]:
+    """The first row and the end row of each of these, of ``rows`` rows."""
+    own = own_pieces(pieces, group)
+    return [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in own]
+
+
 def of_all(own: Iterator[Outputs], plan: Plan, count: int, group: Exchange) -> Iterator[Outputs]:
     """The partial results of all ``count`` pieces in their order, from those that this process computes.
 

@@ -117,7 +117,7 @@ def test_an_interrupted_call_leaves_the_stream_torn(tmp_path: Path, monkeypatch:
         stream, x = session.stream(), data(2)["x"]
         wanted = stream.predict(x=x).output
         with monkeypatch.context() as patch:
-            patch.setattr(type(session._predict), "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(type(session._calls.predict), "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 stream.predict(x=x)
         with pytest.raises(ArtifactError) as caught:
