@@ -22,7 +22,7 @@ LONG = {
     "compiler/codegen/cuda/contraction/lower.py", "compiler/codegen/cuda/recurrent/source.py",
     "compiler/codegen/cuda/region/neighbours.py", "compiler/codegen/cuda/region/reduction.py",
     "compiler/codegen/cuda/region/schedule.py", "compiler/codegen/region/ir.py",
-    "compiler/codegen/region/reduction.py", "compiler/codegen/region/split_rows.py", "compiler/ir/verify.py",
+    "compiler/codegen/region/reduction.py", "compiler/codegen/region/split_rows.py",
     "compiler/ops/index/scatter.py", "compiler/ops/loss/cross_entropy.py", "compiler/ops/random/stochastic.py",
     "compiler/ops/shape/slicing.py", "compiler/report/page.py", "dsl/build_tree.py", "dsl/syntax_errors.py",
     "dslc/base/cache.py", "dslc/base/publish.py", "dslc/tune/bench.py", "dslc/tune/tune.py",

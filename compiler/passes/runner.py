@@ -12,7 +12,9 @@ from typing import Final, TypeAlias
 from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.graph import Inferred, verify_graph
+from dslc.compiler.ir.verify.program import verify_program
 
 #: Takes a pass's name and the program after it.
 Keep: TypeAlias = Callable[[str, Program], object]

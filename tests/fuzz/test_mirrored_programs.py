@@ -16,7 +16,7 @@ from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Phase
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options
 from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import run_passes

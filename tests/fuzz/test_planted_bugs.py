@@ -20,7 +20,8 @@ from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.ops.registry import ops
 from dslc.runtime.artifact.instructions import Reference
 from dslc.runtime.artifact.plan import Plan

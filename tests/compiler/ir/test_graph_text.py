@@ -15,7 +15,7 @@ from dslc.compiler.ir.size_text import AttrReader, MalformedText
 from dslc.compiler.ir.sizes import Dim, floor_div, of_dim
 from dslc.compiler.ir.text import format_attr, format_graph, parse_graph
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 
 B = of_dim(Dim("B", 1, 512, 64))

@@ -12,7 +12,9 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.graph import Inferred, verify_graph
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes

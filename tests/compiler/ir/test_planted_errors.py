@@ -23,7 +23,8 @@ from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule

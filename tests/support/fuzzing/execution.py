@@ -17,7 +17,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.scan import Loop, int_count, scan
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
 from dslc.compiler.passes.order import PIPELINE

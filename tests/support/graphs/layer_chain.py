@@ -11,7 +11,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 

@@ -13,7 +13,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 
 B, T, D = 2, 6, 32

@@ -21,7 +21,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice

@@ -27,7 +27,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.plan import allocate

@@ -17,7 +17,9 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.graph import verify_graph
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.lock.choices import problems
 from dslc.compiler.options import Options, entry_sizes, precision_of
 from dslc.compiler.passes.plan.prepare import SMALL, merged, prepare, relocated

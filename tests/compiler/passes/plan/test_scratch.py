@@ -11,7 +11,8 @@ from dslc.compiler.ir.graph import Graph, Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.ops.elementwise.arithmetic import add
 from dslc.compiler.ops.products.linear import matmul
 from dslc.compiler.passes.plan.memory import memory

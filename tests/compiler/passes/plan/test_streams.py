@@ -24,7 +24,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Place, Program
-from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import contents, schedule

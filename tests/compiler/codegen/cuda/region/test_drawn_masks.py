@@ -17,7 +17,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.random.philox import MULTIPLIERS
 from dslc.compiler.passes.fuse.pointwise.inline import inline

@@ -14,7 +14,7 @@ from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph

@@ -7,7 +7,7 @@ from pathlib import Path
 from graphs.batchnorm_net import batchnorm_feeds, batchnorm_graph
 from graphs.random_graphs import assert_same_bits, evaluate
 
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.lower.decompose import decompose

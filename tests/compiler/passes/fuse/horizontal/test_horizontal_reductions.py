@@ -15,7 +15,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.fuse.horizontal import horizontal_reductions as module
 from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions

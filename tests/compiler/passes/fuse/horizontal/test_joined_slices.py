@@ -14,7 +14,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.boxes import MAX_BOXES
 from dslc.compiler.passes.fuse.horizontal import joined_slices as module
 from dslc.compiler.passes.fuse.horizontal.joined_slices import joined_slices

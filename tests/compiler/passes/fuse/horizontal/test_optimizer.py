@@ -10,7 +10,7 @@ from dslc.compiler.artifact.plan import plain_attr
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS
 from dslc.compiler.passes.fuse.horizontal.optimizer import MAX_BYTES, MAX_BYTES_OF_ALL, group_updates, read_sums
 

@@ -11,7 +11,7 @@ from graphs.random_graphs import evaluate, graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.horizontal import placed_pads as module
 from dslc.compiler.passes.fuse.horizontal.placed_pads import placed_pads
 

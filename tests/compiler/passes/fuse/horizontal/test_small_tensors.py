@@ -8,7 +8,7 @@ from graphs.random_graphs import assert_same_bits, evaluate, feeds_of, graph_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.horizontal import small_tensors as gather
 from dslc.compiler.passes.fuse.horizontal.small_tensors import small_tensors
 

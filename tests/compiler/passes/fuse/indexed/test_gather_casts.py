@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.indexed.gather_casts import gather_casts
 
 B = Builder(name="rows")

@@ -12,7 +12,7 @@ from graphs.random_graphs import graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.indexed.last_indices import last_indices
 
 B = Builder(name="a")

@@ -10,7 +10,7 @@ from graphs.random_graphs import graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.index import ordered
 from dslc.compiler.passes.fuse.indexed import order_rows as module
 from dslc.compiler.passes.fuse.indexed.order_rows import order_rows

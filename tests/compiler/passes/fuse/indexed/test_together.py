@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.together import MAX_MEMBERS
 from dslc.compiler.passes.fuse.indexed import together as module
 from dslc.compiler.passes.fuse.indexed.together import together

@@ -15,7 +15,7 @@ from graphs.random_graphs import assert_same_bits, evaluate
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.constants.constant import constant
 from dslc.compiler.passes.fuse import body as bodies
 from dslc.compiler.passes.fuse.pointwise import inline as rules

@@ -16,7 +16,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder, NoGradient
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.fused import MAX_STEPS, expanded, fused
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse, fuse_graph
 

@@ -8,7 +8,7 @@ from graphs.random_graphs import assert_same_bits, evaluate, feeds_of, graph_of,
 from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.reduction.cross_entropy import cross_entropy
 
 B, BACK = Builder(name="loss"), Builder(name="loss", phase=Phase.BACKWARD)

@@ -13,7 +13,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.fused_sums import fused_sums
 from dslc.compiler.options import Options
 from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal

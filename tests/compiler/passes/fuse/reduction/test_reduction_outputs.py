@@ -11,7 +11,7 @@ from graphs.random_graphs import assert_same_bits, evaluate, feeds_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse import body as bodies
 from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.pointwise.inline import inline

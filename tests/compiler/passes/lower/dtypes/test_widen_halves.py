@@ -13,7 +13,7 @@ from dslc.compiler.ir.graph import Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
 from dslc.compiler.pipeline import compile_entry

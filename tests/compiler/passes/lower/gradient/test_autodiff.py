@@ -18,7 +18,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.gradient.differentiate import differentiate

@@ -26,7 +26,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.dtypes import precision as precision_pass
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff

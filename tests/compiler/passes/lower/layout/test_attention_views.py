@@ -12,7 +12,7 @@ from graphs.random_graphs import graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 
 B, T, H, D = 2, 6, 3, 32

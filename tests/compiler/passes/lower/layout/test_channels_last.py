@@ -12,7 +12,7 @@ from graphs.random_graphs import evaluate, feeds_of
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind, Node
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout.channels_last import channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph

@@ -10,7 +10,7 @@ from graphs.random_graphs import graph_of, input_of
 from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
 
 FORWARD, BACK = Builder(name="head"), Builder(name="head", phase=Phase.BACKWARD)

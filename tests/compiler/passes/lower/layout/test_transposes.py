@@ -10,7 +10,7 @@ from graphs.random_graphs import evaluate, feeds_of, graph_of, input_of
 
 from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.layout.transposes import transposes
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)

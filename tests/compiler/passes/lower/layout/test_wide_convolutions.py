@@ -12,7 +12,7 @@ from graphs.random_graphs import evaluate, feeds_of
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Node
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout import wide_convolutions

@@ -14,7 +14,7 @@ from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.recurrent import room
 from dslc.compiler.ir.scan import Loop, scan
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.pipeline import compile_entry

@@ -12,7 +12,7 @@ from op_laws.evaluation import run
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.scan import Loop, scan
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.loops.align_loops import VECTOR, align_loops
 from dslc.compiler.pipeline import compile_entry

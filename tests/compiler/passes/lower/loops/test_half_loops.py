@@ -13,7 +13,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.ir.scan import Loop, scan
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
 from dslc.compiler.passes.lower.loops.prune_loops import prune_loops

@@ -16,7 +16,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.text import format_graph, parse_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify.error import VerifyError
+from dslc.compiler.ir.verify.graph import verify_graph
+from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.loops.prune_loops import prune_loops
 from dslc.compiler.pipeline import build_options, compile_entry

@@ -14,7 +14,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.simplify.simplify import attr_key, simplify, simplify_graph
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule

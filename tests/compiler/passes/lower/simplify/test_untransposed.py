@@ -12,7 +12,7 @@ from graphs.random_graphs import assert_same_bits, evaluate
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.lower.simplify.untransposed import untransposed
 
