@@ -89,7 +89,8 @@ def _pointwise(shape: tuple[int, ...], dtype: Any, others: list[tuple[int, ...]]
     """A fused chain: ``formula(op, x, y, ...)`` with ``op(name, *values)``, each op rounded to the dtype."""
     from dslc.compiler.codegen.cuda.region.kernel import sized
     from dslc.compiler.codegen.launch import Launch
-    from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
+    from dslc.compiler.codegen.region.builder import RegionBuilder
+    from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.scalar import as_expr
     from dslc.compiler.ir.types import TensorType
@@ -126,7 +127,8 @@ def _gelu_add(rows: int, columns: int, dtype: Any) -> list[Launch]:
 def _softmax_grad(rows: int, columns: int, dtype: Any) -> list[Launch]:
     """y * (dy - sum(y * dy)), as one kernel."""
     from dslc.compiler.codegen.launch import Launch
-    from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+    from dslc.compiler.codegen.region.builder import RegionBuilder
+    from dslc.compiler.codegen.region.ir import Access
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.types import DType, TensorType
 

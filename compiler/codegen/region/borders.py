@@ -9,7 +9,8 @@ from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, all_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, all_strides, dense
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select

@@ -7,7 +7,8 @@ from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import as_expr, call
 from dslc.compiler.ir.types import DType

@@ -22,13 +22,13 @@ element to element in row-major order, as running sums need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Literal, TypeAlias
 
 from dslc.compiler.ir.described import described
-from dslc.compiler.ir.scalar import Expr, argument, as_expr
+from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
@@ -193,108 +193,6 @@ class Region:
         return len(self.inputs) + 1 + len(self.indices)
 
 
-class RegionBuilder:
-    """Builds a region; values are Exprs that name them."""
-
-    def __init__(
-        self,
-        outer: Sequence[int],
-        inner: Sequence[int],
-        inputs: Sequence[Access],
-        outputs: Sequence[Access],
-        indices: Sequence[int] = (),
-        canonical_strides: Sequence[int] = (),
-    ) -> None:
-        named = tuple(axis for axis in indices if (*outer, *inner)[axis] != 1)
-        accesses = tuple(inputs), tuple(outputs)
-        self._region = Region(tuple(outer), tuple(inner), *accesses, (), named, tuple(canonical_strides))
-        self._stages: list[Stage] = []
-        self._count = self._region.first
-        self._open: bool | None = None
-        self._lets: list[Let | Fetch | Scan | Bits] = []
-        self._reduces: list[Reduce] = []
-        self._stores: list[Store] = []
-        self._flags: list[SetFlag] = []
-
-    @property
-    def index(self) -> Expr:
-        """The value INNER."""
-        return argument(self._region.index)
-
-    def along(self, axis: int) -> Expr:
-        """The index along one of the axes ``indices``; 0 if the axis has one element."""
-        indices = self._region.indices
-        return argument(self._region.index + 1 + indices.index(axis)) if axis in indices else as_expr(0)
-
-    def step(self, axis: int) -> Expr:
-        """The same along an inner axis."""
-        return self.along(len(self._region.outer) + axis)
-
-    def input(self, number: int) -> Expr:
-        return argument(number)
-
-    def element(self) -> None:
-        """Begins an element stage."""
-        self._begin(True)
-
-    def row(self) -> None:
-        """Begins a row stage."""
-        self._begin(False)
-
-    def let(self, expr: Expr, dtype: DType) -> Expr:
-        return self.add(Let(expr, dtype))
-
-    def fetch(self, number: int, index: Expr, mask: Expr | None = None) -> Expr:
-        """An element of input ``number`` at a computed index."""
-        assert index.function == "arg" and (mask is None or mask.function == "arg")
-        return self.add(Fetch(number, index.index, None if mask is None else mask.index))
-
-    def scan(self, combine: Combine, value: Expr, exclusive: bool = False) -> Expr:
-        """The running combination of an element's value."""
-        assert self._open and value.function == "arg"
-        return self.add(Scan(combine, value.index, exclusive))
-
-    def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr, strides: Sequence[int]) -> Expr:
-        """16 random bits of an element, whose index has these strides over outer, then inner axes."""
-        place = Access(DType.I64, tuple(strides))
-        return self.add(Bits(key, row_elements, seed.index, step.index, row.index, place))
-
-    def add(self, let: Let | Fetch | Scan | Bits) -> Expr:
-        """The value that ``let`` describes."""
-        assert self._open is not None and not self._reduces, "values must precede the stage's reductions"
-        self._lets.append(let)
-        return self._next()
-
-    def reduce(self, combine: Combine, value: Expr) -> Expr:
-        """Reduces a value of the elements to a value of the row, for later stages."""
-        assert self._open and value.function == "arg"
-        self._reduces.append(Reduce(combine, value.index))
-        return self._next()
-
-    def store(self, output: int, value: Expr) -> None:
-        assert value.function == "arg"
-        self._stores.append(Store(output, value.index))
-
-    def set_flag(self, output: int, value: Expr) -> None:
-        assert value.function == "arg"
-        self._flags.append(SetFlag(output, value.index))
-
-    def region(self) -> Region:
-        """The region, with axes merged if possible."""
-        self._begin(None)
-        return collapsed(replace(self._region, stages=tuple(self._stages)))
-
-    def _next(self) -> Expr:
-        self._count += 1
-        return argument(self._count - 1)
-
-    def _begin(self, element: bool | None) -> None:
-        if self._open is not None:
-            lets, reduces = tuple(self._lets), tuple(self._reduces)
-            self._stages.append(Stage(self._open, lets, reduces, tuple(self._stores), tuple(self._flags)))
-        self._open, self._lets, self._reduces, self._stores, self._flags = element, [], [], [], []
-
-
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a row-major tensor, 0 for axes of size 1."""
     strides = [0] * len(shape)
@@ -313,76 +211,3 @@ def all_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, ...]:
     """Strides over the axes of ``wide`` of a dense tensor broadcast to it as in numpy."""
     return (0,) * (len(wide) - len(shape)) + dense(shape)
-
-
-def collapsed(region: Region) -> Region:
-    """The same region without axes of size 1 and with neighbouring axes merged if all arguments and the canonical
-    strides allow it. Axes whose index is a value are not merged."""
-    drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
-    arguments = [*region.inputs, *region.outputs, *drawn]
-    each = [a.strides for a in arguments] + [u.strides for a in arguments for u in a.mixed_radix]
-    each += [region.canonical_strides] if region.canonical_strides else []
-    repeats = [a.repeat for a in arguments] + [1] * (len(each) - len(arguments))
-    split = len(region.outer)
-    alone = set(region.indices)
-    outer = _merged(region.outer, [s[:split] for s in each], repeats, alone)
-    inner = _merged(region.inner, [s[split:] for s in each], [1] * len(each), {a - split for a in alone})
-    strides = iter([o + i for o, i in zip(outer.strides, inner.strides)])
-    merged = [a if a.strides == (new := next(strides)) else replace(a, strides=new) for a in arguments]
-    merged = [
-        replace(a, mixed_radix=tuple(replace(u, strides=next(strides)) for u in a.mixed_radix)) if a.mixed_radix else a
-        for a in merged
-    ]
-    count, first_place = len(region.inputs), len(region.inputs) + len(region.outputs)
-    places = dict(zip(drawn, merged[first_place:]))
-    placed = {**outer.places, **{split + k: len(outer.sizes) + v for k, v in inner.places.items()}}
-    return replace(
-        region,
-        outer=outer.sizes,
-        inner=inner.sizes,
-        inputs=tuple(merged[:count]),
-        outputs=tuple(merged[count:first_place]),
-        stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
-        indices=tuple(placed[axis] for axis in region.indices),
-        canonical_strides=next(strides, ()),
-    )
-
-
-def with_random_places(stage: Stage, places: Mapping[Access, Access]) -> Stage:
-    """The stage with other places for its random bits."""
-    return replace(
-        stage, lets=tuple(replace(x, place=places[x.place]) if isinstance(x, Bits) else x for x in stage.lets)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """Sizes, each argument's strides, and the new positions of the axes that are not merged."""
-
-    sizes: tuple[int, ...]
-    strides: list[tuple[int, ...]]
-    places: dict[int, int]
-
-
-def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]], repeats: Sequence[int], alone: set[int]) -> _Merged:
-    kept: list[int] = []
-    found: list[list[int]] = [[] for _ in strides]
-    places: dict[int, int] = {}
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            continue
-        here = [s[axis] for s in strides]
-        last = axis == len(sizes) - 1
-        shared = [r if last else 1 for r in repeats]
-        free = axis not in alone and len(kept) - 1 not in places.values()
-        if kept and free and all(f[-1] * r == size * h for f, h, r in zip(found, here, shared)):
-            kept[-1] *= size
-            for f, h in zip(found, here):
-                f[-1] = h
-            continue
-        if axis in alone:
-            places[axis] = len(kept)
-        kept.append(size)
-        for f, h in zip(found, here):
-            f.append(h)
-    return _Merged(tuple(kept), [tuple(f) for f in found], places)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region, dense
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType

@@ -6,7 +6,8 @@ from math import prod
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, all_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, all_strides, dense
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType

@@ -8,7 +8,8 @@ from math import prod
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder, all_strides, broadcast_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region, all_strides, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed, with_channels_last
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select

@@ -9,7 +9,8 @@ from typing import Literal
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node

@@ -9,7 +9,8 @@ from typing import Any
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType

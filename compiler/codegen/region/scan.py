@@ -7,7 +7,8 @@ from math import prod
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder, all_strides
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Combine, all_strides
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple

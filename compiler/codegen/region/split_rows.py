@@ -23,18 +23,8 @@ from typing import TypeAlias, TypeVar
 
 from dslc.compiler.codegen.device_model import SplitLimits
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import (
-    Access,
-    Bits,
-    Let,
-    MixedRadix,
-    Region,
-    RegionBuilder,
-    SetFlag,
-    Stage,
-    Store,
-    dense,
-)
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Bits, Let, MixedRadix, Region, SetFlag, Stage, Store, dense
 from dslc.compiler.codegen.region.queries import dtypes_of, read_by, substituted, used_values
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.scalar import Expr, as_expr

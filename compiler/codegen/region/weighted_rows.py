@@ -7,7 +7,8 @@ from math import prod
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType

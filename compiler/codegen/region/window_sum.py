@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType, TensorType

@@ -289,7 +289,9 @@ def _run(step: Pass, build: Build, program: Program) -> Program:
 def source_of(step: Pass) -> str:
     """The file of a pass in compiler/passes, as ``stage/module``."""
     found = step.__module__.partition(".passes.")[2].replace(".", "/")
-    return found or f"{step.__name__}/{step.__name__}"  # the pipeline's own mirror, which is told the passes after it
+    return (
+        f"{step.__name__}/{step.__name__}" if found == "order" else found
+    )  # mirror, which is told the passes after it
 
 
 def feeds_of(graph: Graph, seed: int) -> dict[str, np.ndarray]:

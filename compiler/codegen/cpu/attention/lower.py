@@ -10,7 +10,8 @@ from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill, lanes_of
 from dslc.compiler.codegen.cpu.contraction.panels import Pack
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr

@@ -15,7 +15,8 @@ from dslc.compiler.codegen.cuda.contraction.lower import Argument, launched
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType

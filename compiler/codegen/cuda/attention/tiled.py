@@ -17,7 +17,8 @@ from typing import Final, Literal
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 

@@ -20,7 +20,8 @@ from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import optimizer
-from dslc.compiler.codegen.region.ir import Access, Let, Region, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Let, Region
 from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described

@@ -15,7 +15,8 @@ from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import scan
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region, with_random_places
+from dslc.compiler.codegen.region.collapse import with_random_places
+from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region
 
 
 def merge_axes(region: Region) -> Region:

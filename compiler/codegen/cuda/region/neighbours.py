@@ -19,6 +19,7 @@ from typing import Any
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.schedule import Columns, schedule
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import (
     Access,
     Bits,
@@ -26,7 +27,6 @@ from dslc.compiler.codegen.region.ir import (
     Let,
     MixedRadix,
     Region,
-    RegionBuilder,
     Scan,
     all_strides,
     broadcast_strides,

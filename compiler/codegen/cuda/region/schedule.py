@@ -22,7 +22,8 @@ from typing import Final, TypeAlias
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
-from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
+from dslc.compiler.codegen.region.collapse import collapsed
+from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.codegen.region.queries import dtypes_of, has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described

@@ -24,7 +24,8 @@ from dslc.compiler.codegen.cuda.ops.sort.sort import sorted_lines
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
-from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder, dense
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Combine, dense
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node

@@ -19,7 +19,8 @@ from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
-from dslc.compiler.codegen.region.ir import Access, Combine, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import call, select

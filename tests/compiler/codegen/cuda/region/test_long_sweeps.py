@@ -12,7 +12,8 @@ from op_laws.evaluation import apply
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

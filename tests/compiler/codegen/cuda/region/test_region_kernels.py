@@ -33,7 +33,8 @@ from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.region.source import Call, Source
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.codegen.region.queries import functions_of
 from dslc.compiler.ir.graph import Input, Kind

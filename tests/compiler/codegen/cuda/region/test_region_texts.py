@@ -22,7 +22,8 @@ from dslc.compiler.codegen.cuda.region import schedule, sweep
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import as_expr
