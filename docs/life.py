@@ -21,7 +21,8 @@ from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, text_of
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
-from dslc.compiler.codegen.cuda.region.schedule import Flat, schedule
+from dslc.compiler.codegen.cuda.region.schedule import schedule
+from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Let, Region
 from dslc.compiler.codegen.targets import target_of

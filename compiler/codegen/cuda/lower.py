@@ -17,9 +17,10 @@ from dslc.compiler.codegen.cuda.region.split_choice import split_choice
 from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
+from dslc.compiler.codegen.region.cut import Chooser
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
-from dslc.compiler.codegen.region.split_rows import Chooser, split_rows
+from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.compound.fused_rows import FusedRows, core_of

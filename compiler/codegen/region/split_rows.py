@@ -19,57 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TypeAlias, TypeVar
 
-from dslc.compiler.codegen.device_model import SplitLimits
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
-from dslc.compiler.codegen.region.ir import Access, Bits, Let, MixedRadix, Region, SetFlag, Stage, Store, dense
+from dslc.compiler.codegen.region.cut import Chooser, Cut, Frame, part_frames
+from dslc.compiler.codegen.region.ir import Access, Bits, Let, Region, SetFlag, Stage, Store, dense
 from dslc.compiler.codegen.region.queries import dtypes_of, read_by, substituted, used_values
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.scalar import Expr, as_expr
 from dslc.compiler.ir.types import DType
-
-_Moved = TypeVar("_Moved", Access, MixedRadix)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Splits inner axis ``axis`` into ``parts`` of ``size``, followed by a smaller part of ``rest``.
-
-    A part is a contiguous range of the axis. If the parts are equal, it may instead be several pieces of ``piece``
-    elements, dealt out to the parts in turn. Then all tasks together read memory from its start to its end. They leave
-    in the cache the data that a kernel starting at the end reads first. ``elements``: the launches that store elements
-    are split, too; otherwise one launch stores them all.
-    """
-
-    axis: int
-    parts: int
-    size: int
-    rest: int
-    piece: int
-    elements: bool = False
-
-    @property
-    def interleaved(self) -> bool:
-        return self.piece < self.size
-
-    @property
-    def count(self) -> int:
-        return self.parts + (self.rest > 0)
-
-
-#: From a region that ``can_split`` to the region and its cut, possibly with other inner axes; None if splitting does
-#: not pay.
-Chooser: TypeAlias = Callable[[Region], tuple[Region, Cut] | None]
-
-
-def wanted_parts(limits: SplitLimits, tasks: int, elements: int, length: int) -> int:
-    """The largest number of parts for a reduction of ``elements`` by ``tasks``; 1 if splitting does not pay.
-    ``length``: how many elements are shared out to the parts."""
-    if tasks >= limits.busy or elements < limits.min_elements:
-        return 1
-    return max(1, min(-(-limits.wanted // tasks), length // limits.min_part))
 
 
 def split_rows(launches: Sequence[Launch], choose: Chooser, conflicts: Iterable[tuple[Value, Value]]) -> list[Launch]:
@@ -100,20 +58,6 @@ def _can_split(region: object, may_write: bool) -> bool:
         and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.flags)))
         for stage in region.stages
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """The loops of a new region: all of the old one, or ``parts`` parts of its rows from number ``first``. ``place``:
-    from an access of the old region to that of the new one. ``start``: the element's index where the loops begin."""
-
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
-    place: Callable[[Access], Access]
-    canonical_strides: tuple[int, ...] = ()
-    first: int = 0
-    start: int = 0
-    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +97,12 @@ class _Splitter:
             partial = [
                 self._block(self.dtypes[r.value].computed, self.cut.count) for r in self.region.stages[i].reduces
             ]
-            for frame in self._parts():
+            for frame in part_frames(self.region, self.cut):
                 self._in_frame(frame, [i], partial)
             self._combine(i, partial, self.storing if i == self.reducing[-1] and not late else [])
         if self.elements:
-            whole = _Frame(self.region.outer, self.region.inner, lambda access: access)
-            for frame in self._parts() if self.cut.elements else [whole]:
+            whole = Frame(self.region.outer, self.region.inner, lambda access: access)
+            for frame in part_frames(self.region, self.cut) if self.cut.elements else [whole]:
                 self._in_frame(frame, self.elements, ())
         if late:
             self._combine(None, (), self.storing)
@@ -175,33 +119,7 @@ class _Splitter:
         needed = {reads[n] for i in self.elements for n in self._reached(stages[i]) if n < len(reads)}
         return any((old, new) in self.conflicts for old in needed for new in written)
 
-    def _parts(self) -> list[_Frame]:
-        """The parts of equal size, and the smaller part."""
-        cut = self.cut
-        return [self._part(cut.parts, cut.size, 0), *([self._part(1, cut.rest, cut.parts)] if cut.rest else [])]
-
-    def _part(self, parts: int, size: int, first: int) -> _Frame:
-        cut, region, at = self.cut, self.region, self.split + self.cut.axis
-        piece = cut.piece if parts > 1 else size
-        inner = (*region.inner[: cut.axis], size // piece, piece, *region.inner[cut.axis + 1 :])
-
-        def within(strides: tuple[int, ...]) -> tuple[int, ...]:
-            before, stride, after = strides[:at], strides[at], strides[at + 1 :]
-            own = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
-            return (stride * (piece if cut.interleaved else cut.size), *before, *own, *after)
-
-        def moved(argument: _Moved) -> _Moved:
-            start = argument.strides[at] * cut.size * first
-            return replace(argument, strides=within(argument.strides), offset=argument.offset + start)
-
-        def place(access: Access) -> Access:
-            return replace(moved(access), mixed_radix=tuple(moved(u) for u in access.mixed_radix))
-
-        canonical = within(region.canonical_strides) if region.canonical_strides else ()
-        start = first * cut.size * prod(region.inner[1:])
-        return _Frame((parts, *region.outer), inner, place, canonical, first, start, parts)
-
-    def _in_frame(self, frame: _Frame, numbers: Sequence[int], partial: Sequence[_Saved]) -> None:
+    def _in_frame(self, frame: Frame, numbers: Sequence[int], partial: Sequence[_Saved]) -> None:
         """A launch of element stages, preceded by the row values that they need, which stores partial results."""
         stages = [(self.region.stages[i], self.numbers[i]) for i in numbers]
         counts, own = self.region.index, {n for i in numbers for n in self.numbers[i]}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
 from dslc.compiler.codegen.cpu.region.schedule import cut
 from dslc.compiler.codegen.device_model import CPU_SPLITS
+from dslc.compiler.codegen.region.cut import Cut, wanted_parts
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.queries import used_values
-from dslc.compiler.codegen.region.split_rows import Cut, wanted_parts
 
 
 def split_choice(region: Region) -> tuple[Region, Cut] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.reduction import Reduction
-from dslc.compiler.codegen.cuda.region.schedule import Columns, draws
+from dslc.compiler.codegen.cuda.region.schedule import draws
 from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
 from dslc.compiler.codegen.cuda.region.writer import Index
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
 

@@ -9,8 +9,9 @@ from functools import lru_cache
 from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
 from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
-from dslc.compiler.codegen.cuda.region.schedule import Columns, Flat, Rows, Tiles, schedule
+from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Flat, Rows, Tiles
 from dslc.compiler.codegen.cuda.region.transpose import tiles_source
 from dslc.compiler.codegen.cuda.region.whole_vectors import whole_vectors
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
-from dslc.compiler.codegen.cuda.region.schedule import Columns, schedule
+from dslc.compiler.codegen.cuda.region.schedule import schedule
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import (

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, Flat, flattened, needs_wide_index
+from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import ScalarArgs

@@ -14,8 +14,9 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import Columns, Rows, schedule
+from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.sweep import MULTIPROCESSORS, RESIDENT, Sweep, schedule_of
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Rows
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, Let, Region, Stage, dense
 from dslc.compiler.codegen.region.queries import substituted, used_values

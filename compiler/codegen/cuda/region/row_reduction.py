@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.reduction import Reduction
-from dslc.compiler.codegen.cuda.region.schedule import WARP, Rows
+from dslc.compiler.codegen.cuda.region.schedule import WARP
 from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.thread_mapping import Rows
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
 from dslc.compiler.codegen.region.queries import used_values

@@ -1,38 +1,28 @@
-"""Maps a region to blocks and threads; depends only on the region, never on a machine.
+"""Chooses how a region is mapped to blocks and threads, one of the ways of ``thread_mapping.py``.
 
-- ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
-- ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
-- ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
-  its first stage to its last, so memory is read once; every stage reads a longer row again.
-- ``Columns``: adjacent elements belong to different rows (e.g. a bias gradient). A thread has a vector of rows;
-  ``parts`` threads share their elements.
-
-A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), or fewer elements if the sizes do not
-divide. Vector and thread counts, and so the tree of every sum, depend on sizes and dtypes, not on the arguments'
-layouts.
+The choice depends only on the region, never on a machine. A vector is 16 bytes of the narrowest floats (at most 32 of
+the widest ones), or fewer elements if the sizes do not divide. Vector and thread counts, and so the tree of every sum,
+depend on sizes and dtypes, not on the arguments' layouts.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
+from dslc.compiler.codegen.cuda.region.thread_mapping import BLOCK_THREADS, TILE, Columns, Flat, Rows, Schedule, Tiles
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.collapse import collapsed
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.codegen.region.queries import dtypes_of, has_scans, used_values
-from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.bits import BYTE
 
 WARP: Final = 32
-TILE: Final = 64
-_BLOCK_THREADS: Final = 256  # default threads per block
 THREAD_ELEMENTS: Final = 32  # elements of one argument that a thread keeps in registers
 DRAW_ELEMENTS: Final = 8  # elements of a thread that share one random draw
 _MAX_TEAM: Final = 1024
@@ -46,87 +36,6 @@ _MANY_FETCHES: Final = (
     4  # elements that a result gathers: neighbouring threads then read neighbours, each for one result
 )
 _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
-
-
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """``count`` elements. A thread has ``held`` vectors, one block of threads apart; if not ``apart``, in the same
-    columns. The last ``rest`` elements are no whole vector: the first threads have one each in addition."""
-
-    count: int
-    vector: int
-    held: int
-    apart: bool = False
-    rest: int = 0
-
-    @property
-    def geometry(self) -> Geometry:
-        whole = self.count - self.rest
-        return Geometry((-(-whole // (_BLOCK_THREADS * self.vector * self.held)), 1, 1), (_BLOCK_THREADS, 1, 1))
-
-
-@described("Rows", "rows vector held team teams chunks")
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """``team`` threads per row, ``teams`` rows per block; a thread handles ``held`` vectors at once, ``chunks``
-    times."""
-
-    rows: int
-    vector: int
-    held: int
-    team: int
-    teams: int
-    chunks: int
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry((-(-self.rows // self.teams), 1, 1), (self.team * self.teams, 1, 1))
-
-
-@described("Columns", "lines line vector held width parts chunks")
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Blocks of ``width * vector`` rows; ``parts`` threads share a vector of rows, each with ``held`` of its elements
-    at once."""
-
-    lines: int  # points of the outer axes except the last
-    line: int  # rows along the last outer axis
-    vector: int
-    held: int
-    width: int
-    parts: int
-    chunks: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks per line."""
-        return -(-self.line // (self.width * self.vector))
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry((self.lines * self.blocks, 1, 1), (self.width * self.parts, 1, 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """A transpose: square tiles of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
-
-    axis: int
-    sizes: tuple[int, ...]
-    vector: int
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Numbers of tiles: along the other axes, ``axis``, and the last axis."""
-        along, last = self.sizes[self.axis], self.sizes[-1]
-        return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry((math.prod(self.counts), 1, 1), (_BLOCK_THREADS, 1, 1))
-
-
-Schedule: TypeAlias = Flat | Rows | Columns | Tiles
 
 
 @lru_cache(4096)
@@ -227,7 +136,7 @@ def _columns_again(region: Region, vector: int) -> bool:
     if flat.index in {n for stage in flat.stages for n in used_values(stage)} or flat.indices:
         return False
     plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
-    block = _BLOCK_THREADS * vector
+    block = BLOCK_THREADS * vector
     aligned = block % flat.outer[1] == 0 and flat.outer[1] % vector == 0  # a vector is in one row
     return plain and aligned and flat.rows >= 2 * block * _MANY_BLOCKS
 
@@ -343,11 +252,11 @@ def _columns(region: Region) -> Columns:
     if region.rows * length <= MAX_CACHED_ELEMENTS:  # in a cache: more threads matter more than long contiguous reads
         while (
             width > _SECTOR_THREADS
-            and _BLOCK_THREADS // width < length
+            and BLOCK_THREADS // width < length
             and lines * -(-line // (width * nominal)) < _BUSY_BLOCKS
         ):
             width //= 2
-    parts = _BLOCK_THREADS // width
+    parts = BLOCK_THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
     # The order of sums is decided up to here by sizes and dtypes only. Bitmasks, draws and register pressure change

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, Columns, Flat, Tiles, schedule
+from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, schedule
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Flat, Tiles
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import GPU_CACHED_SPLITS, GPU_COLUMN_SPLITS, GPU_ROW_SPLITS
+from dslc.compiler.codegen.region.cut import Cut, wanted_parts
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.queries import used_values
-from dslc.compiler.codegen.region.split_rows import Cut, wanted_parts
 
 _MAX_VECTOR: Final = 8  # most elements of a vector
 _PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per part

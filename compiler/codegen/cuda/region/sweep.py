@@ -12,8 +12,9 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.region.registers import STEP, dtypes_of
 from dslc.compiler.codegen.cuda.region.row_reduction import RowReduction
-from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, Rows, Schedule, rows_of, schedule
+from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, rows_of, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
+from dslc.compiler.codegen.cuda.region.thread_mapping import Rows, Schedule
 from dslc.compiler.codegen.cuda.region.values import Reg
 from dslc.compiler.codegen.cuda.region.writer import Index
 from dslc.compiler.codegen.device_model import H200

@@ -7,8 +7,9 @@ along rows for all other arguments. ``turned`` converts the first into the secon
 
 from __future__ import annotations
 
-from dslc.compiler.codegen.cuda.region.schedule import TILE, Tiles, flattened, needs_wide_index, turned_axis
+from dslc.compiler.codegen.cuda.region.schedule import flattened, needs_wide_index, turned_axis
 from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.thread_mapping import TILE, Tiles
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Let, Region

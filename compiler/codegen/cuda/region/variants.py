@@ -18,8 +18,9 @@ from typing import Final, TypeAlias
 from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
-from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, WARP, Columns, Rows, narrow, schedule
+from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, WARP, narrow, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
+from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Rows
 from dslc.compiler.codegen.device_model import STATIC_SHARED_BYTES
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Region

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import Flat, flattened, narrow, schedule, vector_of
+from dslc.compiler.codegen.cuda.region.schedule import flattened, narrow, schedule, vector_of
+from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
 from dslc.compiler.codegen.region.ir import Let, Region
 from dslc.compiler.codegen.region.queries import used_values
 

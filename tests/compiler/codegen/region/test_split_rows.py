@@ -9,8 +9,9 @@ from dslc.compiler.codegen.cuda.region import split_choice as cuda
 from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.cut import wanted_parts
 from dslc.compiler.codegen.region.ir import Access
-from dslc.compiler.codegen.region.split_rows import split_rows, wanted_parts
+from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.types import DType, TensorType
 

@@ -18,7 +18,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import kernel as region_kernel
 from dslc.compiler.codegen.cuda.region import schedule
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
-from dslc.compiler.codegen.cuda.region.schedule import Flat
+from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -30,8 +30,9 @@ from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.llvm.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
-from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
+from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.source import Call, Source
+from dslc.compiler.codegen.cuda.region.thread_mapping import Rows
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Region

@@ -1,0 +1,102 @@
+"""The four ways to map a region to blocks and threads.
+
+- ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
+- ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
+- ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
+  its first stage to its last, so memory is read once; every stage reads a longer row again.
+- ``Columns``: adjacent elements belong to different rows (e.g. a bias gradient). A thread has a vector of rows;
+  ``parts`` threads share their elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
+
+TILE: Final = 64
+BLOCK_THREADS: Final = 256  # default threads per block
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """``count`` elements. A thread has ``held`` vectors, one block of threads apart; if not ``apart``, in the same
+    columns. The last ``rest`` elements are no whole vector: the first threads have one each in addition."""
+
+    count: int
+    vector: int
+    held: int
+    apart: bool = False
+    rest: int = 0
+
+    @property
+    def geometry(self) -> Geometry:
+        whole = self.count - self.rest
+        return Geometry((-(-whole // (BLOCK_THREADS * self.vector * self.held)), 1, 1), (BLOCK_THREADS, 1, 1))
+
+
+@described("Rows", "rows vector held team teams chunks")
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``team`` threads per row, ``teams`` rows per block; a thread handles ``held`` vectors at once, ``chunks``
+    times."""
+
+    rows: int
+    vector: int
+    held: int
+    team: int
+    teams: int
+    chunks: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.rows // self.teams), 1, 1), (self.team * self.teams, 1, 1))
+
+
+@described("Columns", "lines line vector held width parts chunks")
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Blocks of ``width * vector`` rows; ``parts`` threads share a vector of rows, each with ``held`` of its elements
+    at once."""
+
+    lines: int  # points of the outer axes except the last
+    line: int  # rows along the last outer axis
+    vector: int
+    held: int
+    width: int
+    parts: int
+    chunks: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks per line."""
+        return -(-self.line // (self.width * self.vector))
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.lines * self.blocks, 1, 1), (self.width * self.parts, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A transpose: square tiles of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
+
+    axis: int
+    sizes: tuple[int, ...]
+    vector: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Numbers of tiles: along the other axes, ``axis``, and the last axis."""
+        along, last = self.sizes[self.axis], self.sizes[-1]
+        return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((math.prod(self.counts), 1, 1), (BLOCK_THREADS, 1, 1))
+
+
+Schedule: TypeAlias = Flat | Rows | Columns | Tiles
