@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dslc.compiler.check.calls import signatures
-from dslc.compiler.check.calls.arguments import Given
 from dslc.compiler.check.calls.before_call import known_parameters
 from dslc.compiler.check.calls.callgraph import MAX_OPS
 from dslc.compiler.check.calls.calls import Calls
+from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.expressions import Evaluator
 from dslc.compiler.check.frame import Frame

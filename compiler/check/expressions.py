@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
-from dslc.compiler.check.calls.arguments import NO_SIZE, is_scalar
+from dslc.compiler.check.calls.convert import NO_SIZE, is_scalar
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup

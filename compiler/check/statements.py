@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.calls.arguments import as_init, take_arguments
+from dslc.compiler.check.calls.convert import as_init
+from dslc.compiler.check.calls.given import take_arguments
 from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup, resolve_callee

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.check.calls.arguments import Given, bind_function
+from dslc.compiler.check.calls.arguments import bind_function
+from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Layer, Problem
 from dslc.compiler.ir.fault import PackageFault

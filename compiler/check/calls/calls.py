@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.check import arithmetic
-from dslc.compiler.check.calls.arguments import Given, bind_function, take_arguments
+from dslc.compiler.check.calls.arguments import bind_function
+from dslc.compiler.check.calls.given import Given, take_arguments
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup, resolve_callee

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dslc.compiler.check.calls.arguments import Given
+from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.sizes import Size

@@ -5,8 +5,9 @@ from __future__ import annotations
 import keyword
 from typing import TYPE_CHECKING, Final
 
-from dslc.compiler.check.calls.arguments import Given, unknown_argument
+from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
+from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.tensors import check_bytes

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.calls.arguments import Given, named_axis
 from dslc.compiler.check.calls.callgraph import walk
+from dslc.compiler.check.calls.convert import named_axis
+from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup
 from dslc.compiler.check.over_time.draws import drawn_before

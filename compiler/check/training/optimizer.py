@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.check.calls.arguments import of_each_step, take_arguments
+from dslc.compiler.check.calls.convert import of_each_step
+from dslc.compiler.check.calls.given import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
