@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -155,3 +155,19 @@ def put(source: DType, target: DType) -> str:
     """The function ``put`` that stores a value of type T, ``source``, as S, ``target``: the same bits, or rounded."""
     body = "*to = x;" if source is target else "store(to, wide(x));"
     return f"__device__ __forceinline__ void put(S *to, T x) {{ {body} }}\n"
+
+
+class CodeWithArgs(SizeGeneric):
+    """A description whose code and scalar arguments are derived together."""
+
+    @cached_property
+    @abstractmethod
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]: ...
+
+    @property
+    def code(self) -> Code:
+        return self._code_and_args[0]
+
+    @property
+    def scalar_args(self) -> ScalarArgs:
+        return self._code_and_args[1]

@@ -79,3 +79,13 @@ def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]], repeats: Seq
         for f, h in zip(found, here):
             f.append(h)
     return _Merged(tuple(kept), [tuple(f) for f in found], places)
+
+
+def merged_axes(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes merged as far as one argument allows: their sizes, and the stride of each."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides):
+        if found and found[-1][1] == size * stride:
+            size *= found.pop()[0]
+        found.append((size, stride))
+    return tuple(size for size, _ in found), tuple(stride for _, stride in found)

@@ -16,12 +16,7 @@ from dslc.compiler.ops.attrs import float_attr, int_attr
 def layernorm(node: Node) -> list[Launch]:
     reads = ["x", "along", "along", "first"]
     rows = RowsBuilder(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
-    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
-    rows.store(1, centre)
-    rows.store(2, scale)
-    rows.b.element()
-    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
-    return rows.launch()
+    return _normalised(rows, float_attr(node.attrs, "eps"))
 
 
 @lowers("rmsnorm")
@@ -134,12 +129,7 @@ def groupnorm(node: Node) -> list[Launch]:
     """Rows are the groups of an image; inner axes are a group's channels and their elements."""
     shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
     rows = RowsBuilder(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
-    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
-    rows.store(1, centre)
-    rows.store(2, scale)
-    rows.b.element()
-    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
-    return rows.launch()
+    return _normalised(rows, float_attr(node.attrs, "eps"))
 
 
 @lowers("groupnorm_grad")
@@ -174,6 +164,16 @@ def _channels(node: Node) -> list[int]:
 def _and_first(node: Node) -> tuple[Value, ...]:
     """The inputs, and x once more for each row's first element."""
     return (*node.inputs, node.inputs[0])
+
+
+def _normalised(rows: RowsBuilder, eps: float) -> list[Launch]:
+    """Rows of x with weight and bias: the elements, then the mean and the scale of each row."""
+    x, centre, _, scale = _moments(rows, eps)
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
 
 
 def _moments(rows: RowsBuilder, eps: float) -> tuple[Expr, Expr, Expr, Expr]:

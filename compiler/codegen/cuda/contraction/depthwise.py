@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
@@ -98,7 +98,7 @@ def _narrowest(groups: int, most: int) -> int:
 
 
 @dataclass(frozen=True)
-class Depthwise(SizeGeneric):
+class Depthwise(CodeWithArgs):
     """The kernel ``k(x, w, others..., y, numbers)``, or with ``back`` ``k(dy, w, others..., dx, numbers)``."""
 
     shape: Shape
@@ -176,14 +176,6 @@ class Depthwise(SizeGeneric):
         unrolled = lines if prod(s.taps) <= _UNROLLED_TAPS else 1
         text = s.head(self.lanes, self.pixels, self.back) + constants(WIDEST=self._widest, UNROLLED=unrolled)
         return Code("depthwise.cu", text + numbers.text() + finished), numbers.scalar_args
-
-    @property
-    def code(self) -> Code:
-        return self._code_and_args[0]
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._code_and_args[1]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -12,8 +11,8 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
 from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tile, Tiling, stages, tiles_of, tiling_of, up, wholes
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -24,24 +23,8 @@ _MAX_DOWN: Final = 32  # most threads that share the parts of an element
 _BUSY_THREADS: Final = 1 << 15  # threads that keep a device busy
 
 
-class _SizeGenericKernel(SizeGeneric):
-    """Kernels whose code and scalar arguments are derived together from the problem."""
-
-    @cached_property
-    @abstractmethod
-    def _code_and_args(self) -> tuple[Code, ScalarArgs]: ...
-
-    @property
-    def code(self) -> Code:
-        return self._code_and_args[0]
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._code_and_args[1]
-
-
 @dataclass(frozen=True)
-class Contract(_SizeGenericKernel):
+class Contract(CodeWithArgs):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
     ``epilogue`` (f32 and f64 only): applied to a sum and the others before it is stored. ``tf32``: on tensor cores,
     with f32 factors rounded to TF32."""
@@ -69,7 +52,7 @@ class Contract(_SizeGenericKernel):
 
 
 @dataclass(frozen=True)
-class Mma(_SizeGenericKernel):
+class Mma(CodeWithArgs):
     """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs of 8; sums
     in f32."""
 
@@ -94,7 +77,7 @@ class Mma(_SizeGenericKernel):
 
 
 @dataclass(frozen=True)
-class AddParts(_SizeGenericKernel):
+class AddParts(CodeWithArgs):
     """The kernel ``k(parts, others..., c, numbers)``: adds ``count`` parts of ``elements`` each. ``epilogue``: as in
     ``Contract``."""
 

@@ -10,11 +10,10 @@ step that is read in one program and computed in place in another gives the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from dslc.compiler.codegen.region.collapse import with_random_places
+from dslc.compiler.codegen.region.collapse import merged_axes, with_random_places
 from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region
 
 
@@ -34,7 +33,7 @@ def merge_axes(region: Region) -> Region:
     def with_groups(access: Access) -> Access:
         strides, mixed_radix = [*access.strides[:split]], [*access.mixed_radix]
         for number, group in enumerate(groups):
-            sizes, steps = _merged([region.inner[a] for a in group], [access.strides[split + a] for a in group])
+            sizes, steps = merged_axes([region.inner[a] for a in group], [access.strides[split + a] for a in group])
             strides.append(steps[0] if len(steps) == 1 else 0)
             if len(steps) > 1:
                 place = [0] * (split + len(groups))
@@ -54,13 +53,3 @@ def merge_axes(region: Region) -> Region:
         stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
         canonical_strides=(*region.canonical_strides[:split], *(canonical[group[-1]] for group in groups)),
     )
-
-
-def _merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes merged as far as one argument allows: their sizes, and the stride of each."""
-    found: list[tuple[int, int]] = []
-    for size, stride in zip(sizes, strides):
-        if found and found[-1][1] == size * stride:
-            size *= found.pop()[0]
-        found.append((size, stride))
-    return tuple(size for size, _ in found), tuple(stride for _, stride in found)

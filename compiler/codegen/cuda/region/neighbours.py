@@ -21,6 +21,7 @@ from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
+from dslc.compiler.codegen.region.collapse import merged_axes
 from dslc.compiler.codegen.region.ir import (
     Access,
     Bits,
@@ -320,19 +321,10 @@ def _split(size: int, stride: int, shape: Sequence[int], own: Sequence[int], mer
         left //= count
         stride = steps[axis] * shape[axis]
     if merge:
-        return _merged(sizes, strides)
+        return merged_axes(sizes, strides)
     return tuple(sizes), tuple(strides)
 
 
 def _key(steps: Sequence[int], stride: int) -> Any:
     """The largest step that is at most a stride."""
     return lambda axis: steps[axis] if steps[axis] <= stride else -1
-
-
-def _merged(sizes: Sequence[int], strides: Sequence[int]) -> _Pieces:
-    found: list[tuple[int, int]] = []
-    for size, stride in zip(sizes, strides):
-        if found and found[-1][1] == size * stride:
-            size *= found.pop()[0]
-        found.append((size, stride))
-    return tuple(size for size, _ in found), tuple(stride for _, stride in found)
