@@ -102,36 +102,68 @@ class _Halved:
     def __init__(self, node: Node) -> None:
         self.node, self.loop = node, Loop.of(node)
         self.b = Builder().at(node, node.phase)
+        self.consts = dict(zip(self.loop.const_inputs, self.loop.consts))
+        self.sequences = dict(zip(self.loop.sequence_inputs, self.loop.sequences))
+        self.carried: dict[Input, tuple[Input, DType]] = {}  # a new carry -> the carry of which it is the cast
+        self.new: dict[Value, Value] = {}
 
     def outputs(self, halves: Mapping[int, DType]) -> list[Value] | None:
         """The values that replace the node's outputs; None if nothing changes. ``halves``: the numbers of the results
         that become 16 bits, and their dtypes."""
-        loop, b = self.loop, self.b
-        consts = dict(zip(loop.const_inputs, loop.consts))
-        sequences = dict(zip(loop.sequence_inputs, loop.sequences))
-        firsts = dict(zip(loop.carry_inputs, loop.carries))
+        loop, new = self.loop, self.new
+        self._take_casts()
+        if not new and not halves:
+            return None
+        nodes = self._nodes()
+        casts = {
+            (each.inputs[0], dtype): new.get(each.out, each.out)
+            for each in loop.graph.nodes
+            if (dtype := _narrowed_to(each)) is not None
+        }
+
+        def narrow(value: Value, dtype: DType) -> Value:
+            """The cast of a value of the old body."""
+            if (value, dtype) not in casts:
+                made = self.b.node(OPS["cast"], new.get(value, value), dtype=dtype)
+                nodes.append(made)
+                casts[value, dtype] = made.out
+            return casts[value, dtype]
+
+        after, firsts = dict(loop.graph.updates), dict(zip(loop.carry_inputs, loop.carries))
+        carries = {source: (firsts[source], new.get(after[source], after[source])) for source in loop.carry_inputs}
+        for fresh, (source, dtype) in self.carried.items():
+            carries[fresh] = self._cast(firsts[source], dtype), narrow(after[source], dtype)
+        yields = [
+            narrow(v, halves[i]) if i in halves else new.get(v, v) for i, v in enumerate(loop.graph.outputs.values())
+        ]
+        made = loop_node(self.b, self.consts, carries, self.sequences, yields, tuple(nodes), loop.count, loop.reverse)
+        kept = len(loop.carries)
+        return [*made.outputs[:kept], *made.outputs[kept + len(self.carried) :]]
+
+    def _take_casts(self) -> None:
+        """Makes an input of the body of each cast of an input."""
+        loop = self.loop
         source_of = {source.value: source for source in loop.graph.inputs}
-        carried: dict[Input, tuple[Input, DType]] = {}  # a new carry -> the carry of which it is the cast
-        new: dict[Value, Value] = {}
         for each in loop.graph.nodes:
             dtype = _narrowed_to(each)
             source = source_of.get(each.inputs[0]) if dtype is not None else None
             if source is None or dtype is None:
                 continue
-            if source in consts:
-                fresh = new_input("const", len(consts), each.out.type)
-                consts[fresh] = self._cast(consts[source], dtype)
-            elif source in sequences:
-                fresh = new_input("x", len(sequences), each.out.type)
-                sequences[fresh] = self._cast(sequences[source], dtype)
+            if source in self.consts:
+                fresh = new_input("const", len(self.consts), each.out.type)
+                self.consts[fresh] = self._cast(self.consts[source], dtype)
+            elif source in self.sequences:
+                fresh = new_input("x", len(self.sequences), each.out.type)
+                self.sequences[fresh] = self._cast(self.sequences[source], dtype)
             else:
-                fresh = new_input("carry", len(loop.carries) + len(carried), each.out.type)
-                carried[fresh] = source, dtype
-            new[each.out] = fresh.value
-        if not new and not halves:
-            return None
-        nodes: list[Node] = []
-        for each in loop.graph.nodes:
+                fresh = new_input("carry", len(loop.carries) + len(self.carried), each.out.type)
+                self.carried[fresh] = source, dtype
+            self.new[each.out] = fresh.value
+
+    def _nodes(self) -> list[Node]:
+        """The other nodes of the body, with the new inputs."""
+        new, nodes = self.new, list[Node]()
+        for each in self.loop.graph.nodes:
             if each.outputs[0] in new:
                 continue
             if (parts := self._parts(each)) is not None:
@@ -142,30 +174,7 @@ class _Halved:
                 continue
             nodes.append(each.reading(new))
             new.update((old, v) for old, v in zip(each.outputs, nodes[-1].outputs) if old is not v)
-        casts = {
-            (each.inputs[0], dtype): new.get(each.out, each.out)
-            for each in loop.graph.nodes
-            if (dtype := _narrowed_to(each)) is not None
-        }
-
-        def narrow(value: Value, dtype: DType) -> Value:
-            """The cast of a value of the old body."""
-            if (value, dtype) not in casts:
-                made = b.node(OPS["cast"], new.get(value, value), dtype=dtype)
-                nodes.append(made)
-                casts[value, dtype] = made.out
-            return casts[value, dtype]
-
-        after = dict(loop.graph.updates)
-        carries = {source: (firsts[source], new.get(after[source], after[source])) for source in loop.carry_inputs}
-        for fresh, (source, dtype) in carried.items():
-            carries[fresh] = self._cast(firsts[source], dtype), narrow(after[source], dtype)
-        yields = [
-            narrow(v, halves[i]) if i in halves else new.get(v, v) for i, v in enumerate(loop.graph.outputs.values())
-        ]
-        made = loop_node(b, consts, carries, sequences, yields, tuple(nodes), loop.count, loop.reverse)
-        kept = len(loop.carries)
-        return [*made.outputs[:kept], *made.outputs[kept + len(carried) :]]
+        return nodes
 
     def _parts(self, node: Node) -> list[Node] | None:
         """For a cast of a concat: the casts of its inputs, then the concat of these; None for other nodes."""

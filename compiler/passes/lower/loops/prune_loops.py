@@ -23,7 +23,7 @@ its first values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dslc.compiler.ir.graph import Attr, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -70,14 +70,7 @@ def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
     result |= {i: whole[yields[i - carries]] for i in used if i >= carries and yields[i - carries] in whole}
     kept = list(dict.fromkeys(yields[i - carries] for i in sorted(used) if i >= carries and i not in result))
     live = {i for i in used if i < carries and i not in result}
-    while True:
-        roots = [*kept, *(loop.graph.updates[i][1] for i in sorted(live))]
-        nodes = order(roots)
-        read = {v for each in nodes for v in each.inputs} | set(roots)
-        more = {i for i, source in enumerate(loop.carry_inputs) if source.value in read and source.value not in fixed}
-        if more <= live:
-            break
-        live |= more
+    nodes, read, live = _needed(loop, kept, live, fixed)
     consts = dict(zip(loop.const_inputs, loop.consts)) | {
         source: first for source, first in zip(loop.carry_inputs, loop.carries) if source.value in fixed
     }
@@ -122,6 +115,21 @@ def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
         if i >= carries and i not in result:
             result[i] = made.outputs[len(numbered) + kept.index(yields[i - carries])]
     return result
+
+
+def _needed(
+    loop: Loop, kept: Sequence[Value], live: set[int], fixed: set[Value]
+) -> tuple[tuple[Node, ...], set[Value], set[int]]:
+    """The nodes that these results and carries need, the values that are read, and all carries that are needed.
+    ``fixed``: the carries that no step changes."""
+    while True:
+        roots = [*kept, *(loop.graph.updates[i][1] for i in sorted(live))]
+        nodes = order(roots)
+        read = {v for each in nodes for v in each.inputs} | set(roots)
+        more = {i for i, source in enumerate(loop.carry_inputs) if source.value in read and source.value not in fixed}
+        if more <= live:
+            return nodes, read, live
+        live = live | more
 
 
 def _empty(b: Builder, type: TensorType) -> Value:
