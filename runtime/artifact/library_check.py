@@ -108,3 +108,14 @@ def _shared(out: int, workspace: int | None, inputs: Sequence[int], buffers: Seq
         return f"the workspace is {room}, not bytes"
     on = next((buffers[i] for i in (*inputs, out) if room.overlaps(buffers[i])), None)
     return f"the workspace shares bytes with {on}" if on is not None else None
+
+
+def collective_fault(kind: str, src: Buffer, dst: Buffer) -> str | None:
+    """Why the buffers of a collective do not fit each other; None if they do."""
+    one, other = (src, dst) if kind != "reduce_scatter" else (dst, src)
+    even = (
+        one.bytes == other.bytes
+        if kind in ("all_reduce", "broadcast")
+        else (one.bytes > 0 and other.bytes % one.bytes == 0)
+    )
+    return None if src.dtype == dst.dtype and even else f"{kind} of {src} does not fit {dst}"

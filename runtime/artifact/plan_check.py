@@ -32,9 +32,10 @@ from dslc.runtime.artifact.instructions import (
     Reference,
     accesses,
 )
-from dslc.runtime.artifact.library_check import gemm_fault, graph_fault
+from dslc.runtime.artifact.library_check import collective_fault, gemm_fault, graph_fault
+from dslc.runtime.artifact.open_loops import OpenLoops
 from dslc.runtime.artifact.plan import Buffer, Plan
-from dslc.runtime.artifact.plan_schema import MAX_STEPS, THREADS
+from dslc.runtime.artifact.plan_schema import THREADS
 from dslc.runtime.artifact.prepared_check import check_prepared
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.extents import Extents, extent_fault
@@ -93,10 +94,7 @@ class _Checker:
         self.recorded: set[int] = set()
         self.bulks = 0
         self.bulk_open = False
-        self.loops: list[Loop] = []
-        self.steps = 1  # of all open loops together
-        self.moved: list[dict[int, tuple[int, int]]] = []  # for each open loop: buffer -> the bytes it moves back, on
-        self.run_in_loops = 0
+        self.loops = OpenLoops(self._at, regions, self.sizes, self._refuse)
 
     def run(self) -> None:
         for index, buffer in enumerate(self.plan.buffers):
@@ -106,7 +104,7 @@ class _Checker:
         held = self._constants()
         for index, instruction in enumerate(self.plan.instructions):
             self._instruction(f"instructions[{index}]", instruction, held)
-        if self.loops:
+        if self.loops.open:
             self._refuse("instructions", "a loop has no end")
         if self.bulk_open:
             self._refuse("instructions", f"bulk {self.bulks} has no end")
@@ -204,15 +202,15 @@ class _Checker:
         reads, writes = accesses(instruction)
         for index in reads:
             self._at(field, index)
-            if self.loops:
-                self._reach(field, index)
+            if self.loops.open:
+                self.loops.reach(field, index)
         for index in writes:
             buffer, taken = self._at(field, index), self.sizes[index]
-            if self.loops:
-                buffer, taken = self._reach(field, index)
+            if self.loops.open:
+                buffer, taken = self.loops.reach(field, index)
             self._written(field, buffer, taken, held)
-        if self.loops:
-            self._in_loop(field, instruction)
+        if self.loops.open:
+            self.loops.count(field, instruction)
         where = getattr(instruction, "where", None)
         if where is not None and where >= len(self.plan.names):
             self._refuse(f"{field}.where", f"there is no name {where}, only {len(self.plan.names)}")
@@ -232,14 +230,11 @@ class _Checker:
                 if len(pattern) != ITEMSIZE[self._at(field, dst).dtype]:
                     self._refuse(f"{field}.pattern", f"{len(pattern)} bytes for {self._at(field, dst)}")
             case Collective(kind=kind, src=src, dst=dst):
-                self._collective(field, kind, self._at(field, src), self._at(field, dst))
+                self._fits(field, collective_fault(kind, self._at(field, src), self._at(field, dst)))
             case Loop():
-                self._loop(field, instruction)
+                self.loops.begin(field, instruction)
             case LoopEnd():
-                if not self.loops:
-                    self._refuse(field, "no loop is open")
-                self.steps //= self.loops.pop().count
-                self.moved.pop()
+                self.loops.end(field)
             case EventRecord(event=event):
                 self.recorded.add(event)
             case EventWait(event=event):
@@ -253,48 +248,6 @@ class _Checker:
                 if not self.bulk_open or index != self.bulks:
                     self._refuse(field, f"bulk {index} ends, but is not open")
                 self.bulk_open, self.bulks = False, self.bulks + 1
-
-    def _loop(self, field: str, loop: Loop) -> None:
-        moved: dict[int, tuple[int, int]] = {}
-        for index, stride in loop.strides:
-            buffer = self._at(f"{field}.strides", index)
-            if index in moved:
-                self._refuse(f"{field}.strides", f"buffer {index} occurs twice")
-            if stride % ITEMSIZE[buffer.dtype]:
-                self._refuse(f"{field}.strides", f"{stride} bytes are no whole elements of {buffer}")
-            last = (loop.count - 1) * stride
-            moved[index] = min(0, last), max(0, last)
-        self.loops.append(loop)
-        self.moved.append(moved)
-        self.steps *= loop.count
-        if self.steps > MAX_STEPS:
-            self._refuse(field, f"its steps, with those of the loops around it, are more than {MAX_STEPS}")
-
-    def _reach(self, field: str, index: int) -> tuple[Buffer, int]:
-        """All that a buffer covers over the steps of the open loops, as one buffer, and its bytes."""
-        buffer = self.plan.buffers[index]
-        moves = [moved[index] for moved in self.moved if index in moved]
-        low = buffer.offset + sum(back for back, _ in moves)
-        high = buffer.offset + self.sizes[index] + sum(on for _, on in moves)
-        size = self.regions[buffer.region]
-        if low < 0 or high > size:
-            self._refuse(field, f"{buffer} moves over the bytes {low} to {high}, the region has {size}")
-        return Buffer(buffer.region, low, "u8", (high - low,)), high - low if self.sizes[index] else 0
-
-    def _in_loop(self, field: str, instruction: Instruction) -> None:
-        """Checks that an instruction may stand in a loop, and counts its runs."""
-        match instruction:
-            case Loop() | LoopEnd():
-                return
-            case Copy(src=src, dst=dst):
-                (source, _), (target, _) = (self._reach(field, index) for index in (src, dst))
-                if source.overlaps(target):
-                    self._refuse(field, "a copy in a loop overlaps what it copies")
-            case EventRecord() | EventWait() | BulkBegin() | BulkEnd() | Collective():
-                self._refuse(field, f"a {type(instruction).__name__} in a loop")
-        self.run_in_loops += self.steps
-        if self.run_in_loops > MAX_STEPS:
-            self._refuse(field, f"the loops of the plan run more than {MAX_STEPS} instructions")
 
     def _written(self, field: str, buffer: Buffer, taken: int, held: list[tuple[int, int, str]]) -> None:
         if not taken:
@@ -340,13 +293,3 @@ class _Checker:
             self._refuse(field, f"{src} does not fit {dst}")
         if src.overlaps(dst) and src.offset != dst.offset:
             self._refuse(field, f"{src} and {dst} overlap in part")
-
-    def _collective(self, field: str, kind: str, src: Buffer, dst: Buffer) -> None:
-        one, other = (src, dst) if kind != "reduce_scatter" else (dst, src)
-        even = (
-            one.bytes == other.bytes
-            if kind in ("all_reduce", "broadcast")
-            else (one.bytes > 0 and other.bytes % one.bytes == 0)
-        )
-        if src.dtype != dst.dtype or not even:
-            self._refuse(field, f"{kind} of {src} does not fit {dst}")
