@@ -10,6 +10,12 @@ from dslc.dsl.limits import MAX_SHOWN
 from dslc.dsl.span import Source, Span
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+_QUOTES = frozenset("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2018\u2019\u201a\u201b\u2032\u2033")
+_ASCII = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
+    **dict.fromkeys("\u00d7\u00b7\u2217\u22c5", "*"),
+    **{"\u00f7": "/", "\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u2192": "->", "\u2026": "..."},
+}
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible formats, surrogates, line and paragraph separators
 
 
@@ -40,3 +46,14 @@ def _diagnostic(source: Source, place: int) -> Diagnostic:
         name = unicodedata.name(char, "a control character").lower()
         title, help = f"U+{ord(char):04X} ({name}) is invisible and not allowed", "delete it"
     return Diagnostic("E0003", title, Label(span, ""), help=help)
+
+
+def look_alike(char: str) -> str | None:
+    """The help for a character that word processors and other keyboards put in the place of one of ASCII: quotes,
+    dashes, wide forms, spaces. None for a letter of another alphabet."""
+    if char in _QUOTES:
+        return 'write `"`'
+    if unicodedata.category(char) == "Zs":
+        return "write a plain space"
+    plain = _ASCII.get(char) or unicodedata.normalize("NFKC", char)
+    return f"write `{plain}`" if plain.isascii() else None

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from dslc.dsl.brackets import DECLARATION_WORDS, ITEM_WORDS, Brackets
-from dslc.dsl.characters import check_characters
+from dslc.dsl.characters import check_characters, look_alike
 from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
 from dslc.dsl.limits import MAX_NAME_LENGTH, MAX_NUMBER_LENGTH, MAX_SOURCE_BYTES, MAX_STRING_LENGTH
 from dslc.dsl.span import Source, Span
@@ -33,6 +33,8 @@ _GOES_ON = frozenset(
 # Tokens that an expression or a name follows.
 _OPENS = _GOES_ON | {"(", "[", ":", "in", "if", "else", "for", "return", "yield", "check"} | DECLARING_WORDS
 _DROPPED_BEFORE = frozenset({"|>", "->", "else", "{"})
+
+_LETTERS: Final = "names are made of the letters A to Z, a to z, digits and `_`"
 
 # Operators of other languages, and what to write here instead.
 _FOREIGN: Final = {
@@ -164,7 +166,7 @@ class _Lexer:
         else:
             self._place(Token("BAD", text, start, end))
             what = f"`{text}`" if text.isprintable() else f"U+{ord(text[0]):04X}"
-            help = None if text.isascii() else "names are made of the letters A to Z, a to z, digits and `_`"
+            help = None if text.isascii() else look_alike(text[0]) or _LETTERS
             self._bad("E0003", f"{what} has no meaning here", "", help)
 
     def _names_a_part(self) -> bool:

@@ -65,6 +65,27 @@ CASES: dict[str, str | bytes] = {
         "\n    |> linear(4) as two - 1\n"
     ),
     "label_on_no_call": model("  return x + relu(x) as y\n"),
+    "label_before_an_operator": model("  y = relu(x) as a + relu(x) as b\n  return y\n"),
+    "label_in_quotes": model('  for i in 0..3 as f"layer{i}" { x = relu(x) }\n  return x |> relu as "last"\n'),
+    "pipe_missing": model("  y = x relu(x)\n  return y\n"),
+    "word_processor": model(
+        "  y = einsum(\u201cbi,bi->b\u201d, x, x)\n  z = relu(x\uff0c 1)\n  w = x\u2013\u00a01\n  return \u03bb\n"
+    ),
+    "comment_of_c": model("  // relu\n  % relu\n  return x\n"),
+    "objects_and_lists": model("  w.append(x)\n  self.fc = relu(x)\n  c = {a: 1}\n  int n = 3\n  return x\n"),
+    "words_inside": model("  f = lambda z: 2 * z\n  if true { x = relu(x) } elif false { x = -x }\n  return x\n"),
+    "heads_of_loops": model(
+        "  for a, b in [(1, 2)] { x = relu(x) }\n  for i in 0:3 { x = relu(x) }\n"
+        "  for (int i = 0; i < 3; i++) { x = x }\n  scan xt in x carry h { yield xt }\n  return x\n"
+    ),
+    "heads_of_parameters": model(
+        "  layer fc: linear(4)\n  param w = 3\n  param v: 3, 4 = 0\n  state h: [B]\n  layer g =\n  return x\n"
+    ),
+    "heads_of_models": "dim B: 4\nnn 1\nmodel M(x) -> [B, 4] {\n  return x\n}\n"
+    + "model N(x: [B], n = 3) -> [B] {\n  return x\n}\nmodel O(x: [B=8]) [B] {\n  return x\n}\n",
+    "entries": HEAD
+    + "train M(t: [B]) {\n  loss == mse(output, t)\n  metrics: { a = t }\n  metrics = { a = t }\n  metrics { a }\n"
+    + "  scan xt in t along 0 { yield xt }\n}\n",
     "statements_at_the_top": HEAD + "a = 3\nreturn a\n",
     "declaration_inside": model("  y = x; const a = 3\n  return y\n"),
     "return_nothing": model("  return\n"),
