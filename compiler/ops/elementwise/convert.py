@@ -1,4 +1,4 @@
-"""cast, and stop_gradient."""
+"""cast, bitcast and stop_gradient."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, register
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, Unary, only
 from dslc.compiler.ops.lazy import np
@@ -58,6 +58,41 @@ class Cast(Elementwise):
         return (b(cast, only(dys), dtype=source),)
 
 
+class Bitcast(Op):
+    """bitcast(x): the same bits as numbers of the dtype of the attribute ``dtype``, which has the same width.
+
+    A view, at no cost. Not of b1, whose bytes are 0 or 1, nor of the abstract float, whose width `precision` selects.
+    """
+
+    name = "bitcast"
+    mirror = True
+    view = True
+    inplace = ((0, 0),)
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        [x], dtype = types, dtype_attr(attrs)
+        for known, help in ((x.dtype, 'convert it first: `cast(x, "f32")`'), (dtype, 'name a dtype such as "i32"')):
+            if known in (DType.FLOAT, DType.B1):
+                why = "whose width `precision` selects" if known is DType.FLOAT else "whose bytes are 0 or 1"
+                raise Mismatch(f"`bitcast` with {known}, {why}", help, "E0209")
+        if x.dtype.itemsize != dtype.itemsize:
+            why = f"`bitcast` of {8 * x.dtype.itemsize} bits to {dtype}, which has {8 * dtype.itemsize}"
+            raise Mismatch(why, "choose a dtype of the same width", "E0209")
+        return (TensorType(dtype, x.shape),)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (None,)
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        return [xs[0].view(numpy_dtype(attrs["dtype"]))]
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(0, 0)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return (axes[0],)
+
+
 class StopGradient(Elementwise):
     """stop_gradient(x): ``x``; no gradient flows through it.
 
@@ -81,6 +116,7 @@ class StopGradient(Elementwise):
 
 
 cast = register(Cast())
+bitcast = register(Bitcast())
 stop_gradient = register(StopGradient())
 
 
@@ -105,5 +141,23 @@ class CastFunction(Function):
         return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
 
 
+class BitcastFunction(Function):
+    """bitcast(x, dtype): the same bits as numbers of another dtype of the same width, as PyTorch's ``x.view(dtype)``.
+
+    From and to "f64", "f32", "f16", "bf16" and integers; ``cast`` a float tensor to one of them first. It costs
+    nothing, and no gradient flows through it. To build a float, ``bitcast`` its sign, exponent and significand.
+
+    given: x: [B, 8]
+    >>> exponent = bitwise_right_shift(bitcast(cast(abs(x), "f32"), "i32"), 23) - 127
+    """
+
+    name = "bitcast"
+
+    def build(self, call: Call, x: Value, dtype: str) -> Value:
+        known = dtype_named(self.name, dtype)
+        return x if x.type.dtype is known and known is not DType.FLOAT else call.emit(bitcast, x, dtype=known)
+
+
 function(CastFunction())
+function(BitcastFunction())
 function(Unary(stop_gradient))

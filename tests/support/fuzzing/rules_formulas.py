@@ -26,6 +26,21 @@ pointwise("tanhshrink", "tanhshrink({x})", 50, None)
 pointwise("nan_to_num", "nan_to_num({x})", 50, None)
 
 
+@rule("bitcast")
+def _bitcast(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(0, 1, 2, 3, 4)), 50)
+    text = f'cast(bitcast(bitcast(cast({x.name}, "f32"), "{w.rng.choice(["i32", "u32"])}"), "f32"), "float")'
+    w.write("bitcast", text, [x], x.shape, bound=x.bound, diff=False, also=("cast",))
+
+
+@rule("to_small", "from_small")
+def _small(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(0, 1, 2, 3, 4)), 5)
+    format = w.rng.choice(["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e2m1"])
+    text = f'from_small(to_small({x.name}, "{format}"), "{format}")'
+    w.write("to_small", text, [x], x.shape, bound=6, diff=False, also=("from_small",))
+
+
 @rule("isnan", "isinf", "isfinite")
 def _tested(w: Writer) -> None:
     name = w.rng.choice(["isnan", "isinf", "isfinite"])
