@@ -20,12 +20,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from dslc.base.cache_entry import LARGEST, LOCK, NAME, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
+from dslc.base.cache_entry import LARGEST, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
+from dslc.base.cache_folder import (
+    MOST_RUNS,
+    SECOND,
+    Stored,
+    check_folder,
+    default_folder,
+    mark,
+    private,
+    read_all,
+    stored_in,
+    tidy,
+)
 from dslc.base.errors import DslcWarning, ResourceError
 from dslc.base.failpoint import fail
-from dslc.base.filelock import OWNER, FileLock, leads_to
+from dslc.base.filelock import FileLock, leads_to
 from dslc.base.opened import Opened
-from dslc.base.publish import publish_bytes, sweep
+from dslc.base.publish import publish_bytes
 from dslc.base.turns import Turn
 
 DEFAULT_LIMIT: Final = 1024  # MiB
@@ -34,8 +46,6 @@ DEFAULT_LIMIT: Final = 1024  # MiB
 PATIENCE: Final = 2.0
 _KEPT: Final = 0.75  # fraction of the limit that an eviction keeps
 _COUNTER: Final = "runs"  # an empty file whose modification time is the number of the last run
-_SECOND: Final = 10**9
-_MOST_RUNS: Final = 10**9  # a larger modification time comes from a clock
 
 
 @dataclass
@@ -50,16 +60,6 @@ class Counts:
 
     def as_json(self) -> dict[str, int]:
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """An entry on disk: ``run`` is the number of the run that used it last, 0 if unknown."""
-
-    name: str
-    kind: str
-    bytes: int
-    run: int
 
 
 class Claim:
@@ -104,7 +104,7 @@ class Cache:
         self._total: int | None = None  # bytes of all entries known to this process
         if folder is not None:
             try:
-                _check_folder(folder)
+                check_folder(folder)
             except OSError as error:
                 self.folder, self._writable = None, False
                 self._fault(f"the cache {folder} is not used: {_reason(error).lower()}")
@@ -115,7 +115,7 @@ class Cache:
         text = os.environ.get("DSLC_CACHE_DIR", "")
         if text == "off":
             return cls(None)
-        folder = Path(text) if text else _default_folder()
+        folder = Path(text) if text else default_folder()
         if existing and not folder.is_dir():
             return cls(None)
         limit = os.environ.get("DSLC_CACHE_MIB", "") or str(DEFAULT_LIMIT)
@@ -171,7 +171,7 @@ class Cache:
             run = self._this_run(self.folder)
             publish_bytes(
                 self.folder / name_of(kind, key), data, point="cache", private=True, tidy=False,
-                verify=lambda temp: _mark(temp, run),
+                verify=lambda temp: mark(temp, run),
             )  # fmt: skip
             self._make_room(self.folder, len(data))
         except (ResourceError, OSError) as error:
@@ -211,18 +211,7 @@ class Cache:
 
     def entries(self) -> list[Stored]:
         """Every entry, least recently used first."""
-        if self.folder is None:
-            return []
-        found = []
-        for name in os.listdir(self.folder):
-            match = NAME.fullmatch(name)
-            if match:
-                with suppress(FileNotFoundError):  # evicted concurrently
-                    status = os.lstat(self.folder / name)
-                    if stat.S_ISREG(status.st_mode):
-                        run = status.st_mtime_ns // _SECOND
-                        found.append(Stored(name, match[1], status.st_size, run if run < _MOST_RUNS else 0))
-        return sorted(found, key=lambda e: (e.run, e.name))
+        return [] if self.folder is None else stored_in(self.folder)
 
     def clear(self) -> tuple[int, int]:
         """Remove every entry and the files of dead processes: (entries, their bytes). OSError if one cannot be
@@ -233,7 +222,7 @@ class Cache:
         for entry in listed:
             with suppress(FileNotFoundError):
                 os.unlink(self.folder / entry.name)
-        _tidy(self.folder)
+        tidy(self.folder)
         self._total = None
         return len(listed), sum(entry.bytes for entry in listed)
 
@@ -245,12 +234,12 @@ class Cache:
             except FileNotFoundError:
                 return None
             status = os.fstat(fd)
-            sound = stat.S_ISREG(status.st_mode) and _private(status)
-            data = _read_all(fd, status.st_size) if sound and status.st_size <= LARGEST + OVERHEAD else b""
+            sound = stat.S_ISREG(status.st_mode) and private(status)
+            data = read_all(fd, status.st_size) if sound and status.st_size <= LARGEST + OVERHEAD else b""
             payload = unpack(data, key)
             if payload is not None:
                 with suppress(OSError):  # a read-only folder still gives hits
-                    _mark(fd, self._this_run(path.parent))
+                    mark(fd, self._this_run(path.parent))
                 return payload
             fail("cache.unlink")
             if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else it was written again
@@ -264,9 +253,9 @@ class Cache:
             if self._run is None:
                 with Opened() as outer, outer as files:
                     fd = files.open(folder / _COUNTER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-                    last = os.fstat(fd).st_mtime_ns // _SECOND
-                    run = last + 1 if 0 <= last < _MOST_RUNS - 1 else 1
-                    _mark(fd, run)
+                    last = os.fstat(fd).st_mtime_ns // SECOND
+                    run = last + 1 if 0 <= last < MOST_RUNS - 1 else 1
+                    mark(fd, run)
                 self._run = run
             return self._run
 
@@ -277,7 +266,7 @@ class Cache:
             self._total = sum(entry.bytes for entry in self.entries()) if self._total is None else self._total + added
             full = self._total > self.limit
         if first:
-            _tidy(folder)
+            tidy(folder)
         if full:
             # Another process that evicts now does the same work.
             lock = FileLock(folder / ".evict.lock", what="eviction")
@@ -304,53 +293,6 @@ class Cache:
             first, self._warned = not self._warned, True
         if first:
             warnings.warn(DslcWarning("W002", what), stacklevel=4)
-
-
-def _read_all(fd: int, size: int) -> bytes:
-    parts, left = [], size
-    while left:
-        part = os.read(fd, left)
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def _mark(file: int | Path, run: int) -> None:
-    os.utime(file, ns=(run * _SECOND, run * _SECOND))
-
-
-def _default_folder() -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path(os.path.expanduser("~")) / ".cache") / "dslc"
-
-
-def _check_folder(folder: Path) -> None:
-    """Create the folder if it is missing; OSError unless it is a real folder that only its owner, this user, can
-    write."""
-    fail("cache.open")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-    with Opened() as scope, scope as files:
-        if not _private(os.fstat(files.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))):
-            raise OSError(errno.EPERM, "it belongs to someone else, or others may write to it")
-
-
-def _private(status: os.stat_result) -> bool:
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _tidy(folder: Path) -> None:
-    """Remove temps and locks of dead processes."""
-    sweep(folder)
-    for name in os.listdir(folder):
-        lock_name = name.removesuffix(OWNER)
-        if LOCK.fullmatch(lock_name):
-            lock = FileLock(folder / lock_name, what="compilation")
-            with lock.scope(), lock.scope():
-                lock.acquire()
 
 
 def _reason(error: OSError | ResourceError) -> str:

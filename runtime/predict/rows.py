@@ -20,7 +20,7 @@ from dslc.runtime.data.pictures import AS_STORED
 from dslc.runtime.data.source import files
 from dslc.runtime.data.tables.table import chosen
 from dslc.runtime.data.tables.table_format import TableFormat
-from dslc.runtime.session.inputs import solved
+from dslc.runtime.session.inputs.shapes import solved
 from dslc.runtime.train.data import Dataset, open_dataset
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.base.errors import ArtifactError, InputError
 from dslc.base.publish import publish_bytes
 from dslc.runtime.artifact.interface import Tensor
-from dslc.runtime.session.inputs import as_numpy, check_names
+from dslc.runtime.session.inputs.arrays import as_numpy
+from dslc.runtime.session.inputs.check import check_names
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.mapping import require_fit

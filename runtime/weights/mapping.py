@@ -13,7 +13,7 @@ from dslc.base.opened import Opened
 from dslc.base.publish import publish_bytes
 from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.session.context_pool import Pool
-from dslc.runtime.session.inputs import as_numpy
+from dslc.runtime.session.inputs.arrays import as_numpy
 from dslc.runtime.session.state import State, StateTensor
 from dslc.runtime.weights import notes as notes_of_files
 from dslc.runtime.weights import safetensors_file as tensorfile

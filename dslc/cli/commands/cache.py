@@ -12,7 +12,8 @@ from dslc.cli.app import Command
 from dslc.cli.output import emit, size_text, table
 
 if TYPE_CHECKING:
-    from dslc.base.cache import Cache, Stored
+    from dslc.base.cache import Cache
+    from dslc.base.cache_folder import Stored
 
 
 @click.command(cls=Command)

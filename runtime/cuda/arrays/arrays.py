@@ -17,7 +17,7 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE, name_of, numpy_dtype
 from dslc.runtime.cuda.arrays import dlpack
 from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.session.backend import OnDevice
-from dslc.runtime.session.inputs import foreign
+from dslc.runtime.session.inputs.arrays import foreign
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

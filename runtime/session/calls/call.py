@@ -14,7 +14,8 @@ from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.batches import Cut, cut
-from dslc.runtime.session.inputs import Accepted, check_inputs, check_names, check_ranges, shown
+from dslc.runtime.session.inputs.arrays import shown
+from dslc.runtime.session.inputs.check import Accepted, check_inputs, check_names, check_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,8 @@ from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
 from dslc.runtime.session.calls.shards import MakeSums, Shards
 from dslc.runtime.session.calls.stack import Stack
 from dslc.runtime.session.find_nonfinite import Nonfinite, first_nonfinite
-from dslc.runtime.session.inputs import as_array, check_names, in_range
+from dslc.runtime.session.inputs.arrays import as_array
+from dslc.runtime.session.inputs.check import check_names, in_range
 from dslc.runtime.session.results import LateStepResult, StepResult
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from artifacts.line_model import BATCH, FEATURES
 
 from dslc.base.errors import InputError
-from dslc.runtime.session.inputs import in_range
+from dslc.runtime.session.inputs.check import in_range
 from dslc.runtime.session.session import Session
 
 Open = Callable[..., Session]

@@ -1,0 +1,139 @@
+"""Checks the arguments of a call before any byte of them is copied: names, dtypes, shapes, and ranges of values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import InputError
+from dslc.runtime.artifact.dtypes import name_of
+from dslc.runtime.artifact.interface import Dim, Tensor
+from dslc.runtime.session.backend import OnDevice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+from dslc.runtime.session.inputs.arrays import as_array
+from dslc.runtime.session.inputs.shapes import check_shape, solve
+
+
+def check_names(
+    call: str,
+    given: Sequence[str],
+    expected: Sequence[str],
+    optional: Sequence[str] = (),
+    elsewhere: Collection[str] = (),
+) -> None:
+    """Raise InputError R105 for a name that the call does not accept, or a missing name. ``elsewhere``: names that
+    other calls of the session accept, such as labels."""
+    for name in given:
+        if name not in expected and name not in optional:
+            known = [*expected, *optional]
+            close = [] if name in elsewhere else get_close_matches(name, known, 1)
+            help = "its inputs are " + (", ".join(f"`{n}`" for n in known) or "none")
+            if name in elsewhere:
+                help += "; training takes this one, too: `session.data.encode(table, targets=False)` leaves it out"
+            raise InputError(
+                "R105",
+                f"`{name}` is not an input of `{call}`",
+                place=f"{call}({name}=...)",
+                help=f"did you mean `{close[0]}`?" if close else help,
+            )
+    for name in expected:
+        if name not in given:
+            raise InputError(
+                "R105",
+                f"`{name}` is missing",
+                place=f"{call}({name}=...)",
+                help="its inputs are " + ", ".join(f"`{n}`" for n in expected),
+            )
+
+
+def check_inputs(
+    call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim], *, convert: bool = False
+) -> tuple[dict[str, NDArray[Any] | OnDevice], dict[str, int]]:
+    """The arrays of ``given`` (views, not copies, unless ``convert`` and the dtype differs) and the value of each dim
+    that they determine.
+
+    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or value
+    range; the message states the expected and the given value.
+    """
+    arrays: dict[str, NDArray[Any] | OnDevice] = {
+        t.name: as_array(call, t, given[t.name], convert=convert) for t in tensors
+    }
+    for tensor in tensors:  # ranges are checked on the host
+        array = arrays[tensor.name]
+        if tensor.range is not None and isinstance(array, OnDevice):
+            arrays[tensor.name] = array.numpy()
+    found = solve(call, arrays, tensors, dims)
+    for tensor in tensors:
+        check_shape(call, tensor, arrays[tensor.name].shape, found)
+    check_ranges(call, arrays, tensors)
+    return arrays, {name: value for name, (value, _) in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The accepted arguments of a call that converted none of them. If a later call has plain or device arrays of the
+    same dtypes and shapes, only values are checked again. ``ranged`` are the tensors whose values have a range."""
+
+    names: frozenset[str]
+    arrays: tuple[tuple[str, type, object, tuple[int, ...]], ...]
+    ranged: tuple[Tensor, ...]
+    dims: dict[str, int]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
+        """The record of these arguments; None if an input is another object, or must be copied to the host."""
+        kinds = {t.name: type(given[t.name]) for t in tensors}
+        for tensor in tensors:
+            kind = kinds[tensor.name]
+            if kind is not np.ndarray and (tensor.range is not None or not issubclass(kind, OnDevice)):
+                return None
+            if kind is np.ndarray and name_of(given[tensor.name].dtype) != tensor.dtype:  # it was converted
+                return None
+        arrays = tuple((name, kind, given[name].dtype, given[name].shape) for name, kind in kinds.items())
+        return cls(frozenset(given), arrays, tuple(t for t in tensors if t.range is not None), dims)
+
+    def fits(self, given: Mapping[str, Any]) -> bool:
+        if given.keys() != self.names:
+            return False
+        for name, kind, dtype, shape in self.arrays:
+            value = given[name]
+            if type(given[name]) is not kind or value.dtype != dtype or value.shape != shape:
+                return False
+        return True
+
+
+def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor]) -> None:
+    """Raise InputError R105 for a host value outside its tensor's range."""
+    for tensor in tensors:
+        array = arrays[tensor.name]
+        if tensor.range is not None and isinstance(array, np.ndarray):
+            _check_range(call, tensor, array, tensor.range)
+
+
+def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:
+    """True if all values are in [range[0], range[1])."""
+    if range is None or not array.size:
+        return True
+    low, high = range
+    return bool(low <= np.minimum.reduce(array, None) <= np.maximum.reduce(array, None) < high)
+
+
+def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int]) -> None:
+    low, high = range
+    if not in_range(array, range):
+        bad = (array < low) | (array >= high)
+        at = np.unravel_index(int(bad.argmax()), array.shape)
+        value = array[at]
+        row = f" in row {int(at[0])}" if at else ""
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` holds {value}{row}, and there are {high - low} classes: {low} to {high - 1}",
+            place=f"{call}({tensor.name}=...)",
+            help=f"values of `{tensor.name}` lie in [{low}, {high})",
+        )
