@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.ops.own import own_kernel
+from dslc.compiler.codegen.cuda.ops.package_kernels import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes

@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.attention.few_queries import team_of
-from dslc.compiler.codegen.cuda.chain.left import left_text
+from dslc.compiler.codegen.cuda.chain.left_factor import left_text
 from dslc.compiler.codegen.cuda.chain.stages import BLOCKS, THREADS, Attention, Product, Rows, Stage, put_of, stages_of
 from dslc.compiler.codegen.cuda.contraction.epilogue import F32Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_rows import FewRows

@@ -11,7 +11,7 @@ from gpu_kernels import simulator
 from gpu_kernels.on_ptx_machine import run_launches
 from graphs.token_model import CONTEXT, chain_of, compiled, inputs_of, meant
 
-from dslc.compiler.codegen.cuda.chain import left, lower, source, stages
+from dslc.compiler.codegen.cuda.chain import left_factor, lower, source, stages
 from dslc.compiler.codegen.cuda.chain.lower import Chained, lower_chain
 from dslc.compiler.codegen.cuda.contraction import few_rows
 from dslc.compiler.ir.bodies.chain import chain
@@ -25,7 +25,7 @@ from dslc.compiler.ops.compound.contraction import with_epilogue
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few blocks of two warps, so that there are several rounds, and weights of any size."""
     monkeypatch.setattr(few_rows, "_FEWEST_WEIGHTS", 0)
-    for module in (stages, source, left, lower):
+    for module in (stages, source, left_factor, lower):
         for name, value in (("BLOCKS", 2), ("THREADS", 64), ("_WARPS", 2)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
