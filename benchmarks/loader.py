@@ -32,7 +32,8 @@ from dslc.runtime.data.augment.steps.resized_crop import ResizedCrop
 from dslc.runtime.data.names import split
 from dslc.runtime.data.pictures import PictureOptions, decoder
 from dslc.runtime.data.source import Source
-from dslc.runtime.train.data import Dataset, open_dataset
+from dslc.runtime.train.data import Dataset
+from dslc.runtime.train.open_dataset import open_dataset
 
 SIDE = 224
 CROP = ResizedCrop()

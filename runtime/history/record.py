@@ -30,7 +30,8 @@ from dslc.runtime.history.score import Score
 from dslc.runtime.sinks.known import TENSORBOARD
 from dslc.runtime.sinks.sink import About
 from dslc.runtime.train.rundir import label
-from dslc.runtime.train.setup import Plan, Trainable
+from dslc.runtime.train.setup import Plan
+from dslc.runtime.train.trainable import Trainable
 
 _PAST: Final = ("epoch", "step", "best", "metrics", "weights")
 _ID: Final = re.compile(r"[0-9a-f]{16}")

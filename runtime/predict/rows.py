@@ -21,13 +21,14 @@ from dslc.runtime.data.source import files
 from dslc.runtime.data.tables.table import chosen
 from dslc.runtime.data.tables.table_format import TableFormat
 from dslc.runtime.session.inputs.shapes import solved
-from dslc.runtime.train.data import Dataset, open_dataset
+from dslc.runtime.train.data import Dataset
+from dslc.runtime.train.open_dataset import open_dataset
 
 if TYPE_CHECKING:
     from dslc.runtime.config.config import DataConfig
     from dslc.runtime.data.source import Source
     from dslc.runtime.session.session import Session
-    from dslc.runtime.train.setup import Declared
+    from dslc.runtime.train.trainable import Declared
 
 _AT_ONCE: Final = 64 << 20  # bytes of the inputs of one call
 

@@ -28,7 +28,8 @@ from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.data import Dataset
-from dslc.runtime.train.setup import Plan, WeightsFile, run_evaluation
+from dslc.runtime.train.setup import Plan, run_evaluation
+from dslc.runtime.train.trainable import WeightsFile
 
 
 class Leader:

@@ -31,7 +31,7 @@ from dslc.runtime.sweep.state import Result
 from dslc.runtime.train.checkpoint import CheckpointStore
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.rundir import LOCK_NAME
-from dslc.runtime.train.setup import Trainable
+from dslc.runtime.train.trainable import Trainable
 
 #: Opens the session of a trial: ``open(config, task)``; ``task["session"]`` holds what the caller of the sweep gave.
 Opener: TypeAlias = Callable[[Config, Mapping[str, Any]], AbstractContextManager[Trainable]]

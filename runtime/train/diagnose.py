@@ -15,8 +15,9 @@ from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run
-from dslc.runtime.train.setup import Plan, Trainable, planned
+from dslc.runtime.train.setup import Plan, planned
 from dslc.runtime.train.start import start_from
+from dslc.runtime.train.trainable import Trainable
 
 _LEARNED = 0.1  # fraction of the first loss
 

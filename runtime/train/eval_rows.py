@@ -12,7 +12,7 @@ from dslc.runtime.session.batches import cut
 
 if TYPE_CHECKING:
     from dslc.runtime.train.data import Dataset
-    from dslc.runtime.train.setup import Declared
+    from dslc.runtime.train.trainable import Declared
 
 
 def in_streams(order: NDArray[np.int64], batch: int) -> NDArray[np.int64]:

@@ -23,9 +23,10 @@ from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run, run_lock
-from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, planned, run_evaluation
+from dslc.runtime.train.setup import Plan, eval_scalars, open_eval, planned, run_evaluation
 from dslc.runtime.train.signals import StopNow, StopRequest
 from dslc.runtime.train.start import start_from
+from dslc.runtime.train.trainable import Trainable
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, read_position
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.rundir import choose_run
-from dslc.runtime.train.setup import Declared, Plan, Trainable, plan_run
+from dslc.runtime.train.setup import Plan, plan_run
+from dslc.runtime.train.trainable import Declared, Trainable
 from dslc.runtime.weights import safetensors_file as tensorfile
 from dslc.runtime.weights.notes import of_metadata
 

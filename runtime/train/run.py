@@ -31,9 +31,10 @@ from dslc.runtime.train.progress import Reporter, epoch_lines
 from dslc.runtime.train.resume import install, refusal, require_longer
 from dslc.runtime.train.rundir import label
 from dslc.runtime.train.saver import Saver
-from dslc.runtime.train.setup import Plan, Trainable, run_evaluation
+from dslc.runtime.train.setup import Plan, run_evaluation
 from dslc.runtime.train.signals import StopRequest
 from dslc.runtime.train.stopping import Patience
+from dslc.runtime.train.trainable import Trainable
 
 LOG_NAME: Final = "log.jsonl"
 

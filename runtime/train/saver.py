@@ -11,7 +11,7 @@ from dslc.runtime.history.publication import WEIGHTS_NAME
 from dslc.runtime.history.score import Score
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
 from dslc.runtime.train.progress import Reporter
-from dslc.runtime.train.setup import Trainable
+from dslc.runtime.train.trainable import Trainable
 from dslc.runtime.weights.notes import RUN
 
 _FAILURES: Final = 3  # failures in a row that stop training

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,73 +19,16 @@ from dslc.runtime.config.schedule import Curve
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
-from dslc.runtime.session.results import EvalResult, StepResult
-from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
+from dslc.runtime.session.results import EvalResult
+from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.eval_rows import eval_order, in_streams, require_batches
 from dslc.runtime.train.fitted_data import require_same
+from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.tolerance import Tolerance
+from dslc.runtime.train.trainable import Declared, Trainable
 
 _LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
 _LONGEST_EPOCH: Final = 2**24  # steps; f32, the dtype of arguments of a step, represents each number up to it
-
-
-class WeightsFile(Protocol):
-    notes: Any  # texts by name, copied on reading
-
-    def save(self, path: Any, /, notes: Mapping[str, str] | None = None) -> None: ...
-    def __setitem__(self, name: str, value: Any, /) -> None: ...
-
-
-class Sized(Protocol):
-    """A program, or one that a build will make: the value of each dim."""
-
-    @property
-    def sizes(self) -> Mapping[str, int]: ...
-
-
-class HasPrograms(Protocol):
-    """An artifact, or one that a build will make."""
-
-    def programs(self, entry: str, /) -> Sequence[Sized]: ...
-
-
-class Declared(Protocol):
-    """All that is needed to open and check data: a Session, or a model that is not built yet (``Foreseen``)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def interface(self) -> Interface: ...
-    @property
-    def artifact(self) -> HasPrograms: ...
-
-
-class Trainable(Declared, Protocol):
-    """The methods of a Session that training uses."""
-
-    @property
-    def artifact(self) -> Any: ...
-    @property
-    def weights(self) -> WeightsFile: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def steps_per_launch(self) -> int: ...
-    def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult: ...
-    def train_steps(self, batches: Iterable[Mapping[str, object]], /) -> list[StepResult]: ...
-    def evaluate_rows(
-        self,
-        rows: int,
-        read: Callable[[Sequence[tuple[int, int]]], Iterable[Mapping[str, object]]],
-        /,
-        *,
-        step: int = 0,
-        **arguments: object,
-    ) -> EvalResult: ...
-    def state_tensors(self) -> dict[str, NDArray[Any]]: ...
-    def restore(self, tensors: Mapping[str, NDArray[Any]], step: int) -> None: ...
-    def reset_state(self) -> None: ...
 
 
 @dataclass(frozen=True)

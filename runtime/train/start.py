@@ -9,7 +9,7 @@ from dslc.runtime.artifact.header_schema import WEIGHTS
 from dslc.runtime.config.config import StartConfig
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.run_weights import weights_file
-from dslc.runtime.train.setup import Trainable
+from dslc.runtime.train.trainable import Trainable
 from dslc.runtime.weights.matching import Terms, read_matched, require_match
 from dslc.runtime.weights.table import data, lines
 

@@ -103,8 +103,9 @@ def command(
     from dslc.runtime.train.loop import train
     from dslc.runtime.train.progress import reporter
     from dslc.runtime.train.resume import fitted_of_run, plan_before_build
-    from dslc.runtime.train.setup import Trainable, planned
+    from dslc.runtime.train.setup import planned
     from dslc.runtime.train.start import require_start
+    from dslc.runtime.train.trainable import Trainable
 
     resuming = resume is not None
     if allow_changes and not resuming:

@@ -16,7 +16,9 @@ from dslc.runtime.config.yaml import parse_yaml
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.names import split as split_source
 from dslc.runtime.data.source import Source
-from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
+from dslc.runtime.train.data import Dataset
+from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.tolerance import Tolerance
 
 
 def source(text: str) -> Source:

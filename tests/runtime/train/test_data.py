@@ -19,7 +19,8 @@ from dslc.base.errors import DataError, DslcError, OutOfMemory
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.data.formats.arrays import read_array
 from dslc.runtime.data.source import Source
-from dslc.runtime.train.data import Dataset, open_dataset, shuffled
+from dslc.runtime.train.data import Dataset, shuffled
+from dslc.runtime.train.open_dataset import open_dataset
 
 
 def interface(*inputs: Tensor) -> Interface:
