@@ -98,9 +98,11 @@ class TreeBuilder:
     def _dim(self, c: list[Any], first: int, last: int) -> t.DimDecl:
         name, bounds, default = c
         if bounds is not None and not isinstance(bounds, t.Range):
-            most = short(bounds.span.text, "512")
+            ends = bounds.items if isinstance(bounds, (t.List, t.Tuple)) and len(bounds.items) == 2 else (bounds,)
+            least = short(ends[0].span.text, "1") if len(ends) == 2 else "1"
+            most = short(ends[-1].span.text, "512")
             usual = most if default is None else short(default.span.text, "64")
-            help = f"write `dim {name.text} in 1..{most} = {usual}`: both bounds, and the default"
+            help = f"write `dim {name.text} in {least}..{most} = {usual}`: both bounds, and the default"
             self._error("E0307", "the bounds of a dim are a range", Label(bounds.span, "not a range"), help)
             bounds = None
         return t.DimDecl(name.text, bounds, default, span=self._span(first, last))

@@ -106,8 +106,18 @@ def _in_one(made: syntax.Call, args: tuple[syntax.Arg, ...], known: Mapping[str,
     if own is None and (hint := FUNCTIONS.get(key_of(called))):
         return hint
     first = short(args[0].value.span.text, "x") if args else "x"
-    texts = ", ".join(_argument(arg, known.get(own or "", ())) for arg in made.args)
+    names = known.get(own or "", ())
+    args_made = made.args[_sizes_of_input(own or "", made.args, names) :]
+    texts = ", ".join(_argument(arg, names) for arg in args_made)
     return f"the tensor is its first argument: write `{first} |> {own or called or 'f'}({texts})`"
+
+
+def _sizes_of_input(own: str, args: tuple[syntax.Arg, ...], names: tuple[str, ...]) -> int:
+    """How many of a layer's first arguments are the size of its input, which is known here: the first of two numbers of
+    `nn.Linear(8, 4)`, the only one of `nn.LayerNorm(8)`."""
+    numbers = [arg.name is None and isinstance(_number(arg.value), int) for arg in args]
+    two = numbers[:2] == [True, True] and names[1:2] in (("out",), ("hidden",))
+    return int(two or (numbers[:1] == [True] and own in ("layernorm", "rmsnorm", "batchnorm", "instancenorm")))
 
 
 def _method(name: str, before: syntax.Expr, args: tuple[syntax.Arg, ...], known: Mapping[str, tuple[str, ...]]) -> str:

@@ -29,6 +29,9 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("takealongaxis", "takealongdim"), "write `gather(x, ids, axis=1)`"),
     **dict.fromkeys(("zeroslike", "oneslike", "fulllike", "emptylike", "empty"),
                     "write `zeros([B, 8])` or `ones([B, 8])` with the sizes of `x`"),
+    **dict.fromkeys(("zip",), "write `for i in 0..n { ... }` with `a[i]` and `b[i]`"),
+    **dict.fromkeys(("enumerate",), "write `for i in 0..n { ... }` with `values[i]`"),
+    **dict.fromkeys(("acc", "top1", "top5"), "write `accuracy(logits, target)`, with `top=5` for the five best"),
     **dict.fromkeys(("range",), "write `for i in 0..n`, or `arange(n)` for a tensor"),
     **dict.fromkeys(("expanddims",), "write `unsqueeze(x, 1)`"),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "separableconv2d"),
@@ -209,6 +212,12 @@ def _axes(value: object, several: bool) -> str:
 def nearest_hint(name: str, known: Iterable[str]) -> str | None:
     """``did you mean `NAME`?``, or None."""
     near = did_you_mean(name, known)
+    return f"did you mean `{near}`?" if near else None
+
+
+def begins_like(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean `kaiming_normal`?`` for the first word of a name of several."""
+    near = min((each for each in known if each.startswith(f"{name.lower()}_")), default=None)
     return f"did you mean `{near}`?" if near else None
 
 

@@ -269,6 +269,8 @@ def apply_static(name: str, values: Sequence[Static], span: Span) -> Static:
         if name == "len":
             return len(values[0])
         values = values[0]
+        if name == "sum" and not values:
+            return 0
     if name == "len":
         help = function_hint("size") if values and isinstance(values[0], Value) else None
         raise Problem("E0202", "`len` takes a list", span, "not a list", help=help)

@@ -143,7 +143,7 @@ class Evaluator:
         )
 
     def _slice(self, expr: syntax.Expr, frame: Frame) -> Static:
-        raise Problem("E0207", "a slice is only for the axes of a tensor", expr.span, "not an index")
+        raise Problem("E0207", "a slice is only for a list, or for the axes of a tensor", expr.span, "not an index")
 
     def _unary(self, expr: syntax.Unary, frame: Frame) -> Static:
         if expr.op == "not":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dslc.compiler.check import lists
 from dslc.compiler.check.expressions import as_size
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Size, bounds
@@ -40,18 +41,7 @@ class Indexing:
     def __call__(self, expr: syntax.Index, frame: Frame) -> Static:
         value = self.expander.evaluate(expr.value, frame)
         if isinstance(value, (list, tuple)):
-            if len(expr.items) != 1:
-                raise Problem("E0202", "a list takes one index", expr.span, "several")
-            [item] = expr.items
-            at = self.expander.evaluate(item, frame)
-            if type(at) is not int:
-                raise Problem("E0202", f"an index is an int, this is {kind_of(at)}", item.span, "not an int")
-            if not -len(value) <= at < len(value):
-                raise Problem("E0209", f"index {at} of a list of {len(value)}", item.span, "out of range")
-            found = value[at]
-            if isinstance(found, Poison):
-                raise Poisoned
-            return found
+            return lists.at(value, expr, lambda part: self.expander.evaluate(part, frame))
         if isinstance(value, Value):
             return self._slice_tensor(expr, value, frame)
         raise Problem("E0202", f"{kind_of(value)} cannot be indexed", expr.span, "not a tensor or list")
@@ -131,7 +121,9 @@ class Indexing:
             at = at + size
         room = size - at - (0 if inclusive else 1)
         if bounds(at)[0] < 0 or bounds(room)[0] < 0:
-            raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range")
+            last = f"bounds of a slice from 0 to {size}" if inclusive else f"positions from 0 to {size - 1}"
+            help = f"it has {last}; negative numbers count from the end"
+            raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range", help=help)
         return at
 
 

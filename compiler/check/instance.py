@@ -116,14 +116,19 @@ def run_model(model: Instance, expander: Expander) -> None:
     with expander.report(frame):
         frame.groups = expander.with_attrs(frame.groups, block.attrs, frame)
         inputs, params = dict(frame.locals), dict(frame.params)
+        failed: Problem | None = None
         try:
             value = expander.run_block(block, frame, block.span)
         except Poisoned:
             value = Poison()
+        except Problem as problem:  # told below, once `train` knows the names of the results
+            value, failed = Poison(), problem
         # in `train`, only inputs, arguments and results are in scope, not the model's local names
         frame.locals, frame.params = inputs, params
         frame.origins.clear()
         _name_results(model, value)
+        if failed is not None:
+            raise failed
 
 
 def _name_results(model: Instance, value: Static) -> None:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.reports import Reports
-from dslc.compiler.check.values import NAMED_NUMBERS, BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.values import (
+    NAMED_NUMBERS,
+    BlockRef,
+    Layer,
+    Poison,
+    Poisoned,
+    Problem,
+    Static,
+    declare_hint,
+    kind_of,
+)
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
-from dslc.dsl.other_names import function_hint, nearest_hint, word_hint
+from dslc.dsl.other_names import begins_like, function_hint, nearest_hint, word_hint
 from dslc.dsl.span import Span
 
 
@@ -52,6 +62,7 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
     known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
     known += frame.scope.dims if frame.file_dims else []
     help = word_hint(name) or function_hint(name) or nearest_hint(name, known)
+    help = help or begins_like(name, INITIALISERS) or declare_hint(name)
     return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
 
 

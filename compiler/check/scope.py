@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
+from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
@@ -183,7 +183,8 @@ def _positive(value: Static, span: Span) -> int:
     if isinstance(value, Poison):
         raise Poisoned
     if type(value) is not int:
-        raise Problem("E0202", "a dim is an int", span, "not an int")
+        help = "write `dim B in 1..64 = 8` with bounds and a default, or `dim T = 35` for a fixed size"
+        raise Problem("E0202", f"a dim is an int, this is {kind_of(value)}", span, "not an int", help=help)
     if value < 1:
         raise Problem("E0304", "a dim is at least 1", span, f"is {value}")
     return value

@@ -15,13 +15,13 @@ from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.calls.callgraph import called_name, walk
 from dslc.compiler.check.calls.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
-from dslc.compiler.check.values import NAMED_NUMBERS, Problem
+from dslc.compiler.check.values import NAMED_NUMBERS, Problem, declare_hint
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.other_calls import PREFIXES, prefix_of
-from dslc.dsl.other_names import word_hint
+from dslc.dsl.other_names import begins_like, function_hint, word_hint
 
 if TYPE_CHECKING:
     from dslc.compiler.check.reports import Reports
@@ -124,7 +124,8 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
     for tree in walk(block.body):
         if isinstance(tree, syntax.Name) and tree.name not in known and id(tree) not in words:
             near = did_you_mean(tree.name, known)
-            help = word_hint(tree.name) or (f"did you mean `{near}`?" if near else None)
+            help = word_hint(tree.name) or function_hint(tree.name) or (f"did you mean `{near}`?" if near else None)
+            help = help or begins_like(tree.name, INITIALISERS) or declare_hint(tree.name)
             reports.add(Problem("E0102", f"unknown name `{tree.name}`", tree.span, "not declared here", help=help))
 
 

@@ -149,3 +149,8 @@ def kind_of(value: Static) -> str:
         case Layer():
             return "a layer"
     return "an error"
+
+
+def declare_hint(name: str) -> str:
+    """The help for a name that nothing is similar to."""
+    return f"give it a value first, or declare it with the arguments of the block, model or section: `{name}: [B, 8]`"

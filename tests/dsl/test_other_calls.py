@@ -73,7 +73,7 @@ def test_helps_name_what_exists(table: dict[str, str]) -> None:
         ("linear(4)(x)", "`x |> linear(4)`"),
         ("embedding(10, 4)(ids)", "`ids |> embedding(10, 4)`"),
         ("relu(inplace=true)(x)", "`x |> relu(inplace=true)`"),
-        ("nn.Linear(12, 4)(x)", "`x |> linear(12, 4)`"),
+        ("nn.Linear(12, 4)(x)", "`x |> linear(4)`"),
         ("layers.Dense(4)(x)", "`linear(x, out)`"),
         ("F.relu(x)", "write `relu`"),
         ("x |> F.relu", "write `relu`"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check.calls.convert import of_each_step
 from dslc.compiler.check.calls.given import take_arguments
+from dslc.compiler.check.calls.meant import number_in_quotes
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of, require_finite
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
 COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
 
 
+#: What weight decay acts on: all parameters, or those with two axes or more.
+DECAY_ON: Final = ("all", "matrices")
+
+
 def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tuple[Optimizer, dict[str, Any]]:
     """The optimizer of an entry ``optimizer = adam(lr=0.1)``, and its arguments with defaults for those not given.
     E0503 if it is no call, E0101 if it is unknown, E0201 and others for its arguments."""
     call = entry.value
     if not isinstance(call, syntax.Call) or not isinstance(call.function, syntax.Name):
-        raise Problem("E0503", "the optimizer is a call", entry.span, help="optimizer = sgd(lr=0.1)")
+        written = call.name if isinstance(call, syntax.Name) else call.value if isinstance(call, syntax.String) else ""
+        near = written if written in OPTIMIZERS else did_you_mean(written, OPTIMIZERS)
+        raise Problem("E0503", "the optimizer is a call", entry.span, help=f"optimizer = {near or 'sgd'}(lr=0.01)")
     name = call.function.name
     optimizer = OPTIMIZERS.get(name)
     if optimizer is None:
@@ -43,6 +50,8 @@ def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tup
         if given.name is None or given.name not in args:
             asked = given.name or ""
             hint = argument_hint(asked, args, given.written, given.value) or nearest_hint(asked, args)
+            if not given.name and "lr" not in places and isinstance(given.value, (int, float)):
+                hint = f"write `lr={given.written}`"
             help = hint or "it takes " + ", ".join(sorted(args))
             what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
             raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
@@ -68,14 +77,19 @@ def _number(name: str, value: Static, default: Any, span: Span) -> Any:
     if isinstance(default, bool):
         fits = isinstance(value, bool)
     elif isinstance(default, str):
-        fits = value in ("all", "matrices") if name == "decay_on" else isinstance(value, str)
+        fits = value in DECAY_ON if name == "decay_on" else isinstance(value, str)
     elif isinstance(default, tuple):
         fits = isinstance(value, (tuple, list)) and len(value) == len(default)
         fits = fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value)  # type: ignore[union-attr]
     else:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not fits:
-        raise Problem("E0202", f"`{name}` cannot be {kind_of(value)}", span, "does not fit", help=of_each_step(value))
+        title, help = f"`{name}` cannot be {kind_of(value)}", of_each_step(value)
+        if name == "decay_on":
+            title, help = "`decay_on` is a word", f'write `decay_on="{DECAY_ON[0]}"` or `decay_on="{DECAY_ON[1]}"`'
+        elif isinstance(value, str):
+            help = number_in_quotes(value[:40])
+        raise Problem("E0202", title, span, "does not fit", help=help)
     if isinstance(default, tuple):
         return tuple(float(v) for v in value)  # type: ignore[union-attr, arg-type]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -182,6 +182,9 @@ def _join(found: TrainSection, only: Update, section: syntax.Section, frame: Fra
 def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
     """E0113 for an unread variable whose name is similar to one that `train` reserves."""
     [name, *more] = entry.targets
+    if name == "metrics" and not more:
+        help = "write `metrics { NAME = value }`: each metric has a name"
+        raise Problem("E0113", "`metrics` is a group of `train`", name_span(entry, name), help=help)
     near = did_you_mean(name, _RESERVED)
     if (
         near

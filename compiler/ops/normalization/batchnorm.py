@@ -175,7 +175,7 @@ class BatchNormFunction(Function):
 
     name = "batchnorm"
 
-    def build(self, call: Call, x: Value, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> Value:
+    def build(self, call: Call, x: Value, *, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> Value:
         if x.type.rank < 2:
             raise Mismatch(f"`batchnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("batchnorm", eps, above_zero=True)

@@ -149,7 +149,7 @@ class GroupNormFunction(Function):
 
     name = "groupnorm"
 
-    def build(self, call: Call, x: Value, groups: int, eps: float = 1e-5, affine: bool = True) -> Value:
+    def build(self, call: Call, x: Value, groups: int, *, eps: float = 1e-5, affine: bool = True) -> Value:
         if x.type.rank < 2:
             raise Mismatch(f"`groupnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("groupnorm", eps)
@@ -169,7 +169,7 @@ class InstanceNormFunction(Function):
 
     name = "instancenorm"
 
-    def build(self, call: Call, x: Value, eps: float = 1e-5, affine: bool = False) -> Value:
+    def build(self, call: Call, x: Value, *, eps: float = 1e-5, affine: bool = False) -> Value:
         spatial_axes("instancenorm", x.type)
         channels = x.type.shape[1]
         if not isinstance(channels, int):

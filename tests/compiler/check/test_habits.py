@@ -1,0 +1,142 @@
+"""Mistakes that people bring from other frameworks: each is told what to write, none is read as something else."""
+
+from __future__ import annotations
+
+import pytest
+from sources.in_memory import files
+
+from dslc.compiler.check.model import check_program
+from dslc.dsl.diagnostics import CompileError, Diagnostic
+
+HEAD = "nn 1\ndim B in 1..64 = 8\n"
+TRAIN = "train M(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = adam(lr=0.001)\n}\n"
+
+
+def told(text: str) -> tuple[Diagnostic, ...]:
+    with pytest.raises(CompileError) as error:
+        check_program(files(text))
+    return error.value.diagnostics
+
+
+def body(*lines: str, x: str = "[B, 8]") -> str:
+    return f"{HEAD}model M(x: {x}) -> [B, _] {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "code", "help"),
+    [
+        ("x |> batchnorm(8)", "E0201", "leave out `8`, the size of the input, which is known: write `batchnorm(x)`"),
+        ("x |> layernorm(8)", "E0306", "leave out `8`, the size of the input, which is known: write `layernorm(x)`"),
+        (
+            "groupnorm(x, 2, 8)",
+            "E0201",
+            "leave out `8`, the size of the input, which is known: write `groupnorm(x, 2)`",
+        ),
+        ("nn.LayerNorm(8)(x)", "E0101", "write `x |> layernorm()`"),
+        ("nn.Linear(8, 4)(x)", "E0101", "write `x |> linear(4)`"),
+        ("nn.Linear(4)(x)", "E0101", "write `x |> linear(4)`"),
+        ("linear(4)", "E0202", "`layer name = linear(4)` makes a layer that is called later"),
+        ("linear(x, 7 / 2)", "E0202", "`T // 2`"),
+        ('linear(x, "4")', "E0202", "write it without quotes: `4`"),
+        ('dropout(x, "0.5")', "E0202", "write it without quotes: `0.5`"),
+        ('linear(x, 4, init="xavier")', "E0202", "write `init=xavier_normal`"),
+        ('linear(x, 4, init="normal")', "E0202", "write `init=normal(0.02)`"),
+        ('linear(x, 4, init="kaiming_unform")', "E0202", "write `init=kaiming_uniform`"),
+        ("linear(x, 4, init=xavier)", "E0102", "did you mean `xavier_normal`?"),
+        ('conv(reshape(x, [B, 2, 4]), 3, 3, pad="same")', "E0202", "`pad=1` keeps the sizes under a window of 3"),
+        ("split(x, 2) |> linear(4)", "E0202", "give each of them a name, as `a, b = ...`"),
+        ("x[:, 9:]", "E0304", "bounds of a slice from 0 to 8"),
+        ("x[:, 8]", "E0304", "positions from 0 to 7"),
+        ("[1, 2][3]", "E0209", "the indices 0 to 1"),
+        ("zip([1], [2])", "E0101", "`a[i]` and `b[i]`"),
+        ("unheard", "E0102", "declare it with the arguments of the block, model or section: `unheard: [B, 8]`"),
+    ],
+)
+def test_an_expression_is_told_what_to_write(expression: str, code: str, help: str) -> None:
+    [found] = told(body(f"y = {expression}", "return x"))
+    assert found.code == code and found.help is not None and help in found.help
+
+
+def test_several_values_have_no_axes() -> None:
+    [found] = told(body("y = gru(x, 4)", "return y[:, -1]", x="[B, 3, 8]"))
+    assert found.title == "these are 2 values, no tensor" and found.help is not None and "`a, b = ...`" in found.help
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "help"),
+    [
+        ("sgd(0.001)", "write `lr=0.001`"),
+        ('adam(lr="0.001")', "write it without quotes: `0.001`"),
+        ('adam(decay_on="weights")', 'write `decay_on="all"` or `decay_on="matrices"`'),
+        ("adam", "optimizer = adam(lr=0.01)"),
+        ('"adm"', "optimizer = adam(lr=0.01)"),
+        ("3", "optimizer = sgd(lr=0.01)"),
+    ],
+)
+def test_an_optimizer_is_told_what_to_write(optimizer: str, help: str) -> None:
+    [found] = told(body("return linear(x, 4)") + TRAIN.replace("adam(lr=0.001)", optimizer))
+    assert found.help == help
+
+
+def test_metrics_stand_in_braces() -> None:
+    """Before, this was a variable that nothing read, and no metric."""
+    [found] = told(body("return linear(x, 4)") + TRAIN.replace("}", "  metrics = accuracy(output, label)\n}"))
+    assert found.code == "E0113" and found.help == "write `metrics { NAME = value }`: each metric has a name"
+
+
+def test_a_label_is_declared() -> None:
+    [found] = told(body("return linear(x, 4)") + TRAIN.replace("(label: i32[B])", ""))
+    assert found.code == "E0102" and found.help is not None and "`label: [B, 8]`" in found.help
+
+
+def test_a_model_without_a_return_is_told_once() -> None:
+    assert [found.code for found in told(body("y = linear(x, 4)") + TRAIN)] == ["E0208"]
+
+
+@pytest.mark.parametrize(
+    ("dim", "help"),
+    [
+        ("dim T = 1..64", "write `dim B in 1..64 = 8` with bounds and a default, or `dim T = 35` for a fixed size"),
+        ("dim T in [2, 64]", "write `dim T in 2..64 = 64`: both bounds, and the default"),
+        ("dim T in 64", "write `dim T in 1..64 = 64`: both bounds, and the default"),
+    ],
+)
+def test_a_dim_is_told_its_form(dim: str, help: str) -> None:
+    assert told(f"{HEAD}{dim}\n" + body("return x").removeprefix(HEAD))[0].help == help
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("[1, 2, 3][1:]", [2, 3]),
+        ("[1, 2, 3][:-1]", [1, 2]),
+        ("[1, 2, 3][::-1]", [3, 2, 1]),
+        ("[1, 2, 3, 4][1:4:2]", [2, 4]),
+        ("[1, 2, 3][3:]", []),
+        ("[1, 2, 3][2:1]", []),
+    ],
+)
+def test_lists_have_slices(written: str, wanted: list[int]) -> None:
+    """As Python's, for bounds within the list."""
+    lines = [f"values = {written}", f'check len(values) == {len(wanted)}, "length"']
+    lines += [f'check values[{i}] == {value}, "element"' for i, value in enumerate(wanted)]
+    check_program(files(body(*lines, "return x")))
+    with pytest.raises(CompileError, match="E0206"):
+        check_program(files(body(*lines, f'check len(values) != {len(wanted)}, "no"', "return x")))
+
+
+@pytest.mark.parametrize(("written", "code"), [("[1, 2][3:]", "E0209"), ("[1, 2][:-3]", "E0209"), ("[1][::0]", "E0209"),
+                                               ("[1][:x]", "E0202"), ("[1][0.5]", "E0202")])  # fmt: skip
+def test_bounds_of_a_list_lie_within_it(written: str, code: str) -> None:
+    assert told(body(f"y = {written}", "return x"))[0].code == code
+
+
+def test_parts_of_a_split_have_slices_and_the_sum_of_nothing_is_zero() -> None:
+    """Offsets of tables, as a recommender has them, and the tail of a list of tensors."""
+    text = "const SIZES = [10, 20, 7]\n" + body(
+        "offsets = [sum(SIZES[:i]) for i in 0..len(SIZES)]",
+        'check offsets[0] == 0 and offsets[1] == 10 and offsets[2] == 30, "offsets"',
+        "return concat(split(x, 4)[1:3])",
+    ).removeprefix(HEAD)
+    checked = check_program(files(HEAD + text))
+    assert checked.graph.outputs["result.output"].type.shape[1] == 4
