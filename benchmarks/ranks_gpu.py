@@ -109,7 +109,7 @@ class Builds:
             return say(f"{path.name} is there")
         file = self._folder / f"{name}_{shards}.nn"
         file.write_text(source(model, shards), encoding="utf-8")
-        rows = model.rows * (shards if model.what == "times" else 1)
+        rows = (asked.rows or model.rows) * (shards if model.what == "times" else 1)
         sizes = {"train:B": rows, "eval:B": 1, "predict:B": 1, **model.sizes}
         provider = asked.providers or ("vendor" if model.what == "times" and asked.device == "gpu" else "own")
         given = ["--target", asked.target, "--precision", model.precision, "--providers", provider]
@@ -274,17 +274,18 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
     rows: list[dict[str, Any]] = []
     for name in names:
         model, shards, plain = MODELS[name], asked.shards, None
+        rows_each = asked.rows or model.rows
         job = {"name": name, "what": model.what, "device": asked.device, "steps": asked.steps}
         if model.what == "times":
             job["steps"] = asked.timed_steps
             plain = started({**job, "artifact": str(builds.path(name, 1)), "gpus": 1}, folder, asked.limit)
-            rows.append({"model": name, "gpus": "plain", "rows": model.rows, **(plain or {"failed": True})})
+            rows.append({"model": name, "gpus": "plain", "rows": rows_each, **(plain or {"failed": True})})
             show(rows[-1])
         first: dict[str, Any] | None = None
         for gpus in asked.gpus:
             job |= {"artifact": str(builds.path(name, shards)), "gpus": gpus}
             found = started(job, folder, asked.limit)
-            row: dict[str, Any] = {"model": name, "gpus": gpus, "rows": model.rows}
+            row: dict[str, Any] = {"model": name, "gpus": gpus, "rows": rows_each}
             if found is None:
                 row["failed"] = True
             elif model.what == "bits":
@@ -292,10 +293,10 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
                 row |= differences(first, found)
             else:
                 first = first or found
-                row |= found | {"rows": model.rows * shards, "bits": found["last"] == first["last"]}
+                row |= found | {"rows": rows_each * shards, "bits": found["last"] == first["last"]}
                 row |= planned(builds.path(name, shards), gpus)
                 if plain is not None:
-                    row["scaling"] = round(row["rows"] / found["ms"] / (gpus * model.rows / plain["ms"]), 4)
+                    row["scaling"] = round(row["rows"] / found["ms"] / (gpus * rows_each / plain["ms"]), 4)
             rows.append(row)
             show(row)
         for gpus in asked.gpus if asked.peer and model.what == "times" else ():
@@ -345,6 +346,9 @@ def main() -> int:
     parser.add_argument("--what", default="bits,times")
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200, help="of bits")
+    parser.add_argument(
+        "--rows", type=int, help="of a whole step in bits, of a GPU in times; by default the model's own"
+    )
     parser.add_argument("--timed-steps", type=int, default=20, help="of each turn of times")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--target", help="of the build; by default sm_90 or cpu")

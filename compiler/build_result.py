@@ -51,7 +51,7 @@ def entry_report(program: Program, passes: tuple[PassReport, ...]) -> EntryRepor
     memory_plan = program.memory
     assert memory_plan is not None
     return EntryReport(
-        program.entry,
+        program.title,
         program.target,
         program.sizes,
         len(program.graph.nodes),

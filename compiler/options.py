@@ -9,11 +9,13 @@ from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
 from dslc.base.schema import Bool, Either, Float, Int, Json, ListOf, MapOf, Record, Text, checker
+from dslc.compiler.check.entries import train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.graph import Origin
+from dslc.compiler.ir.program import titled
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import Tuned
 from dslc.dsl.dtype_names import FLOAT_TYPES, float_for
@@ -114,6 +116,12 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                     place="precision",
                     help=f"build with --precision {compute}, which applies to the whole model",
                 )
+    spec = train_spec(checked) if compute == "f16" else None
+    if spec is not None and spec.turns:
+        raise BuildError("E0602", "the steps of a divided batch cannot be computed in f16: f16 keeps all updates or "
+                         f"none, but `{spec.turns[0]}` is made before the gradients of `{spec.turns[1]}` are known",
+                         place="--precision" if options.precision else "precision",
+                         help="use bf16, or remove `accumulate` and `mesh`")  # fmt: skip
     tf32 = compute == "tf32"
     dtype = DType.F32 if tf32 else DType(compute)
     return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32, _nodes(checked, options))
@@ -144,7 +152,8 @@ def _nodes(checked: Checked, options: Options) -> Mapping[Origin, DType]:
 
 
 def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
-    """Every Program to build: (entry, value of each dim). BuildError E0603, E0304 for sizes that do not fit."""
+    """Every Program to build: (entry, value of each dim), for the turn of a later update (``train_step.NAME``, value of
+    each dim). BuildError E0603, E0304 for sizes that do not fit."""
     dims = {d.name: d for d in checked.dims}
     for family, wanted in options.sizes.items():
         if family not in ("train", "eval", "predict"):
@@ -161,12 +170,14 @@ def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
     defaults = {d.name: d.default for d in checked.dims}
     found: list[tuple[str, Sizes]] = [("init", defaults)]
     if checked.train is not None:
-        if checked.train.accumulate > 1 and checked.train.shards == 1:
-            found += [("accumulate_step", s) for s in _family(checked, options, "train")]
         trained = [divided(checked, sizes) for sizes in _family(checked, options, "train")]
-        found += [("train_step", s) for s in trained]
-        if checked.train.shards > 1:
-            found += [("update_step", s) for s in trained]
+        spec = train_spec(checked)
+        for turn in ("", *(spec.turns[1:] if spec else ())):
+            if checked.train.accumulate > 1 and checked.train.shards == 1:
+                found += [(titled("accumulate_step", turn), s) for s in trained]
+            found += [(titled("train_step", turn), s) for s in trained]
+            if checked.train.shards > 1:
+                found += [(titled("update_step", turn), s) for s in trained]
         found += [("eval_step", s) for s in _family(checked, options, "eval")]
         found += [("eval_finish", defaults)]
     found += [("predict", s) for s in _family(checked, options, "predict")]

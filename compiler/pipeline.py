@@ -20,7 +20,7 @@ from dslc.compiler.check.rows import batch_rows
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
-from dslc.compiler.ir.program import TRAINING, Program
+from dslc.compiler.ir.program import TRAINING, Program, untitled
 from dslc.compiler.ir.types import DType
 from dslc.compiler.lock.choices import origins, provenance, require
 from dslc.compiler.options import (
@@ -44,15 +44,17 @@ Progress = Callable[[str, int, int], None]
 
 
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
-    """The Program of an entry before any pass. ``scale``: the loss scale of the build's precision."""
+    """The Program of an entry of ``entry_sizes`` before any pass. ``scale``: the loss scale of this precision."""
+    entry, turn = untitled(entry)
     trained = {
-        "init": entries.init,
         "accumulate_step": entries.accumulate_step,
         "train_step": entries.train_step,
         "update_step": entries.update_step,
     }
     if entry in trained:
-        return trained[entry](checked, sizes, scale)
+        return trained[entry](checked, sizes, scale, turn)
+    if entry == "init":
+        return entries.init(checked, sizes, scale)
     others = {"eval_step": entries.eval_step, "eval_finish": entries.eval_finish, "predict": entries.predict}
     return others[entry](checked, sizes)
 
@@ -112,7 +114,7 @@ def compile_entry(
 
 def _trained_sizes(checked: Checked, options: Options, entry: str, sizes: Sizes) -> Sizes:
     """The sizes of the training step whose states lie in the state region."""
-    return sizes if entry in TRAINING else train_sizes(checked, options)
+    return sizes if untitled(entry)[0] in TRAINING else train_sizes(checked, options)
 
 
 def jointly(program: Program, build: Build) -> Build:
@@ -293,6 +295,6 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
     sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}
     smaller = replace(options, sizes=sizes)
     largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step", "update_step")
-    wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
+    wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if untitled(e)[0] in largest]
     mirror = "never" if options.mirror == "never" else 1  # byte
     return bytes_needed(layout, [p for e, s in wanted for p in foresee(checked, e, s, smaller, (mirror,))])

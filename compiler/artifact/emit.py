@@ -80,6 +80,7 @@ def emit_artifact(
                 "lower_bound": memory.lower_bound,
                 "planned": memory.work_bytes,
             }
+            | ({"turn": program.turn} if program.turn else {})
             | ({"context": {name: offset for name, _, offset in memory.carried}} if memory.carried else {})
             | ({"prepared_bytes": memory.prepared_bytes} if memory.prepared_bytes else {})
         )
@@ -94,6 +95,7 @@ def emit_artifact(
     features |= {"loop"} if any(isinstance(i, Loop) for plan in plans for i in plan.instructions) else set()
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"shards"} if any(p.entry == "update_step" for p in programs) else set()
+    features |= {"turns"} if any(p.turn for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()

@@ -46,13 +46,15 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
             "metrics": list(train.metrics),
             "ranges": {n: r for n, r in ranges.items() if n not in mine},
         }
+        spec = train_spec(checked, precision.loss_scale)
         if train.accumulate > 1:
             data["train"]["accumulate"] = train.accumulate
         if train.shards > 1:
             data["train"]["shards"] = train.shards
-            spec = train_spec(checked, precision.loss_scale)
             if spec is not None and spec.slice_reads and precision.params.itemsize == precision.shared.itemsize:
                 data["train"]["update"] = spec.slice_reads
+        if spec is not None and spec.turns:
+            data["train"]["turns"] = list(spec.turns)
         if train.epoch_metrics:
             data["train"]["epoch_metrics"] = list(train.epoch_metrics)
     return data

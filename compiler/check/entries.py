@@ -6,20 +6,19 @@ Each function returns a Program whose graph has int sizes but still the abstract
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
+from dslc.compiler.check.evaluated import evaluated, unassigned
 from dslc.compiler.check.model import Checked
 from dslc.compiler.check.training.averages import averaged
 from dslc.compiler.epoch_metrics import epoch_states, over_epochs
 from dslc.compiler.eval_partials import split_at_batch
 from dslc.compiler.ir.build import GRAD_SUM, RAW, SHARD, LossScale, ParamSpec, TrainSpec, UpdateSpec
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
+from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.scan import body_of, scan, with_body
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.compound.gradient import gradient
 from dslc.compiler.passes.lower.gradient.gradients import with_gradients
 from dslc.runtime.artifact.reserved import LOSS_SUM
 
@@ -74,46 +73,60 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
     return Program("predict", dict(sizes), _used(_sized(_evaluated(graph, checked), sizes), keep=wanted))
 
 
-def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None, turn: str = "") -> Program:
     """Computes loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates.
 
-    If the batch is divided into shards, this is the program of one shard, and ``update_step`` has the updates."""
+    If the batch is divided into shards, this is the program of one shard, and ``update_step`` has the updates.
+    ``turn``: the name of the update, of a later one that has programs of its own."""
     spec = train_spec(checked, scale)
     assert spec is not None
     if spec.shards > 1:
-        raw = {slot: param for slot, param in optimizer_slots(spec).items() if slot == f"{param}.{RAW}"}
-        return _training(checked, "train_step", sizes, spec, raw, ())
-    return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
+        return _training(checked, "train_step", sizes, spec, _slots(spec, turn, ()), (), turn)
+    return _training(checked, "train_step", sizes, spec, _slots(spec, turn), ("step", "lr"), turn)
 
 
-def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+def accumulate_step(
+    checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None, turn: str = ""
+) -> Program:
     """Like ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
     spec = train_spec(checked, scale)
     assert spec is not None and spec.accumulate > 1 and spec.shards == 1
-    wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
-    slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
-    return _training(checked, "accumulate_step", sizes, spec, slots, ())
+    return _training(checked, "accumulate_step", sizes, spec, _slots(spec, turn, (GRAD_SUM,)), (), turn)
 
 
-def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None, turn: str = "") -> Program:
     """Reads the sums of all shards' gradients and buffers; the autodiff pass adds the updates."""
     spec = train_spec(checked, scale)
     assert spec is not None and spec.shards > 1
     stored = {name: info.input for name, info in checked.params.items()}
     slots = {
         slot: Input(slot, Kind.OPTIMIZER, stored[param].value.type, stored[param].span)
-        for slot, param in optimizer_slots(spec).items()
+        for slot, param in _slots(spec, turn).items()
     }
     slots |= _scaling(spec)
-    summed = sorted((stored[p.name] for p in spec.params if p.trained), key=lambda i: i.name)
-    buffers = (source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER)
-    summed += sorted(buffers, key=lambda i: i.name)
+    own = {name for update in spec.in_turn(turn).updates for name in update.trained}
+    summed = [stored[name] for name in sorted(own)]
+    if not turn:
+        buffers = (source for source, _ in checked.graph.updates if source.kind is Kind.BUFFER)
+        summed += sorted(buffers, key=lambda i: i.name)
     sums = [Input(f"{SHARD}{i.name}", Kind.DATA, i.value.type, i.span) for i in summed]
     if spec.loss_scale is not None:
         sums.append(Input(f"{SHARD}{LOSS_SUM}", Kind.DATA, TensorType(DType.FLOAT, ())))
     scalars = [Input(n, Kind.SCALAR, TensorType(dtype, ())) for n, dtype in (("step", DType.I64), ("lr", DType.FLOAT))]
     graph = Graph((*stored.values(), *slots.values(), *sums, *scalars), (), {})
-    return Program("update_step", dict(sizes), graph.bind(sizes))
+    return Program("update_step", dict(sizes), graph.bind(sizes), turn=turn)
+
+
+def _slots(spec: TrainSpec, turn: str, wanted: Collection[str] | None = None) -> dict[str, str]:
+    """The slots that a turn's program reads, with their parameters: of the parameters that it trains the ``wanted``
+    ones, by default all, and the raw weight of each."""
+    own = {name for update in spec.in_turn(turn).updates for name in update.trained}
+    return {
+        slot: param
+        for slot, param in optimizer_slots(spec).items()
+        for kind in [slot.removeprefix(f"{param}.")]
+        if kind == RAW or (param in own and (wanted is None or kind in wanted))
+    }
 
 
 def _training(
@@ -123,8 +136,9 @@ def _training(
     spec: TrainSpec,
     slots: Mapping[str, str],
     scalars: tuple[str, ...],
+    turn: str,
 ) -> Program:
-    graph = checked.graph
+    graph = _of_turn(checked.graph, spec, turn)
     outputs = {n: v for n, v in graph.outputs.items() if not n.startswith("result.")}
     inputs = {i.name: i for i in graph.inputs}
     for slot, param in slots.items():
@@ -137,7 +151,21 @@ def _training(
     cut = over_epochs(cut, checked.train.epoch_metrics if checked.train else (), checked.batch)
     cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
     keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
-    return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep))
+    return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep), turn=turn)
+
+
+def _of_turn(graph: Graph, spec: TrainSpec, turn: str) -> Graph:
+    """What a turn computes: the loss of its update, as ``loss`` and as a metric. The first turn also computes the other
+    metrics and the new buffers, as a step with one program does. The whole graph without turns."""
+    if not spec.turns:
+        return graph
+    name = turn or spec.turns[0]
+    losses = {f"metric.{each}" for each in spec.turns}
+    outputs = {"loss": graph.outputs[f"metric.{name}"], f"metric.{name}": graph.outputs[f"metric.{name}"]}
+    if not turn:
+        outputs |= {n: v for n, v in graph.outputs.items() if n.startswith("metric.") and n not in losses}
+    updates = () if turn else graph.updates
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
 def _scaling(spec: TrainSpec) -> dict[str, Input]:
@@ -237,44 +265,7 @@ def _sized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def _evaluated(graph: Graph, checked: Checked) -> Graph:
     """The graph in evaluation: without dropout and assignments to buffers, and with batchnorm reading its own."""
-    return evaluated(_unassigned(graph, checked.only_trained) if checked.only_trained else graph)
-
-
-def evaluated(graph: Graph) -> Graph:
-    """The graph without dropout, and with batchnorm reading its buffers."""
-    apart = any(node.op is gradient for node in graph.nodes)
-
-    def rule(node: Node) -> Sequence[Value] | Node | None:
-        if node.op is scan:
-            return _with_changed_body(node, evaluated)
-        b = Builder().at(node)
-        found = node.op.in_eval(node, b)
-        if found is None or not apart:
-            return found
-        # not its input itself: a gradient with respect to the result is not one with respect to the input
-        return [b(OPS["reshape"], v, shape=v.type.shape) if v in node.inputs else v for v in found]
-
-    return graph.rewrite(rule)
-
-
-def _unassigned(graph: Graph, buffers: Mapping[Value, Value]) -> Graph:
-    """The graph whose assignments to buffers are replaced by what these were before the step."""
-    written = iter(graph.nodes)  # what an assignment gives may depend on one before it, so nodes count as they were
-
-    def rule(node: Node) -> Sequence[Value] | Node | None:
-        before = buffers.get(next(written).outputs[0])
-        if before is not None:
-            return (before,)
-        return _with_changed_body(node, lambda body: _unassigned(body, buffers)) if node.op is scan else None
-
-    return graph.rewrite(rule)
-
-
-def _with_changed_body(loop: Node, change: Callable[[Graph], Graph]) -> Node | None:
-    """The loop with a changed body; None if nothing changes."""
-    body = body_of(loop.attrs)
-    changed = change(body)
-    return None if changed is body else with_body(loop, changed)
+    return evaluated(unassigned(graph, checked.only_trained) if checked.only_trained else graph)
 
 
 def _used(graph: Graph, keep: set[str] | None = None) -> Graph:

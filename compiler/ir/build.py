@@ -110,6 +110,23 @@ class TrainSpec:
     loss_scale: LossScale | None = None
     shards: int = 1
 
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The names of the updates, if each has programs of its own: with micro-batches or shards, one update needs the
+        gradients of all rows of a step before the next loss is computed. Empty if one program does all updates."""
+        divided = self.accumulate > 1 or self.shards > 1
+        return tuple(update.name for update in self.updates) if divided and len(self.updates) > 1 else ()
+
+    def in_turn(self, turn: str) -> TrainSpec:
+        """The section of a program's turn: with this update alone, the first for an empty name. The averages of whole
+        layers follow in the last turn. The section itself without turns."""
+        if not self.turns:
+            return self
+        [update] = [u for u in self.updates if u.name == (turn or self.turns[0])]
+        last = update.name == self.turns[-1]
+        params = self.params if last else tuple(replace(p, averages=None) for p in self.params)
+        return replace(self, updates=(update,), params=params)
+
     def iterate(self, param: ParamSpec) -> str:
         """The tensor that training reads and updates for a parameter: the parameter, or the raw weight that it
         averages."""
@@ -122,7 +139,10 @@ class TrainSpec:
     @property
     def slice_reads(self) -> Literal["own", "all"] | None:
         """The sums that the update of a slice of the parameters reads: its own, or those of all slices, of which a norm
-        or a verdict is computed first; None if it reads more of the state than it changes."""
+        or a verdict is computed first; None if it reads more of the state than it changes, or if there are several
+        updates."""
+        if len(self.updates) > 1:
+            return None
         [update] = self.updates
         if update.optimizer.of_whole_tensors or any(spec.averages is not None for spec in self.params):
             return None

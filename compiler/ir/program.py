@@ -19,6 +19,17 @@ Region: TypeAlias = Literal["state", "context", "prepared", "io", "work"]
 TRAINING: Final = ("accumulate_step", "train_step")
 
 
+def titled(entry: str, turn: str) -> str:
+    """An entry as users name it: ``train_step``, or ``train_step.NAME`` for the turn of a later update."""
+    return f"{entry}.{turn}" if turn else entry
+
+
+def untitled(title: str) -> tuple[str, str]:
+    """The entry and the turn of ``titled``."""
+    entry, _, turn = title.partition(".")
+    return entry, turn
+
+
 def aligned(size: int) -> int:
     """A size in bytes, rounded up to the alignment of buffers."""
     return -(-size // ALIGNMENT) * ALIGNMENT
@@ -101,6 +112,8 @@ class Program:
     begins. Stream 0 waits for all others before the moves. ``loops``: the planned program of each loop's body. Its io
     region stands for what the loop reads and writes outside, its state for the carries, and its work for the scratch
     memory of the loop's node. ``prepared``: of ``predict``, the graph that computes what it reads prepared.
+    ``turn``: the update that this program is for, if the updates of a step have programs of their own; empty for the
+    first one.
     """
 
     entry: str
@@ -117,6 +130,12 @@ class Program:
     mirrored: Mirrored | None = None
     loops: Mapping[Node, Program] = field(default_factory=lambda: MappingProxyType({}))
     prepared: Graph | None = None
+    turn: str = ""
+
+    @property
+    def title(self) -> str:
+        """The entry as users name it."""
+        return titled(self.entry, self.turn)
 
     @property
     def all_kernels(self) -> dict[Node, Sequence[Any]]:

@@ -66,7 +66,7 @@ def _context(facts: Facts) -> int:
 
 def _title(facts: Facts) -> str:
     sizes = " ".join(f"{name}={value}" for name, value in facts.program.sizes.items())
-    return f"{facts.program.entry} {sizes}".strip()
+    return f"{facts.program.title} {sizes}".strip()
 
 
 def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
@@ -126,7 +126,8 @@ def _on_gpus(facts: Sequence[Facts]) -> dict[str, list[Loaded]]:
     for program, memory in ((f.program, f.memory) for f in facts):
         if traits_of(program.target).has_device_memory:
             amounts = memory.io_bytes, memory.work_bytes
-            each = Loaded(program.entry, program.sizes, *amounts, plan_of(program), memory.context_bytes)
+            each = Loaded(program.entry, program.sizes, *amounts, plan_of(program), memory.context_bytes,
+                          turn=program.turn)  # fmt: skip
             found.setdefault(program.target, []).append(each)
     return found
 

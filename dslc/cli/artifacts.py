@@ -137,7 +137,7 @@ def ratio(planned: int, bound: int) -> float:
 def program_row(program: Program) -> tuple[str, ...]:
     """One row of the table with the head PROGRAM_HEAD."""
     return (
-        program.entry,
+        program.title,
         sizes_text(program),
         size_text(program.io_bytes),
         size_text(program.planned),
@@ -152,7 +152,7 @@ PROGRAM_RIGHT = (2, 3, 4, 5)
 
 def program_data(program: Program) -> dict[str, Any]:
     return {
-        "entry": program.entry,
+        "entry": program.title,
         "sizes": dict(program.sizes),
         "target": program.target,
         "provider": program.provider,

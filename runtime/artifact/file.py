@@ -41,7 +41,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One entry for one target and one set of sizes. Region sizes are in bytes; ``context``: the offsets of states."""
+    """One entry for one target and one set of sizes. Region sizes are in bytes; ``context``: the offsets of states;
+    ``turn``: the update that it is for, empty for the first or for all."""
 
     entry: str
     target: str
@@ -55,10 +56,16 @@ class Program:
     planned: int
     context: Mapping[str, int] = field(default_factory=dict)
     prepared_bytes: int = 0
+    turn: str = ""
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
-        return f"{self.entry}@{sizes}" if sizes else self.entry
+        return f"{self.title}@{sizes}" if sizes else self.title
+
+    @property
+    def title(self) -> str:
+        """The entry as users name it: ``train_step``, or ``train_step.NAME`` for the turn of a later update."""
+        return f"{self.entry}.{self.turn}" if self.turn else self.entry
 
 
 class Artifact:

@@ -25,6 +25,7 @@ from dslc.runtime.artifact.header_schema import (
 from dslc.runtime.artifact.interface import size_value
 from dslc.runtime.artifact.plan_schema import MAX_BYTES
 from dslc.runtime.artifact.reserved import EPOCH_STEPS, OF_EPOCH, OF_STATE, SCALING
+from dslc.runtime.artifact.training_check import check_training
 from dslc.runtime.extents import key_of
 
 
@@ -171,12 +172,12 @@ def _check_programs(header: dict[str, Any]) -> None:
     plans = {b["name"]: b["bytes"] for b in header["blobs"] if b["kind"] == "plan"}
     if sum(plans.values()) > MAX_BYTES:
         _refuse("blobs", f"plans of more than {MAX_BYTES} bytes together")
-    seen: set[tuple[object, ...]] = set()
+    seen: set[tuple[Any, ...]] = set()
     for index, program in enumerate(header["programs"]):
         path = f"programs[{index}]"
-        key = (program["entry"], program["target"], *sorted(program["sizes"].items()))
+        key = (program["entry"], program.get("turn", ""), program["target"], *sorted(program["sizes"].items()))
         if key in seen:
-            _refuse(path, "each combination of entry, target and sizes may occur only once")
+            _refuse(path, "each combination of entry, turn, target and sizes may occur only once")
         seen.add(key)
         for name, size in program["sizes"].items():
             if name not in dims or not dims[name]["low"] <= size <= dims[name]["high"]:
@@ -188,21 +189,7 @@ def _check_programs(header: dict[str, Any]) -> None:
             _refuse(f"{path}.entry", "a model without a train section has only init, prepare and predict")
     if plans:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
-    train = header["interface"]["train"] or {}
-    several, divided = train.get("accumulate", 1) > 1, train.get("shards", 1) > 1
-    if divided and train["shards"] & (train["shards"] - 1):
-        _refuse("interface.train.shards", "a power of two")
-    if divided and not any(d.get("batch") for d in dims.values()):
-        _refuse("interface.train.shards", "shards need a batch dim")
-    if several and not any(d.get("batch") for d in dims.values()):
-        _refuse("interface.train.accumulate", "micro-batches need a batch dim")
-    steps, parts, updates = (
-        {key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step", "update_step")
-    )
-    if updates != (steps if divided else set()):
-        _refuse("programs", "each `train_step` of a shard needs an `update_step`")
-    if parts != (steps if several and not divided else set()):
-        _refuse("programs", "each `train_step` with micro-batches and no shards needs an `accumulate_step`")
+    check_training(header, seen)
 
 
 def _check_kernels(header: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ WITH_PACKAGES: Final = 3
 WITH_PREPARED: Final = 4
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale",
-                            "epoch_metrics", "shards", "state", "loop", "prepared", "together"})  # fmt: skip
+                            "epoch_metrics", "shards", "turns", "state", "loop", "prepared", "together"})  # fmt: skip
 #: The feature of a `predict` whose results depend on the number of rows: a call is not cut into pieces.
 TOGETHER: Final = "together"
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "update_step", "eval_step", "eval_finish", "prepare",
@@ -97,6 +97,7 @@ INTERFACE: Final = Record(
                     "accumulate": Int(2),
                     "shards": Int(2, MOST_SHARDS),
                     "update": Enum(("own", "all")),
+                    "turns": ListOf(_IDENTIFIER, 256),
                     "epoch_metrics": ListOf(_IDENTIFIER, 256),
                 },
             )
@@ -157,7 +158,7 @@ HEADER: Final = Record(
                     "lower_bound": _BYTES,
                     "planned": _BYTES,
                 },
-                {"context": MapOf(_TENSOR, _BYTES, 200_000), "prepared_bytes": Int(1)},
+                {"context": MapOf(_TENSOR, _BYTES, 200_000), "prepared_bytes": Int(1), "turn": _IDENTIFIER},
             ),
             1024,
         ),

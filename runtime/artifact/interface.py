@@ -70,7 +70,8 @@ class Train:
 
     ``accumulate``: micro-batches per step; the batch of a step has so many times the built rows. ``epoch_metrics``:
     those of the metrics that training combines over the steps of an epoch, of which its scalar ``epoch_steps`` says how
-    many there are. ``shards``: the parts of a step's batch, of the built rows each."""
+    many there are. ``shards``: the parts of a step's batch, of the built rows each. ``turns``: the names of a step's
+    updates, if each has programs of its own, which run in turn; empty if one program does all."""
 
     inputs: tuple[Tensor, ...]
     scalars: Mapping[str, float]
@@ -79,6 +80,7 @@ class Train:
     accumulate: int = 1
     epoch_metrics: tuple[str, ...] = ()
     shards: int = 1
+    turns: tuple[str, ...] = ()
 
     @property
     def parts(self) -> int:
@@ -131,6 +133,7 @@ class Interface:
                 accumulate=micro_batches_of(data),
                 epoch_metrics=tuple(train.get("epoch_metrics", ())),
                 shards=shards_of(data),
+                turns=tuple(train.get("turns", ())),
             ),
             states=tuple(
                 State(s["name"], s["dtype"], tuple(s["shape"]), float(s["start"])) for s in data.get("states", ())

@@ -89,13 +89,12 @@ def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[Su
     """The memory that one process takes for the sums of each training step among a session's programs; none without
     shards. ``interface``: that of a header. ArtifactError R301 as ``Layout.of``."""
     shards, each = shards_of(interface), micro_batches_of(interface)
-    updates = {tuple(p.sizes.items()): p for p in programs if p.entry == "update_step"}
     steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
-    flags = {at: flags_of(p.plan).bytes for at, p in updates.items()}
     found = []
     for step in steps:
-        layout = Layout.of(step.plan, updates[tuple(step.sizes.items())].plan)
-        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags[tuple(step.sizes.items())]))
+        [update] = [p.plan for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
+        layout = Layout.of(step.plan, update)
+        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags_of(update).bytes))
     return found
 
 

@@ -35,7 +35,8 @@ class Holder(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
     """A program of the artifact for one entry and one size, with its plan. ``carried``: its states; programs with the
-    same ones share them. ``prepared_bytes``: the region that ``prepare`` writes, which programs share."""
+    same ones share them. ``prepared_bytes``: the region that ``prepare`` writes, which programs share. ``turn``: the
+    update that it is for, empty for the first or for all."""
 
     entry: str
     sizes: Mapping[str, int]
@@ -45,10 +46,12 @@ class Loaded:
     context_bytes: int = 0
     carried: tuple[Carried, ...] = ()
     prepared_bytes: int = 0
+    turn: str = ""
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
-        return f"{self.entry}@{sizes}" if sizes else self.entry
+        entry = f"{self.entry}.{self.turn}" if self.turn else self.entry
+        return f"{entry}@{sizes}" if sizes else entry
 
 
 class Context:

@@ -59,7 +59,7 @@ def random_inputs(session: Session, program: Loaded, seed: int = 0) -> dict[str,
     """Random inputs for a call that runs this program: normal floats, ints in their range (else 0 and 1, u8 any)."""
     interface, training = session.interface, program.entry != "predict"
     tensors = interface.train_inputs if training else interface.inputs
-    read = {port.name for port in program.plan.inputs}
+    read = {port.name for each in session._programs[program.entry] for port in each.plan.inputs}
     sizes = dict(program.sizes)
     if training and interface.train is not None and interface.batch in sizes:
         sizes[interface.batch] *= interface.train.parts

@@ -139,6 +139,7 @@ def loaded_programs(artifact: Artifact, target: str, share: Share | None = None)
                 program.context_bytes,
                 carried,
                 program.prepared_bytes,
+                program.turn,
             )
         )
     if not found:

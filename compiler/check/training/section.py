@@ -163,9 +163,6 @@ def _join(found: TrainSection, only: Update, section: syntax.Section, frame: Fra
         if place is not None:
             expander.reports.add(Problem("E0113", f"`{name}` stands next to steps", place, "belongs into a step",
                                          help="move it into one of them"))  # fmt: skip
-    if found.accumulate > 1:
-        expander.reports.add(Problem("E0509", "several steps cannot be divided into micro-batches", section.span,
-                                     help="remove `accumulate`"))  # fmt: skip
     rates = [update.optimizer_args["lr"] for update in found.updates if update.optimizer is not None]
     if any(rates) and not rates[0]:
         expander.reports.add(Problem("E0209", "the first step's learning rate is 0, but others are multiples of it",
@@ -256,7 +253,6 @@ def divide_into_shards(found: TrainSection, count: int, entry: syntax.Entry, exp
         return
     _check_cuttable(entry, expander, "mesh", "shards")
     for there, what, help in (
-        (len(found.updates) > 1, "a step with several updates", "remove `mesh`"),
         (bool(found.epoch_metrics), "a step with metrics over the epoch", "write `metrics { ... }`, or remove `mesh`"),
     ):
         if there:

@@ -99,12 +99,12 @@ def _foreseen(
     shards = 1 if checked.train is None else checked.train.shards
     runs = 1 if checked.train is None else checked.train.accumulate
     first = found[0]
-    one = SumSizes(first.vector, first.row, shards, each=runs, flags=first.flags) if first.vector else None
+    sums = [SumSizes(vector, row, shards, each=runs, flags=flags) for vector, row, flags in first.shards]
     header = forecast.described(checked, options, first.sizes) if shards > 1 else {}
-    _require_gpus(gpus, shards, there=one is not None)
+    _require_gpus(gpus, shards, there=bool(sums))
     more = 0
-    if gpus is not None and one is not None:
-        [row] = per_gpu([one], first.total, first.driver, gpus, header)
+    if gpus is not None and sums:
+        [row] = per_gpu(sums, first.total, first.driver, gpus, header)
         more = row["total"] - first.total - first.driver
     if limit is not None and checked.batch is not None:
         most = forecast.largest(checked, options, dict(found[0].sizes), limit, more)
@@ -122,8 +122,8 @@ def _foreseen(
         "largest": most,
     }
     at = " ".join(f"{name}={value}" for name, value in found[0].sizes.items())
-    if one is not None:
-        data["gpus"] = per_gpu([one], first.total, first.driver, gpus, header)
+    if sums:
+        data["gpus"] = per_gpu(sums, first.total, first.driver, gpus, header)
         lines += ["", f"each GPU that trains ({at}):", gpu_table(data["gpus"])]
     elif shards > 1:
         data["processes"] = per_process(forecast.shard_bytes(checked, options), shards, runs, first.total, header)
@@ -189,14 +189,16 @@ def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dic
     shards, each = shards_of(interface), micro_batches_of(interface)
     if shards == 1 or "train" not in needs.get("cpu", {}):
         return []
-    [program] = (p for p in found.programs("train_step") if p.target == "cpu")
-    return per_process(shard_bytes(found.plan(program)), shards, each, needs["cpu"]["train"], found.header)
+    vectors = [shard_bytes(found.plan(p)) for p in found.programs("train_step", "cpu")]
+    return per_process(vectors, shards, each, needs["cpu"]["train"], found.header)
 
 
-def per_process(vector: int, shards: int, each: int, session: int, header: Mapping[str, Any]) -> list[dict[str, int]]:
-    """For each number of processes that can share the shards: the shards and the bytes of each process. ``vector``: the
-    bytes of what one shard gives; ``each``: its micro-batches; ``session``: the bytes of a session that trains alone;
-    ``header``: what it says of interface and state."""
+def per_process(
+    vectors: Sequence[int], shards: int, each: int, session: int, header: Mapping[str, Any]
+) -> list[dict[str, int]]:
+    """For each number of processes that can share the shards: the shards and the bytes of each process. ``vectors``:
+    the bytes of what one shard gives, for each program of a step; ``each``: its micro-batches; ``session``: the bytes
+    of a session that trains alone; ``header``: what it says of interface and state."""
     from dslc.runtime.artifact.share import share_of
     from dslc.runtime.session.calls.shard_sum import sum_bytes
 
@@ -204,7 +206,7 @@ def per_process(vector: int, shards: int, each: int, session: int, header: Mappi
     for n in [1 << power for power in range(shards.bit_length())]:
         share = share_of(header, 0, n)
         own = session if share is None else session - state + share.bytes
-        sums = sum_bytes(vector, shards, n, each)
+        sums = sum(sum_bytes(vector, shards, n, each) for vector in vectors)
         rows.append({"processes": n, "shards": shards // n, "session": own, "sums": sums, "total": own + sums})
     return rows
 

@@ -22,9 +22,20 @@ ENTRIES = ("init", "accumulate_step", "train_step", "update_step", "eval_step", 
 ENTRY_HELP = f"The entry: {', '.join(ENTRIES)}; default: train_step, else predict."
 
 
+class EntryName(click.Choice[str]):
+    """One of ``ENTRIES``, also with the name of a later update that has programs of its own: ``train_step.NAME``."""
+
+    def __init__(self) -> None:
+        super().__init__(ENTRIES)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        entry, dot, turn = value.partition(".")
+        return f"{super().convert(entry, param, ctx)}{dot}{turn}"
+
+
 @click.command(cls=Command)
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), metavar="NAME", help=ENTRY_HELP)
+@click.option("--entry", type=EntryName(), metavar="NAME", help=ENTRY_HELP)
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
 @click.option("--diff", metavar="PASS", help="Show what this pass changes.")
 @click.option("--svg", metavar="FILE", help="Write a picture of the graph.")

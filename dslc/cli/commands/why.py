@@ -11,7 +11,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.commands.show import ENTRIES, ENTRY_HELP
+from dslc.cli.commands.show import ENTRY_HELP, EntryName
 from dslc.cli.options import PRECISION_HELP, define_option, gpu_option, size_option
 from dslc.cli.origins import placed
 from dslc.cli.output import emit, size_text, table
@@ -27,7 +27,7 @@ _SHOWN: Final = 16  # identical lines of each kind; --json has all
 @click.command(cls=Command)
 @click.argument("node", metavar="NODE|FILE:LINE")
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), metavar="NAME", help=ENTRY_HELP)
+@click.option("--entry", type=EntryName(), metavar="NAME", help=ENTRY_HELP)
 @click.option("--target", metavar="NAME", help="The target of the build.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option

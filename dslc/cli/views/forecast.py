@@ -31,8 +31,8 @@ class Forecast:
     """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
     nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
     that predicts, if nothing is trained. ``driver``: about what a GPU's driver takes next to that, for code and
-    graphs. ``vector``, ``row`` and ``flags``: on a GPU, what a shard gives, its loss and metrics, and what an update
-    tells of gradients; 0 without shards."""
+    graphs. ``shards``: on a GPU, for each update with programs of its own, the bytes of what a shard gives, of its loss
+    and metrics, and of what the update tells of gradients; empty without shards."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -44,9 +44,7 @@ class Forecast:
     again: int
     total: int
     driver: int
-    vector: int = 0
-    row: int = 0
-    flags: int = 0
+    shards: tuple[tuple[int, int, int], ...] = ()
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
@@ -110,7 +108,7 @@ def forecasts(
         held += foresee_prepare(checked, held, options, layout)
         total, driver, sums = _session(state, held, options.steps_per_launch, _divided_into(checked))
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
-        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver, *sums))
+        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver, sums))
     return found
 
 
@@ -118,6 +116,7 @@ def _others(
     checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
 ) -> Iterator[tuple[Program, ...]]:
     """For each mirror option, the programs that a session holds in addition to that of the step."""
+    from dslc.compiler.ir.program import untitled
     from dslc.compiler.options import divided, entry_sizes, rounded_up
     from dslc.compiler.pipeline import foresee
     from dslc.runtime.session.open import CALLS, USES
@@ -128,16 +127,16 @@ def _others(
     sizes = sizes if checked.train is None else rounded_up(checked, sizes)
     part = dict(sizes if checked.train is None else divided(checked, sizes))
     at = replace(options, sizes={family: {name: (value,) for name, value in sizes.items()}})
-    listed = [(entry, each) for entry, each in entry_sizes(checked, at) if entry in held]
-    listed += [(step, each) for entry, each in entry_sizes(checked, at) if entry == step and dict(each) != part]
+    listed = [(entry, each) for entry, each in entry_sizes(checked, at) if untitled(entry)[0] in {*held, step}]
+    listed = [(entry, each) for entry, each in listed if (entry, dict(each)) != (step, part)]
     return iter([*zip(*(foresee(checked, entry, each, at, mirrors) for entry, each in listed))])
 
 
 def _session(
     state: int, programs: Sequence[Program], steps: int, interface: Mapping[str, Any]
-) -> tuple[int, int, tuple[int, int, int] | tuple[()]]:
+) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
     """Bytes of a session with these programs, all of one target, about the bytes of a GPU's driver next to it, and on a
-    GPU what a shard gives."""
+    GPU what a shard gives for each update."""
     from dslc.compiler.artifact.plan import plan_of
     from dslc.compiler.codegen.targets import traits_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
@@ -152,11 +151,13 @@ def _session(
     on_gpu = traits_of(programs[0].target).has_device_memory
     if not on_gpu:
         return foreseen_bytes(state, regions, steps, on_gpu=False), 0, ()
-    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes) for p, m in plans]
+    loaded = [
+        Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p), m.context_bytes, turn=p.turn) for p, m in plans
+    ]
     sums = sums_of(loaded, interface)
     total = foreseen_bytes(state, regions, steps, on_gpu=True, sums=sums)
     driver = driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
-    return total, driver, (sums[0].vector, sums[0].row, sums[0].flags) if sums else ()
+    return total, driver, tuple((each.vector, each.row, each.flags) for each in sums)
 
 
 def _divided_into(checked: Checked) -> dict[str, Any]:
@@ -165,9 +166,9 @@ def _divided_into(checked: Checked) -> dict[str, Any]:
     return {"train": None if train is None else {"shards": train.shards, "accumulate": train.accumulate}}
 
 
-def shard_bytes(checked: Checked, options: Options) -> int:
-    """The bytes of what a shard gives: gradients of the trained parameters, buffers that training changes,
-    and the loss if it is scaled."""
+def shard_bytes(checked: Checked, options: Options) -> list[int]:
+    """The bytes of what a shard gives for each update with programs of its own, or for all together: gradients of the
+    trained parameters, with the first the buffers that training changes, and the loss if it is scaled."""
     from dslc.compiler.check.entries import train_spec
     from dslc.compiler.options import precision_of
     from dslc.runtime.artifact.slices import aligned
@@ -175,10 +176,15 @@ def shard_bytes(checked: Checked, options: Options) -> int:
     precision, spec = precision_of(checked, options), train_spec(checked)
     assert spec is not None
     loss = 1 if precision.loss_scale else 0
-    given = {p.name for p in spec.params if p.trained} | {source.name for source, _ in checked.graph.updates}
     item = precision.shared.itemsize
-    sizes = [item * math.prod(checked.params[name].input.value.type.ints) for name in given]
-    return sum(map(aligned, [*sizes, *[item] * loss]))
+    found: list[int] = []
+    for turn in spec.turns or ("",):
+        given = {name for update in spec.in_turn(turn).updates for name in update.trained}
+        if not found:
+            given |= {source.name for source, _ in checked.graph.updates}
+        sizes = [item * math.prod(checked.params[name].input.value.type.ints) for name in given]
+        found.append(sum(map(aligned, [*sizes, *[item] * loss])))
+    return found
 
 
 def described(checked: Checked, options: Options, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 If the step has micro-batches, too, the rows of a shard are divided into these, with a run for each of them. All shards
 read the same state. Their gradients and new buffers are added by the tree of ``shard_sum.py``; the update applies the
-means and alone changes the state.
+means and alone changes the state. If a step has several updates, each has both programs, and they run in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dslc.runtime.session.backend import LateOutputs
 from dslc.runtime.session.batches import Cut
+from dslc.runtime.session.calls.turns import of_turn
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Interface
@@ -63,46 +64,55 @@ class Shards:
     def run(
         self,
         context: Context,
-        program: Loaded,
+        programs: Sequence[Loaded],
         by_row: frozenset[str],
         arrays: Arrays,
         scalars: Scalars,
         state: State,
     ) -> list[Outputs]:
-        """Run the step on this process's rows; returns loss and metrics of all runs, then the update's outputs. An
-        exception in the update leaves ``state`` torn."""
-        sums = self._sums[program]
-        sums.begin()
-        for index in range(self.runs):
-            sums.run(self._shard(context, program, by_row, arrays, scalars, index))
-        number = state.step
-        alone = not state.shared
-        outputs = sums.finish(self._update(context, program, scalars).run(state.change(number, last=alone)))
+        """Run the step on this process's rows, with a program for each update that has its own; returns loss and
+        metrics of all runs of an update, then the update's outputs. An exception in an update leaves ``state`` torn."""
+        number, alone = state.step, not state.shared
+        found: list[Outputs] = []
+        for program in programs:
+            sums = self._sums[program]
+            sums.begin()
+            for index in range(self.runs):
+                sums.run(self._shard(context, program, by_row, arrays, scalars, index))
+            change = state.change(number, last=alone and program is programs[-1])
+            outputs = sums.finish(self._update(context, program, scalars).run(change))
+            late = isinstance(outputs, LateOutputs)
+            done: Outputs = outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs]
+            found += [*sums.numbers(), done]
         if not alone:
             state.settle(number + 1)
-        late = isinstance(outputs, LateOutputs)
-        done: Outputs = outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs]
-        return [*sums.numbers(), done]
+        return found
 
     def search(
         self,
         context: Context,
-        program: Loaded,
+        programs: Sequence[Loaded],
         by_row: frozenset[str],
         arrays: Arrays,
         scalars: Scalars,
         search: Callable[[Bound], Nonfinite | None],
     ) -> Nonfinite | None:
         """``run``, with a search for a value that is not finite in each part of the step."""
-        sums = self._sums[program]
-        sums.begin()
-        for index in range(self.runs):
-            found = search(self._shard(context, program, by_row, arrays, scalars, index))
+        for program in programs:
+            for index in range(self.runs):
+                found = search(self._shard(context, program, by_row, arrays, scalars, index))
+                if found is not None:
+                    return found
+            # second runs, which change no state either, give what is added; nothing runs between them, because the
+            # memory of a run lasts until the next one has ended
+            sums = self._sums[program]
+            sums.begin()
+            for index in range(self.runs):
+                sums.run(self._shard(context, program, by_row, arrays, scalars, index))
+            found = search(self._update(context, program, scalars))
             if found is not None:
                 return found
-            # a second run, which changes no state either, gives what is added
-            sums.run(self._shard(context, program, by_row, arrays, scalars, index))
-        return search(self._update(context, program, scalars))
+        return None
 
     def _shard(
         self, context: Context, program: Loaded, by_row: frozenset[str], arrays: Arrays, scalars: Scalars, index: int
@@ -118,4 +128,4 @@ class Shards:
         return context.feed(self._update_of(program), self._sums[program].total(), scalars)
 
     def _update_of(self, program: Loaded) -> Loaded:
-        return next(p for p in self._updating if p.sizes == program.sizes)
+        return of_turn(program, self._updating)

@@ -17,6 +17,7 @@ from dslc.runtime.session.batches import Cut
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
 from dslc.runtime.session.calls.shards import MakeSums, Shards
 from dslc.runtime.session.calls.stack import Stack
+from dslc.runtime.session.calls.turns import in_turn, of_turn
 from dslc.runtime.session.find_nonfinite import Nonfinite, first_nonfinite
 from dslc.runtime.session.inputs.arrays import as_array
 from dslc.runtime.session.inputs.check import check_names, in_range
@@ -47,7 +48,8 @@ class TrainStep(Call):
         super().__init__(interface, programs)
         assert interface.train is not None, "an artifact with train_step has a train section"
         self.train = interface.train
-        self.accumulating = accumulating
+        self.every, self.accumulating = self.programs, accumulating
+        self.programs = [program for program in programs if not program.turn]
         self.shards = Shards(interface, updating, make_sums) if self.train.shards > 1 else None
         if self.shards is not None:
             self.shards.prepare(programs)
@@ -97,37 +99,41 @@ class TrainStep(Call):
     def feed(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
     ) -> Iterator[Bound]:
-        """The bound plans of the step with their inputs, one per micro-batch; each must run before the next is
-        requested."""
+        """The bound plans of the step with their inputs, one per micro-batch, for each of its updates in turn; each
+        must run before the next is requested."""
         count = self.train.accumulate
         if count == 1:
             yield context.feed(program, arrays, scalars)
             return
-        before = next(p for p in self.accumulating if p.sizes == program.sizes)
         size = program.sizes[self.interface.batch or ""]
-        for start in range(0, count * size, size):
-            last = start == (count - 1) * size
-            rows = {**scalars, "row": scalars["row"] + start}
-            yield context.feed(program if last else before, arrays, rows, Cut(start, size, size), self.by_row)
+        for whole in in_turn(self.train, program, self.every):
+            before = of_turn(whole, self.accumulating)
+            for start in range(0, count * size, size):
+                last = start == (count - 1) * size
+                rows = {**scalars, "row": scalars["row"] + start}
+                yield context.feed(whole if last else before, arrays, rows, Cut(start, size, size), self.by_row)
 
     def run(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
     ) -> StepResult:
-        """Run the step; loss and metrics are means over its micro-batches. An exception midway leaves ``state``
-        torn."""
+        """Run the step; loss and metrics are means over its micro-batches, and the loss of several updates is the sum
+        of theirs. An exception midway leaves ``state`` torn."""
+        step = int(scalars["step"])
         if self.shards is not None:
-            parts = self.shards.run(context, program, self.by_row, arrays, scalars, state)
+            programs = in_turn(self.train, program, self.every)
+            parts = self.shards.run(context, programs, self.by_row, arrays, scalars, state)
             if isinstance(parts[-1], LateOutputs):
-                return self.late(parts, int(scalars["step"]), state)
-            return _step_result(parts, int(scalars["step"]), state.forward_order, self.train.parts)
+                return self.late(parts, step, state)
+            return _step_result(parts, step, state.forward_order, self.train.parts, self.train.parts)
         runs: list[Outputs] = []
-        number, count = state.step, self.train.accumulate
+        number, count = state.step, self.train.accumulate * max(1, len(self.train.turns))
         for bound in self.feed(context, program, arrays, scalars):
             outputs = bound.run(state.change(number, last=len(runs) == count - 1))
             late = isinstance(outputs, LateOutputs)
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
-        step = int(scalars["step"])
-        return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order, judged=1)
+        if late:
+            return self.late(runs, step, state)
+        return _step_result(runs, step, state.forward_order, self.train.accumulate, judged=1)
 
     def first_nonfinite(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
@@ -140,7 +146,8 @@ class TrainStep(Call):
 
         number = state.step
         if self.shards is not None:
-            found = self.shards.search(context, program, self.by_row, arrays, scalars, search)
+            programs = in_turn(self.train, program, self.every)
+            found = self.shards.search(context, programs, self.by_row, arrays, scalars, search)
         else:
             runs = map(search, self.feed(context, program, arrays, scalars))
             found = next((each for each in runs if each is not None), None)
@@ -150,8 +157,9 @@ class TrainStep(Call):
 
     def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
         """The result of a step whose runs may still be executing."""
-        judged = 1 if self.shards is None else self.train.parts
-        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order, judged))
+        parts = self.train.parts
+        judged = 1 if self.shards is None else parts
+        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order, parts, judged))
 
     def stacked(self, given: Mapping[str, object]) -> Stack:
         """Arrays with the inputs of all steps along axis 0, and numbers, which apply to all steps or are one per step.
@@ -183,9 +191,12 @@ class TrainStep(Call):
         return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
 
 
-def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str], judged: int) -> StepResult:
-    """The result of a step from the outputs of its runs. ``judged``: how many of the last losses decide, with a loss
-    scale, whether the step is skipped."""
+def _step_result(
+    runs: Sequence[Outputs], step: int, forward_order: Sequence[str], parts: int, judged: int
+) -> StepResult:
+    """The result of a step from the outputs of its runs. ``parts``: the runs of each update that give a loss; the means
+    over them are added. ``judged``: how many of the last losses decide, with a loss scale, whether the step is
+    skipped."""
     losses: list[float] = []
     metrics: dict[str, list[float]] = {}
     first, scale, skips = None, None, 0
@@ -197,13 +208,14 @@ def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str
                 losses.append(float(view))
             elif kind == "metric":
                 metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
-            elif kind == "flags" and view.any():
+            elif kind == "flags" and first is None and view.any():
                 first = forward_order[int(view.argmax())]
             elif kind == "scale":
                 scale = float(view)
             elif kind == "skipped":
                 skips = int(view)
-    loss, means = _mean(losses), {n: _mean(v) for n, v in metrics.items()}
+    loss = sum(_mean(losses[start : start + parts]) for start in range(0, len(losses), parts)) if losses else math.nan
+    means = {n: _mean(v) for n, v in metrics.items()}
     if scale is None:
         return StepResult(loss, means, step, first)
     skipped = scale > LEAST_SCALE and (first is not None or not all(map(math.isfinite, losses[-judged:])))

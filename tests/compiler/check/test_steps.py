@@ -72,7 +72,6 @@ def test_variables_of_steps() -> None:
         ([ONE.replace("; optimizer = adam(lr=0.1, weight_decay=0.5)", "")], "E0503", "`step one` has no optimizer"),
         ([ONE, TWO, "loss = mean(a)"], "E0113", "stands next to steps"),
         ([ONE, TWO, "optimizer = sgd(lr=0.1)"], "E0113", "stands next to steps"),
-        ([ONE, TWO, "accumulate = 2"], "E0509", "several steps"),
         ([ONE, ONE.replace("first", "second").replace("(a,", "(b,")], "E0103", "another `one`"),
         ([ONE.replace("step one", "step a")], "E0103", "another `a`"),
         ([ONE.replace("step one", "step lr")], "E0112", "cannot be named `lr`"),

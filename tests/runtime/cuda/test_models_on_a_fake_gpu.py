@@ -43,8 +43,10 @@ def batch(step: int, rows: int) -> dict[str, Any]:
             "label": rng.integers(0, 5, rows).astype(np.int32)}  # fmt: skip
 
 
-def both(folder: Path, machine: Callable[..., FakeDriver], more: str = "", seed: int = 0) -> tuple[Session, Session]:
-    (folder / "small.nn").write_text(MODEL.format(more=more))
+def both(
+    folder: Path, machine: Callable[..., FakeDriver], more: str = "", seed: int = 0, model: str = MODEL
+) -> tuple[Session, Session]:
+    (folder / "small.nn").write_text(model.format(more=more))
     checked = check_file(folder / "small.nn")
     built = pipeline.build(checked, Options(provider="reference"))
     kernels = Kernels(registry.meanings())
@@ -81,6 +83,28 @@ def test_a_compiled_model(tmp_path: Path, machine: Callable[..., FakeDriver], mo
     assert devices.memory_info().used == 0
 
 
+@pytest.mark.parametrize(("more", "rows", "runs"), [("accumulate = 3", 12, 6), ("}\nmesh {{ shards = 2", 4, 6)])
+def test_updates_in_turn(tmp_path: Path, machine: Callable[..., FakeDriver], more: str, rows: int, runs: int) -> None:
+    """Two updates of a divided batch; the second one's loss reads what the first one has changed."""
+    model = MODEL.replace("  optimizer = adamw(lr=0.01)\n", "").replace(
+        "  loss      = cross_entropy(output, label)\n",
+        """
+  step low {{ params = ["a", "bn"]; loss = mean(output^2); optimizer = adamw(lr=0.01) }}
+  step high {{ params = ["b", "c"]; loss = cross_entropy(output, label); optimizer = sgd(lr=0.1) }}
+""",
+    )
+    gpu, cpu = both(tmp_path, machine, more.replace("{{", "{"), model=model)
+    launches = gpu.counters["graph_launches"]
+    late = [gpu.train_step(**batch(i, rows)) for i in range(4)]  # read when others are under way
+    assert late == [cpu.train_step(**batch(i, rows)) for i in range(4)]
+    assert gpu.counters["graph_launches"] - launches == 4 * runs
+    assert gpu.counters["synchronisations"] == 0
+    assert equal(gpu, cpu, lambda s: s.state_tensors())
+    assert equal(gpu, cpu, lambda s: s.find_nonfinite(**batch(10, rows)))
+    assert equal(gpu, cpu, lambda s: s.state_tensors())
+    gpu.close()
+
+
 def test_shards_of_a_batch(tmp_path: Path, machine: Callable[..., FakeDriver]) -> None:
     """One after the other; their sums pass through the host."""
     gpu, cpu = both(tmp_path, machine, "}\nmesh { shards = 2")
@@ -89,6 +113,7 @@ def test_shards_of_a_batch(tmp_path: Path, machine: Callable[..., FakeDriver]) -
     assert gpu.counters["graph_launches"] - launches == 3 * 3
     assert equal(gpu, cpu, lambda s: s.state_tensors())
     assert equal(gpu, cpu, lambda s: s.find_nonfinite(**batch(10, 4)))
+    assert equal(gpu, cpu, lambda s: s.state_tensors())
     gpu.close()
 
 

@@ -13,7 +13,19 @@ import pytest
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.fake_nccl import FakeNccl
 from fake_gpu.gpu_model import Kernels, moved_to_gpu
-from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, SEVERAL, TRANSFORMER, TWINS, batch, built, rows_of, scaled
+from ranks.nets import (
+    ACCUMULATED,
+    ADAMW,
+    BATCHNORM,
+    IN_TURN,
+    SEVERAL,
+    TRANSFORMER,
+    TWINS,
+    batch,
+    built,
+    rows_of,
+    scaled,
+)
 from ranks.together import places, together
 
 import dslc
@@ -60,6 +72,7 @@ def trained(session: Any, source: str, group: Group | None = None) -> tuple[list
 @pytest.mark.parametrize(("source", "shards", "sizes"), [
     (BATCHNORM, 2, (1, 2)), (BATCHNORM, 8, (1, 2, 4, 8)), (TRANSFORMER, 4, (1, 4)),
     (ACCUMULATED, 8, (1, 2, 4, 8)), (TWINS, 4, (1, 2)), (ADAMW, 4, (1, 2, 4)), (SEVERAL, 2, (1, 2)),
+    (IN_TURN, 4, (1, 2)),
 ])  # fmt: skip
 def test_any_number_of_gpus(
     tmp_path: Path,
@@ -96,7 +109,8 @@ def test_any_number_of_gpus(
             assert counted["synchronisations"] == 0
             assert counted["bytes_out"] < 2000 * STEPS  # gradients stay on the device
         assert fake.aborted == size
-        assert fake.groups == (3 if divided and source is not TRANSFORMER else 2) * size * STEPS
+        each_step = 4 if source is IN_TURN else 3 if divided and source is not TRANSFORMER else 2
+        assert fake.groups == each_step * size * STEPS
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ranks.nets import BATCHNORM, built
+from ranks.nets import BATCHNORM, IN_TURN, built
 from ranks.together import places, together, total
 
 import dslc
@@ -25,8 +25,11 @@ from dslc.runtime.session.host_memory import out_of_memory
 COUNT = 1_000_000  # elements
 
 
-def test_a_model_and_its_artifact_take_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    built(tmp_path, BATCHNORM, provider="reference")
+@pytest.mark.parametrize("source", [BATCHNORM, IN_TURN], ids=["one update", "two"])
+def test_a_model_and_its_artifact_take_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    built(tmp_path, source, provider="reference")
     told = []
     for named in (["net.dslc"], ["net.nn", "--providers", "reference"]):
         assert run(["mem", str(tmp_path / named[0]), *named[1:], "--json"]) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.nets import ACCUMULATED, BATCHNORM, TRANSFORMER, batch, built, rows_of
+from ranks.nets import ACCUMULATED, BATCHNORM, IN_TURN, TRANSFORMER, batch, built, rows_of
 from ranks.together import places, together
 
 import dslc
@@ -22,8 +22,8 @@ def alone(path: Path, source: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", [BATCHNORM, TRANSFORMER, ACCUMULATED],
-                         ids=["batchnorm", "transformer", "micro-batches"])  # fmt: skip
+@pytest.mark.parametrize("source", [BATCHNORM, TRANSFORMER, ACCUMULATED, IN_TURN],
+                         ids=["batchnorm", "transformer", "micro-batches", "updates in turn"])  # fmt: skip
 def test_any_number_of_ranks(tmp_path: Path, source: str) -> None:
     path = built(tmp_path, source)
     expected, state = alone(path, source)

@@ -81,6 +81,7 @@ def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") ->
             ]
             entry = {f: getattr(program, f) for f in ("entry", "io_bytes", "work_bytes", "context_bytes")}
             entry |= {"context": dict(program.context)} if program.context else {}
+            entry |= {"turn": program.turn} if program.turn else {}
             entry |= {"prepared_bytes": program.prepared_bytes} if program.prepared_bytes else {}
             programs.append(
                 {**entry, "target": where, "provider": program.provider, "sizes": dict(program.sizes), "plan": number,

@@ -81,6 +81,18 @@ def scaled(folder: Path, source: str, shards: int = 8, compute: DType = DType.F1
         return built(folder, source, shards, provider="reference")
 
 
+#: two updates in turn, the first of which leaves buffers that the second one reads
+IN_TURN = (
+    BATCHNORM[: BATCHNORM.index("train")]
+    + """train Net(label: i32[B]) {
+  step trunk { params = "c"; loss = mean(output^2); optimizer = adamw(lr=0.01) }
+  step top { params = ["bn", "head"]; loss = cross_entropy(output, label); optimizer = sgd(lr=0.05, clip_norm=1.0) }
+  metrics { accuracy = accuracy(output, label) }
+}
+"""
+)
+
+
 def rows_of(source: str) -> int:
     """The rows of a step."""
     return 48 if source is ACCUMULATED else 16

@@ -36,8 +36,8 @@ from dslc.compiler.passes.lower.gradient.averages import averages
 from dslc.compiler.passes.lower.gradient.loss_scale import Scaling
 from dslc.compiler.passes.lower.gradient.optimizer_step import (
     builder_of,
+    every_flag,
     gradients_of,
-    joined_flags,
     optimizer_step,
     scaled_by,
     trained_by,
@@ -67,12 +67,14 @@ def autodiff(program: Program, build: Build) -> Program:
     """
     if program.entry not in ("train_step", "accumulate_step", "update_step") or build.train is None:
         return program
-    if build.train.shards > 1:
+    train = build.train.in_turn(program.turn)
+    if train.shards > 1:
         if program.entry == "train_step":
-            return dataclasses.replace(program, graph=shard_graph(program.graph, build.train))
-        return dataclasses.replace(program, graph=update_graph(program.graph, build))
+            return dataclasses.replace(program, graph=shard_graph(program.graph, train))
+        pieces = build.pieces if build.train.slice_reads else {}
+        return dataclasses.replace(program, graph=update_graph(program.graph, train, pieces))
     whole = program.entry == "train_step"
-    return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
+    return dataclasses.replace(program, graph=_training_graph(program.graph, train, whole))
 
 
 def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
@@ -104,7 +106,8 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
             gradients = scaled_by(verdict.inverse(), gradients, tensors)
         found, flags = optimizer_step(train, update, inputs, added, gradients, scaling, verdict)
         updates += [*found, *averages(train, inputs, found, verdict)]
-        outputs["nonfinite"] = joined_flags(flags) if verdict is None else verdict.flags
+        own = [spec.name for spec in trained]
+        outputs["nonfinite"] = every_flag(train, own, flags) if verdict is None else verdict.flags
         if verdict is not None:
             updates += verdict.updates()
             outputs |= verdict.outputs()

@@ -136,6 +136,14 @@ def builder_of(of: Input) -> Builder:
     return Builder(name=of.name, span=of.span, phase=Phase.UPDATE)
 
 
+def every_flag(train: TrainSpec, own: Sequence[str], flags: Sequence[Value]) -> Value:
+    """u8[P] for all P trained parameters, from the flags b1[] of an update's ``own``; those of others are 0."""
+    found = dict(zip(own, flags, strict=True))
+    b = Builder(name="nonfinite", phase=Phase.UPDATE)
+    names = [spec.name for spec in train.params if spec.trained]
+    return joined_flags([found.get(n) or b(OPS["full"], value=False, dtype=DType.B1, shape=()) for n in names])
+
+
 def joined_flags(flags: Sequence[Value]) -> Value:
     """u8[P] from P values b1[]."""
     b = Builder(name="nonfinite", phase=Phase.UPDATE)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from dslc.compiler.ir.build import SHARD, Build, TrainSpec
+from dslc.compiler.ir.build import SHARD, TrainSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan_merge import merged_loops
@@ -16,8 +16,8 @@ from dslc.compiler.passes.lower.gradient.averages import averages
 from dslc.compiler.passes.lower.gradient.loss_scale import Scaling
 from dslc.compiler.passes.lower.gradient.optimizer_step import (
     clipped,
+    every_flag,
     gradients_of,
-    joined_flags,
     optimizer_step,
     scaled_by,
     trained_by,
@@ -41,12 +41,12 @@ def shard_graph(graph: Graph, train: TrainSpec) -> Graph:
     return continued_sums(merged_loops(Graph(graph.inputs, order(outputs.values()), outputs)))
 
 
-def update_graph(graph: Graph, build: Build) -> Graph:
+def update_graph(graph: Graph, train: TrainSpec, cut: Mapping[str, tuple[Piece, ...]]) -> Graph:
     """The graph that updates the state from the sums over all shards, which are its inputs ``shard.NAME``.
 
-    Each piece of a parameter is updated like a parameter of its own, so a process may update its pieces alone."""
-    assert build.train is not None
-    train = build.train
+    ``cut``: the pieces of each parameter. Each is updated like a parameter of its own, so a process may update its
+    pieces alone."""
+    section = train
     [update] = train.updates
     whole = {i.name: i for i in graph.inputs}
     added: list[Input] = []
@@ -57,7 +57,6 @@ def update_graph(graph: Graph, build: Build) -> Graph:
     verdict = None
     if scaling is not None:
         verdict = scaling.judge([totals[name] for name in names], sums[LOSS_SUM].value)
-    cut = build.pieces if train.slice_reads else {}
     pieces = {name: cut[name] for name in names if len(cut.get(name, ())) > 1}
     train, inputs = _with_pieces(train, whole, pieces)
     [update] = train.updates
@@ -83,8 +82,8 @@ def update_graph(graph: Graph, build: Build) -> Graph:
     updates = updates if verdict is None else verdict.kept(updates)
     updates += [*found, *averages(train, inputs, found, verdict)]
     of_piece = iter(flags)
-    each = [[next(of_piece) for _ in pieces.get(name, (name,))] for name in names]
-    outputs = {"nonfinite": joined_flags([_any(own) for own in each]) if verdict is None else verdict.flags}
+    each = [_any([next(of_piece) for _ in pieces.get(name, (name,))]) for name in names]
+    outputs = {"nonfinite": every_flag(section, names, each) if verdict is None else verdict.flags}
     if verdict is not None:
         updates += verdict.updates()
         outputs |= verdict.outputs()

@@ -25,7 +25,7 @@ def updates_in_turn(graph: Graph, train: TrainSpec) -> Graph:
     """The graph of a step with several updates: the loss of each is computed with the parameters that the updates
     before it have changed. What these do not change is computed once. With a loss scale, all updates are computed, and
     none is kept if a gradient or loss of any of them is not finite."""
-    assert train.accumulate == 1, "refused by the check"
+    assert not train.turns, "each turn has one update"
     inputs = {i.name: i for i in graph.inputs}
     scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
     added: list[Input] = []
