@@ -11,7 +11,6 @@ stages=35 splitk=1 reduction=0 swizzle=0 custom=0 inner=0 cluster=2``.
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,78 +20,16 @@ from dslc.base.errors import EnvironmentFault
 from dslc.base.turns import unbroken
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
-from dslc.runtime.cuda.libraries.library import Installed, Library, Way, missing, unknown, version_text
+from dslc.runtime.cuda.libraries import cublaslt_abi as abi
+from dslc.runtime.cuda.libraries.cublaslt_abi import load_cublaslt
+from dslc.runtime.cuda.libraries.library import Installed, Library, Way, unknown, version_text
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.checked_calls import Noted
 
-_TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
-_COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, _64F, _32F_FAST_TF32
-_TRANSA, _TRANSB, _EPILOGUE, _BIAS = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t; the last is a pointer
-_ADD_BIAS = 4  # cublasLtEpilogue_t
-_BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
-_MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
-_ALIGNMENTS_NEEDED: Final = (16, 17, 18, 19)  # cublasLtMatmulAlgoCapAttributes_t, in bytes: a, b, c, d
-#: cublasLtReductionScheme_t: parts of a sum that is split are kept in f32 and added in a fixed order, neither in the
-#: output's type nor by atomics; or they are added in place, in the order in which they are ready.
-_IN_COMPUTE_TYPE, _IN_PLACE = 2, 1
-#: The parameters of an algorithm in the order of its text: name, cublasLtMatmulAlgoConfigAttributes_t, C type.
-#: ``splitk`` is -1 for algorithms that choose the number of parts by themselves.
-_CONFIGURATION: Final[tuple[tuple[str, int, Any], ...]] = (
-    ("id", 0, ctypes.c_int32),
-    ("tile", 1, ctypes.c_uint32),
-    ("stages", 6, ctypes.c_uint32),
-    ("splitk", 2, ctypes.c_int32),
-    ("reduction", 3, ctypes.c_uint32),
-    ("swizzle", 4, ctypes.c_uint32),
-    ("custom", 5, ctypes.c_uint32),
-    ("inner", 7, ctypes.c_uint16),
-    ("cluster", 8, ctypes.c_uint16),
-)
-_TEXT: Final = re.compile(" ".join(f"{name}=(0|-?[1-9][0-9]{{0,9}})" for name, _, _ in _CONFIGURATION), re.ASCII)
-_ALGORITHM: Final = 64  # bytes of cublasLtMatmulAlgo_t
-_RESULT: Final = 96  # bytes of cublasLtMatmulHeuristicResult_t: algorithm, u64 workspace, i32 status, ...
 _PROPOSALS: Final = 32  # asked for at once
 _ALIGNED: Final = 256  # bytes: the best alignment that the library knows, and the required one of a workspace
 _LEAST_ALIGNED: Final = 64  # bytes: every buffer of a plan begins at a multiple
-
-_P, _I, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-_FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
-    "cublasLtCreate": (_P,),
-    "cublasLtDestroy": (_P,),
-    "cublasLtMatmulDescCreate": (_P, _I, _I),
-    "cublasLtMatmulDescSetAttribute": (_P, _I, _P, _Z),
-    "cublasLtMatmulDescDestroy": (_P,),
-    "cublasLtMatrixLayoutCreate": (_P, _I, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64),
-    "cublasLtMatrixLayoutSetAttribute": (_P, _I, _P, _Z),
-    "cublasLtMatrixLayoutDestroy": (_P,),
-    "cublasLtMatmulPreferenceCreate": (_P,),
-    "cublasLtMatmulPreferenceSetAttribute": (_P, _I, _P, _Z),
-    "cublasLtMatmulPreferenceDestroy": (_P,),
-    "cublasLtMatmulAlgoGetHeuristic": (*(_P,) * 7, _I, _P, _P),
-    "cublasLtMatmulAlgoInit": (_P, *(_I,) * 7, _P),
-    "cublasLtMatmulAlgoConfigGetAttribute": (_P, _I, _P, _Z, _P),
-    "cublasLtMatmulAlgoConfigSetAttribute": (_P, _I, _P, _Z),
-    "cublasLtMatmulAlgoCapGetAttribute": (_P, _I, _P, _Z, _P),
-    "cublasLtMatmulAlgoCheck": (_P,) * 8,
-    "cublasLtMatmul": (*(_P,) * 14, _Z, _P),
-}
-
-
-def load_cublaslt() -> Any:
-    """The library. EnvironmentFault R205 if it is not installed."""
-    try:
-        from cuda import pathfinder
-
-        path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
-        library = ctypes.CDLL(path)
-    except (ImportError, OSError, RuntimeError) as error:  # pathfinder's own error is a RuntimeError
-        raise missing("cuBLASLt", error) from error
-    library.cublasLtGetVersion.argtypes, library.cublasLtGetVersion.restype = (), _Z
-    for name, types in _FUNCTIONS.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = types, _I
-    return library
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +62,6 @@ class Problem:
 def alignment(address: int) -> int:
     """The largest power of two that divides an address, 256 at most."""
     return min(address & -address, _ALIGNED) if address else _ALIGNED
-
-
-def _check(name: str, status: int) -> None:
-    if status:
-        raise EnvironmentFault("R206", f"{name} failed with status {status}", place="cuBLASLt")
 
 
 class CublasLt(Library[Problem]):
@@ -173,7 +105,7 @@ class CublasLt(Library[Problem]):
 
     def default(self, problem: Problem) -> Way:
         described = _Described(self, problem)
-        [(algorithm, need)] = described.proposals(1, problem.workspace, _IN_COMPUTE_TYPE, problem.alignments)
+        [(algorithm, need)] = described.proposals(1, problem.workspace, abi.IN_COMPUTE_TYPE, problem.alignments)
         return described.text(algorithm), need
 
     def candidates(self, problem: Problem, limit: int, deterministic: bool) -> list[Way]:
@@ -187,7 +119,7 @@ class CublasLt(Library[Problem]):
             bias_alignment=min(problem.bias_alignment, _LEAST_ALIGNED),
         )
         described = _Described(self, anywhere)
-        reductions = _IN_COMPUTE_TYPE if deterministic else _IN_COMPUTE_TYPE | _IN_PLACE
+        reductions = abi.IN_COMPUTE_TYPE if deterministic else abi.IN_COMPUTE_TYPE | abi.IN_PLACE
         found: dict[str, int] = {}
         for algorithm, _ in described.proposals(_PROPOSALS, limit, reductions, anywhere.alignments):
             text = described.text(algorithm)
@@ -204,12 +136,12 @@ class CublasLt(Library[Problem]):
         if problem.algorithm:
             algorithm, _ = described.configured(problem.algorithm)
         else:
-            [(algorithm, _)] = described.proposals(1, problem.workspace, _IN_COMPUTE_TYPE, problem.alignments)
+            [(algorithm, _)] = described.proposals(1, problem.workspace, abi.IN_COMPUTE_TYPE, problem.alignments)
         return Product(described, algorithm)
 
     def call(self, name: str, *args: Any) -> None:
         """A call that must succeed: R206."""
-        _check(name, int(getattr(self.library, name)(*args)))
+        abi.checked(name, int(getattr(self.library, name)(*args)))
 
     def made(self, name: str, *args: Any) -> int:
         """The object that a call makes and writes to its first argument, a place that is noted before."""
@@ -223,7 +155,7 @@ class CublasLt(Library[Problem]):
         if out.value:
             destroy = partial(getattr(self.library, f"{name}Destroy"), out.value)
             _, status = unbroken((partial(setattr, out, "value", None), destroy))
-            _check(f"{name}Destroy", status)
+            abi.checked(f"{name}Destroy", status)
 
     def set(self, name: str, target: int, attribute: int, value: Any) -> None:
         """Set an attribute of an object."""
@@ -237,29 +169,29 @@ class _Described:
         self.lt, self.problem = lt, problem
         p = problem
         self.scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
-        self._computes = _COMPUTE[p.compute], _TYPES["f64" if p.compute == "f64" else "f32"]
+        self._computes = abi.COMPUTE[p.compute], abi.TYPES["f64" if p.compute == "f64" else "f32"]
         self.operation = lt.made("cublasLtMatmulDesc", *self._computes)
         # the library's first operand is our second one
-        for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
+        for flag, transposed in ((abi.TRANSA, p.transpose_b), (abi.TRANSB, p.transpose_a)):
             lt.set("cublasLtMatmulDescSetAttribute", self.operation, flag, ctypes.c_int32(transposed))
         if p.bias_alignment:
-            lt.set("cublasLtMatmulDescSetAttribute", self.operation, _EPILOGUE, ctypes.c_int32(_ADD_BIAS))
+            lt.set("cublasLtMatmulDescSetAttribute", self.operation, abi.EPILOGUE, ctypes.c_int32(abi.ADD_BIAS))
             self.set_bias(p.bias_alignment)
         count = p.out[0] if len(p.out) == 3 else 1
         layouts = []
         for shape, dtype in ((p.b, p.dtype), (p.a, p.dtype), (p.out, p.out_dtype)):
             rows, cols = shape[-2:]
-            layout = lt.made("cublasLtMatrixLayout", _TYPES[dtype], cols, rows, cols)
+            layout = lt.made("cublasLtMatrixLayout", abi.TYPES[dtype], cols, rows, cols)
             if len(shape) == 3:
                 step = rows * cols if shape[0] > 1 else 0  # 0: one matrix for the whole stack
-                lt.set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_COUNT, ctypes.c_int32(count))
-                lt.set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, ctypes.c_int64(step))
+                lt.set("cublasLtMatrixLayoutSetAttribute", layout, abi.BATCH_COUNT, ctypes.c_int32(count))
+                lt.set("cublasLtMatrixLayoutSetAttribute", layout, abi.BATCH_STRIDE, ctypes.c_int64(step))
             layouts.append(layout)
         self.operands = (*layouts, layouts[-1])
 
     def set_bias(self, address: int) -> None:
         """Where the bias is; for a choice, an address that is aligned like it."""
-        self.lt.set("cublasLtMatmulDescSetAttribute", self.operation, _BIAS, ctypes.c_uint64(address))
+        self.lt.set("cublasLtMatmulDescSetAttribute", self.operation, abi.BIAS, ctypes.c_uint64(address))
 
     def proposals(
         self, count: int, workspace: int, reductions: int, alignments: tuple[int, int, int]
@@ -269,26 +201,28 @@ class _Described:
         preference = lt.made("cublasLtMatmulPreference")
         a, b, out = alignments
         c = self.problem.c_alignment or out
-        values = {_MAX_WORKSPACE: ctypes.c_uint64(workspace), _REDUCTIONS: ctypes.c_uint32(reductions)}
-        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, c, out))}
+        values = {abi.MAX_WORKSPACE: ctypes.c_uint64(workspace), abi.REDUCTIONS: ctypes.c_uint32(reductions)}
+        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(abi.ALIGNMENTS, (b, a, c, out))}
         for attribute, value in values.items():
             lt.set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
-        results, found = ctypes.create_string_buffer(count * _RESULT), ctypes.c_int(0)
+        results, found = ctypes.create_string_buffer(count * abi.RESULT), ctypes.c_int(0)
         places = (ctypes.addressof(results), ctypes.addressof(found))
         status = lt.library.cublasLtMatmulAlgoGetHeuristic(
             lt.handle, self.operation, *self.operands, preference, count, *places
         )
-        rows = [results.raw[i * _RESULT : (i + 1) * _RESULT] for i in range(0 if status else found.value)]
-        good = [(row[:_ALGORITHM], _need(row)) for row in rows if not int.from_bytes(row[72:76], "little")]
+        rows = [results.raw[i * abi.RESULT : (i + 1) * abi.RESULT] for i in range(0 if status else found.value)]
+        good = [
+            (row[: abi.ALGORITHM], abi.workspace_of(row)) for row in rows if not int.from_bytes(row[72:76], "little")
+        ]
         if not good:
             raise lt.refused(replace(self.problem, algorithm=""), "has no algorithm")
         return good
 
     def text(self, algorithm: bytes) -> str:
         """The configuration of an algorithm."""
-        place = ctypes.create_string_buffer(algorithm, _ALGORITHM)
+        place = ctypes.create_string_buffer(algorithm, abi.ALGORITHM)
         words = []
-        for name, attribute, kind in _CONFIGURATION:
+        for name, attribute, kind in abi.CONFIGURATION:
             value, written = kind(), ctypes.c_size_t()
             self.lt.call(
                 "cublasLtMatmulAlgoConfigGetAttribute", ctypes.addressof(place), attribute, ctypes.addressof(value),
@@ -301,26 +235,26 @@ class _Described:
         """The algorithm of a configuration, which the library need not look for, and the workspace that it needs. R202
         unless it computes this problem with its workspace and addresses."""
         lt, p = self.lt, replace(self.problem, algorithm=text)
-        values = _values(text)
+        values = abi.values_of(text)
         if values is None:
             raise lt.refused(p, "that is no configuration of an algorithm")
-        place, result = ctypes.create_string_buffer(_ALGORITHM), ctypes.create_string_buffer(_RESULT)
-        types = (_TYPES[p.dtype], _TYPES[p.dtype], _TYPES[p.out_dtype], _TYPES[p.out_dtype])
+        place, result = ctypes.create_string_buffer(abi.ALGORITHM), ctypes.create_string_buffer(abi.RESULT)
+        types = (abi.TYPES[p.dtype], abi.TYPES[p.dtype], abi.TYPES[p.out_dtype], abi.TYPES[p.out_dtype])
         status = lt.library.cublasLtMatmulAlgoInit(
             lt.handle, *self._computes, *types, values[0].value, ctypes.addressof(place)
         )
         if status:
             raise lt.refused(p, f"it has no algorithm with this id (status {status})")
-        for (_, attribute, _), value in list(zip(_CONFIGURATION, values))[1:]:
+        for (_, attribute, _), value in list(zip(abi.CONFIGURATION, values))[1:]:
             lt.set("cublasLtMatmulAlgoConfigSetAttribute", ctypes.addressof(place), attribute, value)
         status = lt.library.cublasLtMatmulAlgoCheck(
             lt.handle, self.operation, *self.operands, ctypes.addressof(place), ctypes.addressof(result)
         )
         if status:
             raise lt.refused(p, f"it does not support that (status {status})")
-        if (need := _need(result.raw)) > p.workspace:
+        if (need := abi.workspace_of(result.raw)) > p.workspace:
             raise lt.refused(p, f"it needs a workspace of {need} bytes, not {p.workspace}")
-        b, a, c, out = (self._least_alignment(place, attribute) for attribute in _ALIGNMENTS_NEEDED)
+        b, a, c, out = (self._least_alignment(place, attribute) for attribute in abi.ALIGNMENTS_NEEDED)
         given, least = (*p.alignments, p.c_alignment or p.alignments[2]), (a, b, out, c)
         if any(have < need for have, need in zip(given, least)):
             raise lt.refused(p, f"it needs addresses that are multiples of {a}, {b} and {out}, not {p.alignments}")
@@ -342,7 +276,7 @@ class Product:
         self._described, self._lt = described, described.lt
         problem = described.problem
         self._alpha, self._beta = described.scale(problem.alpha), described.scale(problem.beta)
-        self._algorithm = ctypes.create_string_buffer(algorithm, _ALGORITHM)
+        self._algorithm = ctypes.create_string_buffer(algorithm, abi.ALGORITHM)
         self.algorithm = described.problem.algorithm or described.text(algorithm)
 
     def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
@@ -357,17 +291,3 @@ class Product:
             b, layout_b, a, layout_a, ctypes.addressof(self._beta), c, layout_out, out, layout_out,
             ctypes.addressof(self._algorithm), workspace, problem.workspace, int(stream),
         )  # fmt: skip
-
-
-def _need(result: bytes) -> int:
-    """The workspace that a ``cublasLtMatmulHeuristicResult_t`` names, in bytes."""
-    return int.from_bytes(result[_ALGORITHM : _ALGORITHM + 8], "little")
-
-
-def _values(text: str) -> list[Any] | None:
-    """The parameters that a text gives, as C values; None if it is no configuration."""
-    match = _TEXT.fullmatch(text)
-    if match is None:
-        return None
-    values = [kind(int(word)) for word, (_, _, kind) in zip(match.groups(), _CONFIGURATION)]
-    return values if all(v.value == int(word) for v, word in zip(values, match.groups())) else None

@@ -22,7 +22,7 @@ from dslc.base.errors import EnvironmentFault
 from dslc.base.turns import Turn
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
-from dslc.runtime.cuda.libraries.cublaslt import load_cublaslt
+from dslc.runtime.cuda.libraries.cublaslt_abi import load_cublaslt
 from dslc.runtime.cuda.libraries.library import Installed, Library, Way, missing, unknown, version_text
 
 if TYPE_CHECKING:
