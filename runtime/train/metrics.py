@@ -14,11 +14,14 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.failpoint import fail
 from dslc.base.opened import Opened
 from dslc.base.publish import Sink, publish_bytes
+
+if TYPE_CHECKING:
+    from dslc.runtime.session.results import EvalResult, StepResult
 
 _LONGEST_LINE: Final = 1 << 20  # bytes of a log's line
 _MOST_DAMAGED: Final = 1000  # lines that are no entries; each crash may leave one
@@ -123,3 +126,13 @@ def _json(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _json(item) for key, item in value.items()}
     return value
+
+
+def metrics_of(found: EvalResult) -> dict[str, float]:
+    """The loss, if the model has one, and the metrics."""
+    return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+
+
+def scaling_of(result: StepResult) -> dict[str, float]:
+    """The loss scale of a step and the number of skipped steps, for a model with a loss scale."""
+    return {} if result.loss_scale is None else {"loss_scale": int(result.loss_scale), "skipped": result.skipped_steps}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
 from dslc.runtime.config.config import Config
@@ -32,6 +33,28 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
     if (there.epoch, there.batch) != divmod(there.step, plan.batches):
         return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
     return None
+
+
+def compare(
+    config: Config, old: Mapping[str, Any], folder: Path, allow_changes: bool, warn: Callable[[str], None]
+) -> None:
+    """Tell or refuse values that differ from the ``old`` ones of a checkpoint: R307 unless they are allowed. Only
+    ``train.epochs`` may always differ."""
+    new = config.training_values()
+    if "model" not in old:  # a checkpoint from before builds were compared
+        new = {name: value for name, value in new.items() if name != "model" and not name.startswith("build.")}
+    changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    if not changed:
+        return
+    said = ", ".join(f"{name} was {old.get(name)} and is now {new.get(name)}" for name in changed)
+    if not allow_changes and changed != ["train.epochs"]:
+        raise ArtifactError(
+            "R307",
+            f"the configuration changed since the checkpoint: {said}",
+            place=str(folder),
+            help="resume with the old values; --allow-changes goes on with the new ones; or train without --resume",
+        )
+    warn(f"the configuration changed since the checkpoint: {said}")
 
 
 def plan_before_build(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, NumericError
+from dslc.base.errors import EXIT_OK, DslcError, NumericError
 from dslc.base.failpoint import fail
 from dslc.base.turns import Always
 from dslc.base.version import VERSION
@@ -25,10 +25,10 @@ from dslc.runtime.history.score import Score
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.sinks.sinks import Sinks
 from dslc.runtime.train.checkpoint import Checkpoint, Position
-from dslc.runtime.train.metrics import Log, RunningMeans
+from dslc.runtime.train.metrics import Log, RunningMeans, metrics_of, scaling_of
 from dslc.runtime.train.plot import Picture
 from dslc.runtime.train.progress import Reporter, epoch_lines
-from dslc.runtime.train.resume import install, refusal, require_longer
+from dslc.runtime.train.resume import compare, install, refusal, require_longer
 from dslc.runtime.train.rundir import label
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, run_evaluation
@@ -99,7 +99,7 @@ class Run:
     def _restore(self, found: Checkpoint) -> None:
         there = found.position
         require_longer(self.config, self.plan, there, self.folder)
-        self._compare(there.config)
+        compare(self.config, there.config, self.folder, self.allow_changes, self.report.warn)
         if self.plan.train.tokenizer is not None:
             self.plan.train.tokenizer.require_trained(found.notes)
         install(self.session, found)
@@ -118,24 +118,6 @@ class Run:
         self.report.line(
             f"run {label(self.folder)}: resuming from {found.path}: {there.step} of {self.plan.total} steps"
         )
-
-    def _compare(self, old: Mapping[str, Any]) -> None:
-        """Tell or refuse values that differ from those of the run: only ``train.epochs`` may differ unless allowed."""
-        new = self.config.training_values()
-        if "model" not in old:  # a checkpoint from before builds were compared
-            new = {name: value for name, value in new.items() if name != "model" and not name.startswith("build.")}
-        changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-        if not changed:
-            return
-        said = ", ".join(f"{name} was {old.get(name)} and is now {new.get(name)}" for name in changed)
-        if not self.allow_changes and changed != ["train.epochs"]:
-            raise ArtifactError(
-                "R307",
-                f"the configuration changed since the checkpoint: {said}",
-                place=str(self.folder),
-                help="resume with the old values; --allow-changes goes on with the new ones; or train without --resume",
-            )
-        self.report.warn(f"the configuration changed since the checkpoint: {said}")
 
     # Stepping
 
@@ -214,14 +196,14 @@ class Run:
             self.patience.see(evaluated)
         if self.done % plan.log_every == 0:
             lr = plan.lr_at(self.done - 1)
-            taken = {"loss": result.loss, **result.metrics, "lr": lr, **_scaling(result)}
+            taken = {"loss": result.loss, **result.metrics, "lr": lr, **scaling_of(result)}
             self.log.write("step", self.done, epoch, taken)
             self.sinks.tell()
         if batch == 0:
             if plan.eval is None:
                 fresh_best = self._is_best(values)
                 self.patience.see(values)
-            self._end_of_epoch(epoch, {**values, **_scaling(result)}, evaluated)
+            self._end_of_epoch(epoch, {**values, **scaling_of(result)}, evaluated)
         last |= self.patience.used_up
         if fresh_best or self.done % plan.save_every == 0 or last:
             self.saver.save(self._position(), must=last)
@@ -362,13 +344,3 @@ class Run:
         else:
             self.report.line(f"not published: {found.refused}; `dslc publish {name}` publishes them")
         return found
-
-
-def metrics_of(found: EvalResult) -> dict[str, float]:
-    """The loss, if the model has one, and the metrics."""
-    return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
-
-
-def _scaling(result: StepResult) -> dict[str, float]:
-    """The loss scale of a step and the number of skipped steps, for a model with a loss scale."""
-    return {} if result.loss_scale is None else {"loss_scale": int(result.loss_scale), "skipped": result.skipped_steps}
