@@ -2,6 +2,7 @@
 // two stages blocks wait for one another. The text in front says GRID and THREADS; that after it has a namespace for each kind
 // of stage, with its constants, and for each a function that is called for every stage of this kind.
 #include "barrier.cuh"
+#include "few_rows.cuh"
 
 constexpr int WARPS = THREADS / 32;
 
@@ -104,29 +105,9 @@ __device__ __forceinline__ void product(const Turn &turn, Left &left, Last &last
         }
         if (own) last.late(row, column);
       }
-#pragma unroll
-      for (int i = 0; i < AHEAD; ++i) {
-        const int k = (step + i) * STEP + begin;
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-          Lanes<T, EACH> mine = {};
-          if (k < K) mine = Lanes<T, EACH>::read(a + r * K + k);
-#pragma unroll
-          for (int j = 0; j < COLS; ++j)
-#pragma unroll
-            for (int e = 0; e < EACH; ++e) sums[r][j] = __fmaf_rn(wide(mine.x[e]), wide(weights[i][j].x[e]), sums[r][j]);
-        }
-      }
+      add_products<K, STEP>(sums, a, weights, step, begin);
     }
-    float whole = 0; // of the thread's own result
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-      for (int j = 0; j < COLS; ++j) {
-#pragma unroll
-        for (int half = 16; half; half /= 2) sums[r][j] += __shfl_xor_sync(0xFFFFFFFFu, sums[r][j], half);
-        if (lane == r * COLS + j) whole = sums[r][j];
-      }
+    float whole = sum_of_warp(sums, lane); // of the thread's own result
     if constexpr (DOWN > 1) {
       __shared__ float held[2][WARPS][SUMS]; // others may still read that of the round before
       float (&mine)[WARPS][SUMS] = held[round % 2];

@@ -3,6 +3,8 @@
 // thread adds the products of every (32 * DOWN)-th 16 bytes in order, AHEAD of them under way; then threads' sums are added
 // pairwise, and the warps' in order. FINISHED(at, x) is what becomes of the sum x of place ``at``, by OTHERS, more tensors.
 
+#include "few_rows.cuh"
+
 constexpr int EACH = 16 / sizeof(T), STEP = 32 * DOWN * EACH, TURNS = (K + STEP - 1) / STEP;
 constexpr int WARPS = THREADS / 32, TEAMS = WARPS / DOWN, SUMS = ROWS * COLS;
 
@@ -23,29 +25,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         weights[i][j] = {};
         if (k < K) weights[i][j] = Lanes<T, EACH>::read(b + (long long)min(first + j, N - 1) * K + k);
       }
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-      const int k = (turn + i) * STEP + begin;
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        Lanes<T, EACH> own = {};
-        if (k < K) own = Lanes<T, EACH>::read(a + r * K + k);
-#pragma unroll
-        for (int j = 0; j < COLS; ++j)
-#pragma unroll
-          for (int e = 0; e < EACH; ++e) sums[r][j] = __fmaf_rn(wide(own.x[e]), wide(weights[i][j].x[e]), sums[r][j]);
-      }
-    }
+    add_products<K, STEP>(sums, a, weights, turn, begin);
   }
-  float whole = 0; // of the thread's own result
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-    for (int j = 0; j < COLS; ++j) {
-#pragma unroll
-      for (int half = 16; half; half /= 2) sums[r][j] += __shfl_xor_sync(0xFFFFFFFFu, sums[r][j], half);
-      if (lane == r * COLS + j) whole = sums[r][j];
-    }
+  float whole = sum_of_warp(sums, lane); // of the thread's own result
   if constexpr (DOWN > 1) {
     __shared__ float held[WARPS][SUMS];
     if (lane < SUMS) held[warp][lane] = whole;
