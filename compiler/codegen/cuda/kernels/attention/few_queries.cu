@@ -12,20 +12,13 @@ constexpr int TEAMS = THREADS / TEAM, PER_WARP = 32 / TEAM;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     KERNEL(const T *__restrict__ q, const KV *__restrict__ k, const KV *__restrict__ v MASK_ARGUMENT, RESULT *__restrict__ y) {
-  constexpr Layout q_at = Q, k_at = K, v_at = V;
+  constexpr Layout k_at = K, v_at = V;
   const int stack = blockIdx.x / SPLITS, split = blockIdx.x % SPLITS; // of heads of k
-  const int team = threadIdx.x / TEAM, member = threadIdx.x % TEAM, feature = member * 8;
+  const int team = threadIdx.x / TEAM, feature = threadIdx.x % TEAM * 8;
   const bool here = feature < FEATURES;
   wait_for_those_before();
-  float own[ROWS][8], sums[ROWS][8], top[ROWS], total[ROWS];
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-    const T *const from = q + begins<1>(q_at, stack * SHARE + r / QUERIES) + r % QUERIES * q_at.row;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) own[r][i] = sums[r][i] = 0;
-    if (here) read8(own[r], from + feature);
-    top[r] = -INFINITE, total[r] = 0;
-  }
+  Seen seen;
+  seen.begin(q, stack, feature);
   const KV *const keys = k + begins<SHARE>(k_at, stack * SHARE) + feature;
   const KV *const values = v + begins<SHARE>(v_at, stack * SHARE) + feature;
   const int first = split * PART, last = min(KEYS, first + PART);
@@ -39,10 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int r = 0; r < ROWS; ++r) {
         meets[n][r] = key < last;
 #if MASKED
-        constexpr Pairs at = MASK;
-        const int head = stack * SHARE + r / QUERIES;
-        if (key < last)
-          meets[n][r] = mask[at.start + head / INNER * at.outer + head % INNER * at.inner + r % QUERIES * at.query + key * at.key] != 0;
+        if (key < last) meets[n][r] = meets_key(mask, stack, r, key);
 #endif
         any[n] |= meets[n][r];
       }
@@ -60,59 +50,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int n = 0; n < NEXT; ++n)
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        float score = 0;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) score = __fmaf_rn(own[r][i], key_row[n][i], score);
-#pragma unroll
-        for (int half = TEAM / 2; half; half /= 2) score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
-        score = meets[n][r] ? score * FACTOR : -INFINITE;
-        const float to = shift(top[r], score), before = power_of_2(top[r] - to), weight = power_of_2(score - to);
-        top[r] = fmaxf(top[r], score);
-        total[r] = __fmaf_rn(total[r], before, weight);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sums[r][i] = __fmaf_rn(weight, value_row[n][i], sums[r][i] * before);
-      }
+      for (int r = 0; r < ROWS; ++r) seen.see(r, key_row[n], value_row[n], meets[n][r]);
   }
   // The sums of a warp's teams, then of the block's warps.
-  __shared__ float warp_tops[THREADS / 32][ROWS], warp_totals[THREADS / 32][ROWS], warp_sums[THREADS / 32][ROWS][TEAM * 8];
-  const int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-    for (int half = TEAM; half < 32; half *= 2) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFu, top[r], half), to = shift(top[r], other);
-      const float mine = power_of_2(top[r] - to), theirs = power_of_2(other - to);
-      total[r] = total[r] * mine + __shfl_xor_sync(0xFFFFFFFFu, total[r], half) * theirs;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sums[r][i] = sums[r][i] * mine + __shfl_xor_sync(0xFFFFFFFFu, sums[r][i], half) * theirs;
-      top[r] = fmaxf(top[r], other);
-    }
-    if (threadIdx.x % 32 < TEAM) {
-      if (member == 0) warp_tops[warp][r] = top[r], warp_totals[warp][r] = total[r];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) warp_sums[warp][r][feature + i] = sums[r][i];
-    }
-  }
+  __shared__ OfWarps<THREADS / 32> warps;
+  warps.put(seen);
   __syncthreads();
   for (int e = threadIdx.x; e < ROWS * FEATURES; e += THREADS) {
     const int r = e / FEATURES, f = e % FEATURES;
-    float most = -INFINITE, sum = 0, all = 0;
-#pragma unroll
-    for (int w = 0; w < THREADS / 32; ++w) most = fmaxf(most, warp_tops[w][r]);
-    const float to = most == -INFINITE ? 0 : most;
-#pragma unroll
-    for (int w = 0; w < THREADS / 32; ++w) {
-      const float scale = power_of_2(warp_tops[w][r] - to);
-      sum = __fmaf_rn(warp_sums[w][r][f], scale, sum), all = __fmaf_rn(warp_totals[w][r], scale, all);
-    }
+    float most, all;
+    const float sum = warps.get(r, f, most, all);
 #if SPLITS == 1
     constexpr Layout y_at = Y;
-    store(y + begins<1>(y_at, stack * SHARE + r / QUERIES) + r % QUERIES * y_at.row + f, all == 0 ? 0.0f : sum / all);
+    store(y + row_of(y_at, stack, r) + f, all == 0 ? 0.0f : sum / all);
 #else
-    RESULT *const part = y + ((long long)blockIdx.x * ROWS + r) * (FEATURES + 2);
-    part[f] = sum;
-    if (f == 0) part[FEATURES] = most, part[FEATURES + 1] = all;
+    put_part(y + ((long long)blockIdx.x * ROWS + r) * (FEATURES + 2), f, sum, most, all);
 #endif
   }
 }

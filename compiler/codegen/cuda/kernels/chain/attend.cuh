@@ -51,11 +51,7 @@ struct Attend {
       for (int r = 0; r < ROWS; ++r) {
         batch.meets[n][r] = key < last;
 #if MASKED
-        constexpr Pairs at = MASK;
-        const int head = stack * SHARE + r / QUERIES;
-        if (key < last)
-          batch.meets[n][r] =
-              mask[at.start + head / INNER * at.outer + head % INNER * at.inner + r % QUERIES * at.query + key * at.key] != 0;
+        if (key < last) batch.meets[n][r] = meets_key(mask, stack, r, key);
 #endif
         batch.any[n] |= batch.meets[n][r];
       }
@@ -81,11 +77,8 @@ struct Attend {
   }
 
   __device__ __forceinline__ void run(const Turn &turn) {
-    constexpr Layout q_at = Q;
-    const int team = threadIdx.x / TEAM, member = threadIdx.x % TEAM, feature = member * 8, warp = threadIdx.x / 32;
-    float (*const tops)[ROWS] = reinterpret_cast<float (*)[ROWS]>(memory);
-    float (*const totals)[ROWS] = tops + WARPS;
-    float (*const held)[ROWS][TEAM * 8] = reinterpret_cast<float (*)[ROWS][TEAM * 8]>(totals + WARPS);
+    const int team = threadIdx.x / TEAM, feature = threadIdx.x % TEAM * 8;
+    OfWarps<WARPS> &warps = *reinterpret_cast<OfWarps<WARPS> *>(memory);
     lost = false;
 #pragma unroll
     for (int r = 0; r < PUT; ++r) {
@@ -101,15 +94,8 @@ struct Attend {
       read_old(batch, first, team, feature);
       if (!waited) turn.bring(), turn.wait();
       waited = true;
-      float own[ROWS][8], sums[ROWS][8], top[ROWS], total[ROWS];
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        const T *const from = q + begins<1>(q_at, stack * SHARE + r / QUERIES) + r % QUERIES * q_at.row;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) own[r][i] = sums[r][i] = 0;
-        if (feature < FEATURES) read8(own[r], from + feature);
-        top[r] = -INFINITE, total[r] = 0;
-      }
+      Seen seen;
+      seen.begin(q, stack, feature);
 #pragma unroll 1
       for (int begin = first; begin < last; begin += TEAMS * NEXT) {
         if (begin > first) read_old(batch, begin, team, feature);
@@ -117,54 +103,16 @@ struct Attend {
 #pragma unroll
         for (int n = 0; n < NEXT; ++n)
 #pragma unroll
-          for (int r = 0; r < ROWS; ++r) {
-            float score = 0;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) score = __fmaf_rn(own[r][i], batch.key[n][i], score);
-#pragma unroll
-            for (int half = TEAM / 2; half; half /= 2) score += __shfl_xor_sync(0xFFFFFFFFu, score, half);
-            score = batch.meets[n][r] ? score * FACTOR : -INFINITE;
-            const float to = shift(top[r], score), before = power_of_2(top[r] - to), weight = power_of_2(score - to);
-            top[r] = fmaxf(top[r], score);
-            total[r] = __fmaf_rn(total[r], before, weight);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sums[r][i] = __fmaf_rn(weight, batch.value[n][i], sums[r][i] * before);
-          }
+          for (int r = 0; r < ROWS; ++r) seen.see(r, batch.key[n], batch.value[n], batch.meets[n][r]);
       }
       __syncthreads(); // others may still read what an item before has left
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-        for (int half = TEAM; half < 32; half *= 2) {
-          const float other = __shfl_xor_sync(0xFFFFFFFFu, top[r], half), to = shift(top[r], other);
-          const float mine = power_of_2(top[r] - to), theirs = power_of_2(other - to);
-          total[r] = total[r] * mine + __shfl_xor_sync(0xFFFFFFFFu, total[r], half) * theirs;
-#pragma unroll
-          for (int i = 0; i < 8; ++i)
-            sums[r][i] = sums[r][i] * mine + __shfl_xor_sync(0xFFFFFFFFu, sums[r][i], half) * theirs;
-          top[r] = fmaxf(top[r], other);
-        }
-        if (threadIdx.x % 32 < TEAM) {
-          if (member == 0) tops[warp][r] = top[r], totals[warp][r] = total[r];
-#pragma unroll
-          for (int i = 0; i < 8; ++i) held[warp][r][feature + i] = sums[r][i];
-        }
-      }
+      warps.put(seen);
       __syncthreads();
       for (int e = threadIdx.x; e < ROWS * FEATURES; e += THREADS) {
         const int r = e / FEATURES, f = e % FEATURES;
-        float most = -INFINITE, sum = 0, all = 0;
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) most = fmaxf(most, tops[w][r]);
-        const float to = most == -INFINITE ? 0 : most;
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
-          const float scale = power_of_2(tops[w][r] - to);
-          sum = __fmaf_rn(held[w][r][f], scale, sum), all = __fmaf_rn(totals[w][r], scale, all);
-        }
-        float *const part = parts + ((long long)item * ROWS + r) * (FEATURES + 2);
-        part[f] = sum;
-        if (f == 0) part[FEATURES] = most, part[FEATURES + 1] = all;
+        float most, all;
+        const float sum = warps.get(r, f, most, all);
+        put_part(parts + ((long long)item * ROWS + r) * (FEATURES + 2), f, sum, most, all);
       }
     }
     if (!waited) turn.bring(), turn.wait();
@@ -180,20 +128,9 @@ struct Joined {
     constexpr int STEP = ROWS * (FEATURES + 2);
     T *const whole = reinterpret_cast<T *>(memory);
     for (int e = threadIdx.x; e < HEADS * ROWS * FEATURES; e += THREADS) {
-      const int stack = e / (ROWS * FEATURES), r = e / FEATURES % ROWS, f = e % FEATURES, head = stack * SHARE + r / QUERIES;
+      const int stack = e / (ROWS * FEATURES), r = e / FEATURES % ROWS, f = e % FEATURES;
       const float *const part = parts + (long long)stack * SPLITS * STEP + r * (FEATURES + 2);
-      float most = -INFINITE, sum = 0, all = 0;
-#pragma unroll 8
-      for (int n = 0; n < SPLITS; ++n) most = fmaxf(most, part[n * STEP + FEATURES]);
-      const float to = most == -INFINITE ? 0 : most;
-#pragma unroll 8
-      for (int n = 0; n < SPLITS; ++n) {
-        const float scale = power_of_2(part[n * STEP + FEATURES] - to);
-        all = __fmaf_rn(part[n * STEP + FEATURES + 1], scale, all);
-        sum = __fmaf_rn(part[n * STEP + f], scale, sum);
-      }
-      const long long to_row = at.start + head / INNER * at.outer + head % INNER * at.inner + r % QUERIES * at.row;
-      store(whole + to_row + f, all == 0 ? 0.0f : sum / all);
+      store(whole + row_of(at, stack, r) + f, joined(part, f, true));
     }
     __syncthreads();
     return whole;
