@@ -25,8 +25,9 @@ from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
-from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, read_bytes
+from dslc.compiler.ops.compound.fused import BODIES, PLACES, cut_inputs, read_bytes
 from dslc.compiler.ops.compound.fused_rows import core_of, fused_rows
+from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type
 
 #: Matrix products and convolutions, with their gradients and with fused epilogues.
 PRODUCTS: Final = frozenset(
@@ -35,7 +36,7 @@ PRODUCTS: Final = frozenset(
 )
 #: Ops that compute matrix products.
 CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad"}
-_BODIES: Final = ("fused", "fused_rows", "fused_sums", "finished_sums")
+_BODIES: Final = ("fused", "fused_rows", "fused_stack", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -124,8 +125,8 @@ _KINDS: Final = {
     "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
     "sdpa": "attention", "strided_sdpa": "attention",
     "sdpa_grad": "attention gradient", "strided_sdpa_grad": "attention gradient",
-    "fused": "elements", "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums",
-    "mean": "sums",
+    "fused": "elements", "fused_stack": "elements",
+    "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums", "mean": "sums",
     "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",
     "expand": "copies", "panels": "copies",
 }  # fmt: skip
@@ -150,7 +151,7 @@ def moved(node: Node) -> int:
     """Bytes that a node reads and writes, each tensor once; its sizes must be ints."""
     if node.op.view:
         return 0
-    read = read_bytes(node) if node.op.name == "fused" else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
+    read = read_bytes(node) if node.op.name in BODIES else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
     return read + sum(t.bytes for t in node.types)
 
 
@@ -231,9 +232,10 @@ def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:
 def operations(node: Node) -> int:
     """Arithmetic operations of a node."""
     if node.op.name in _BODIES:
-        cut = cut_inputs(node.attrs) if node.op.name == "fused" else ()
-        whole = (v for i, v in enumerate(node.inputs) if i not in cut)
-        widest = max(v.type.bytes // v.type.dtype.itemsize for v in (*whole, *node.outputs))
+        cut = cut_inputs(node.attrs) if node.op.name in BODIES else ()
+        whole = (v.type for i, v in enumerate(node.inputs) if i not in cut)
+        made = node.types if node.op is not fused_stack else (part_type(node),)
+        widest = max(t.bytes // t.dtype.itemsize for t in (*whole, *made))
         body = node.attrs["body"]
         assert isinstance(body, tuple)
         return widest * sum(_each(step[0], len(step[1]), step[2]) for step in body)  # type: ignore[index,arg-type,misc]

@@ -49,6 +49,7 @@ from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
+from dslc.compiler.passes.fuse.pointwise.stacked import stacked
 from dslc.compiler.passes.fuse.reduction.cross_entropy import cross_entropy
 from dslc.compiler.passes.fuse.reduction.reduction_epilogue import reduction_epilogue
 from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
@@ -125,6 +126,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(fuses_reductions, recompute_outputs),
         when_by(fuses_reductions, row_bodies, row_fits),
         when(reads_slices, slice_reads),
+        when(reads_slices, stacked),
         when(batches_launches, joined_slices),
         when(rounds_to_tf32, tf32),
     ),

@@ -20,7 +20,7 @@ from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused import has_bits
+from dslc.compiler.ops.compound.fused import BODIES, has_bits
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
@@ -32,7 +32,7 @@ MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can ho
 
 def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None if no kernel exists for it. Sizes must be ints."""
-    types, pointwise_op = (*node.input_types, *node.types), isinstance(node.op, Pointwise) or node.op.name == "fused"
+    types, pointwise_op = (*node.input_types, *node.types), isinstance(node.op, Pointwise) or node.op.name in BODIES
     if any(t.dtype not in SUPPORTED for t in types):
         return None
     if any(t.dtype.is_half for t in types) and not (pointwise_op or node.op.moves or node.op.name in HALF_OPS):

@@ -23,6 +23,7 @@ from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.compound.fused import BODIES
 from dslc.compiler.ops.compound.fused_rows import FusedRows, core_of
 from dslc.compiler.ops.compound.fused_sums import FusedSums
 from dslc.compiler.ops.packages.composed import Composed
@@ -35,7 +36,7 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     rows are split."""
     if not any(type.bytes for type in node.types):
         return []
-    chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
+    chain = isinstance(node.op, Pointwise) or node.op.name in BODIES
     if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
     elif isinstance(node.op, FusedRows):

@@ -15,21 +15,19 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
-from dslc.compiler.ops.compound.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.compound.fused import BODIES, PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type, strides_of
 from dslc.compiler.ops.constants.literal import MOST_WRITTEN, as_number
 from dslc.compiler.ops.constants.ramp import line
 from dslc.compiler.ops.random.stochastic import ALL, kept_share
 
 
 def pointwise(node: Node) -> list[Launch]:
-    """A pointwise or ``fused`` node: every step becomes a value rounded to its dtype."""
-    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
-    shape = node.types[0].ints
-    places = results_of(node.attrs, len(node.inputs) + len(steps))
-    made = [steps[place - len(node.inputs)].op.name if place >= len(node.inputs) else "" for place in places]
-    outputs = [
-        packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in zip(made, node.types)
-    ]
+    """A pointwise, ``fused`` or ``fused_stack`` node: every step becomes a value rounded to its dtype."""
+    steps = expanded(node.inputs, node.attrs) if node.op.name in BODIES else [node]
+    values = [*node.inputs, *(step.out for step in steps)]
+    places = results_of(node.attrs, len(values))
+    shape, outputs = _stored_parts(node) if node.op is fused_stack else _stored(node, steps, places)
     reads = _loads(node, steps, shape)
     builder = RegionBuilder(shape, (), [access for _, access in reads.values()], outputs)
     builder.row()
@@ -37,17 +35,32 @@ def pointwise(node: Node) -> list[Launch]:
     for step in steps:
         if step.op.name not in PLACES:
             known[step.out] = step_value(builder, step, [known[v] for v in step.inputs])
-    values = [*node.inputs, *(step.out for step in steps)]
     for number, place in enumerate(places):
         builder.store(number, known[values[place]])
-    return [Launch(builder.region(), tuple(source for source, _ in reads.values()), node.outputs)]
+    sources = tuple(source for source, _ in reads.values())
+    return [Launch(builder.region(), sources, node.outputs * len(outputs) if node.op is fused_stack else node.outputs)]
+
+
+def _stored(node: Node, steps: Sequence[Node], places: Sequence[int]) -> tuple[tuple[int, ...], list[Access]]:
+    """The shape of the region, and the access to each result."""
+    shape = node.types[0].ints
+    made = [steps[place - len(node.inputs)].op.name if place >= len(node.inputs) else "" for place in places]
+    named = zip(made, node.types)
+    return shape, [packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in named]
+
+
+def _stored_parts(node: Node) -> tuple[tuple[int, ...], list[Access]]:
+    """The shape of the region, and the access to each part of a ``fused_stack``'s result."""
+    inside, apart = strides_of(node)
+    steps = results_of(node.attrs, 0)
+    return part_type(node).ints, [Access(node.types[0].dtype, inside, part * apart) for part in range(len(steps))]
 
 
 def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
     """A value that the steps load from memory -> the input that contains it, and its access."""
-    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name == "fused" else ((), ())
+    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name in BODIES else ((), ())
     found = {
-        v: (v, packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape)))
+        v: (v, packed(shape) if i in bits else Access(v.type.dtype, all_strides(v.type.ints)))
         for i, v in enumerate(node.inputs)
         if i not in cut
     }
@@ -55,11 +68,24 @@ def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Valu
         if step.op.name == "slice":
             found[step.out] = (step.inputs[0], _slice_access(step))
         elif step.op.name == "reshape":
-            source, access = found.pop(step.inputs[0])
-            moving = (s for s, size in zip(access.strides, step.input_types[0].ints) if size != 1)
+            [given] = step.inputs
+            source, access = found[given]
+            moving = (s for s, size in zip(access.strides, given.type.ints) if size != 1)
             strides = tuple(next(moving) if size != 1 else 0 for size in step.types[0].ints)
             found[step.out] = (source, replace(access, strides=strides))
-    return found
+    read = {v for step in steps if step.op.name not in PLACES for v in step.inputs}
+    values = [*node.inputs, *(step.out for step in steps)]
+    read.update(values[i] for i in results_of(node.attrs, len(values)))
+    return {
+        v: (source, access if access.bits else replace(access, strides=_broadcast(access.strides, v.type.ints, shape)))
+        for v, (source, access) in found.items()
+        if v in read
+    }
+
+
+def _broadcast(strides: Sequence[int], sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor's axes, and 0 along the axes of ``shape`` along which it is the same."""
+    return (0,) * (len(shape) - len(sizes)) + tuple(s if size != 1 else 0 for s, size in zip(strides, sizes))
 
 
 def packed(shape: Sequence[int]) -> Access:
@@ -96,7 +122,7 @@ def _dropout(
 def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
     """The scalar trees of a pointwise or fused node with their argument dtypes, which the target must be able to
     emit."""
-    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    steps = expanded(node.inputs, node.attrs) if node.op.name in BODIES else [node]
     found = []
     for step in steps:
         if step.op.name != "full" and step.op.name not in PLACES:

@@ -19,6 +19,8 @@ Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
 
 #: Steps that only select or reshape an input and compute nothing.
 PLACES = ("slice", "reshape")
+#: Ops of pointwise steps alone.
+BODIES = ("fused", "fused_stack")
 MAX_STEPS = 64  # per region, to limit its code and types
 _MAX_INPUTS = 3 * MAX_STEPS
 
@@ -28,7 +30,7 @@ class Fused(Op):
 
     A step is (op name, indices of its inputs, ((attribute, value), ...)); indices count the inputs of the node, then
     the steps. Each step is a pointwise op or a dropout whose result has the shape of the node's, a constant of rank 0,
-    or one of ``PLACES``: a slice of an input with steps of 1, or a reshape of an input that drops or adds axes of size
+    or one of ``PLACES``: a slice of an input, or a reshape of an input or of a slice that drops or adds axes of size
     1. Every step rounds its result to its dtype, so a region gives the same bits as separate nodes. With the attribute
     ``results``, also indices, each of these is an output.
     """
@@ -99,7 +101,8 @@ def read_bytes(node: Node) -> int:
     cut = {i for i, _ in parts}
     found = sum(v.type.bytes for v in {v: None for i, v in enumerate(node.inputs) if i not in cut})
     for i, part in parts:
-        sizes = (stop - start for start, stop in zip(part["starts"], part["stops"]))
+        ends = zip(part["starts"], part["stops"], part["steps"])
+        sizes = (len(range(start, stop, step)) for start, stop, step in ends)
         found += prod(sizes) * node.inputs[i].type.dtype.itemsize
     return found
 

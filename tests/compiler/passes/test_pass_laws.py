@@ -29,8 +29,8 @@ ADDING = {"autodiff"}
 OF_PREDICT = {"pack_weights", "prepare", "put_rows", "few_queries", "few_rows", "chains"}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = OF_PREDICT | {
-    "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "tf32",
-    "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
+    "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
+    "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

@@ -80,6 +80,24 @@ def _finished(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape), Spec(()), Spec(kept)], attrs, differentiable=(), reference=reference)
 
 
+def _stacked(shape: tuple[int, ...], axis: int, perm: tuple[int, ...] = ()) -> Sample:
+    """Stacked along an axis: the larger of y and the first half of x times a, the second half of x, and y."""
+
+    def reference(x: Any, a: Any, y: Any, **attrs: Any) -> Any:
+        part = x[..., : shape[-1]]
+        whole = np.stack([np.maximum(part * a, y), x[..., shape[-1] :], y], axis=axis)
+        return whole.transpose(perm) if perm else whole
+
+    first = tuple(0 for _ in shape)
+    steps, ends = tuple(1 for _ in shape), (*shape[:-1], 2 * shape[-1])
+    halves = [(("starts", first), ("steps", steps), ("stops", shape))]
+    halves += [(("starts", (*first[:-1], shape[-1])), ("steps", steps), ("stops", ends))]
+    body = (("slice", (0,), halves[0]), ("slice", (0,), halves[1]), ("mul", (3, 1), ()), ("maximum", (5, 2), ()))
+    attrs: dict[str, Any] = {"body": body, "results": (6, 4, 2), "axis": axis}
+    attrs |= {"perm": perm} if perm else {}
+    return Sample([Spec(ends), Spec((shape[-1],)), Spec(shape)], attrs, differentiable=(), reference=reference)
+
+
 def _softmax(x: Any, axis: int) -> Any:
     e = np.exp(x - np.max(x, axis=axis, keepdims=True))
     return e / np.sum(e, axis=axis, keepdims=True)
@@ -160,6 +178,16 @@ SAMPLES: dict[str, list[Sample]] = {
         _finished((900, 7), (0,)),
         _finished((4, 300), (1,)),
         _finished((6,), (0,)),
+    ],
+    "fused_stack": [
+        _stacked((3, 5, 8), 2),
+        _stacked((3, 5, 8), 3),
+        _stacked((3, 5), 0),
+        _stacked((7,), 1),
+        _stacked((0, 4), 1),
+        _stacked((2, 3, 40), 0, (1, 0, 2, 3)),
+        _stacked((2, 3, 40), 0, (2, 1, 0, 3)),
+        _stacked((2, 3, 5), 2, (3, 1, 0, 2)),
     ],
     "fused_rows": [
         _scores((3, 5, 7), (5, 7), 2),

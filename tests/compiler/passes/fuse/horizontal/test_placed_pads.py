@@ -67,6 +67,24 @@ def test_one_other_term_is_added(place: int) -> None:
     assert len(placed(after)) == 1 and sum(n.op.name == "add" for n in after.nodes) == 1
 
 
+def test_several_other_terms_are_added_where_they_were() -> None:
+    parts, others = [padded(0, 2), padded(5, 9)], [OTHER.value, MORE.value]
+    for terms in ([*others, *parts], [*parts, *others], [others[0], *parts, others[1]]):
+        assert len(placed(checked(*terms))) == 1
+    assert not placed(checked(parts[0], *others, parts[1])), "these sums would round in another order"
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_parts_that_take_turns(others: int) -> None:
+    terms = [B(OPS["slice"], X.value, starts=(i, 0), stops=(4, 9), steps=(2, 1)) for i in (1, 0)]
+    pads = [B(OPS["pad"], v, low=(i, 0), high=(1 - i, 0), interior=(1, 0), value=0.0) for v, i in zip(terms, (0, 1))]
+    after = checked(*pads, *[OTHER.value, MORE.value][:others])
+    assert not any(n.op.name == "pad" for n in after.nodes)
+    assert (
+        sum(n.op.name == "concat" for n in after.nodes) == 1 and sum(n.op.name == "add" for n in after.nodes) == others
+    )
+
+
 def test_more_parts_than_a_node_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BOXES", 4)
     after = checked(*(padded(i, i + 1) for i in range(9)))
