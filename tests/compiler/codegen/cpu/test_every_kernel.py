@@ -39,6 +39,7 @@ WITHOUT = {
         "placed",
         "together",
     ),  # these, too
+    *("last_places", "ordered_rows", "row_order", "scatter_last"),  # and these
 }
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
 NUMPY = {"f32": np.float32, "f64": np.float64}
