@@ -62,6 +62,9 @@ _GPT: Final = {"vocab": "50304", "p": "0"}
 MODELS: Final = {
     "lenet": Model("bits", "examples/digits/lenet.nn:LeNet", "label: i32[B]", _SGD, 64),
     "resnet18": Model("bits", "benchmarks/resnet18_cifar.nn:ResNet18", "label: i32[B]", _SGD, 64),
+    "narrow": Model(
+        "bits", "benchmarks/resnet18_cifar.nn:ResNet18", "label: i32[B]", _SGD, 16, {"width": "16"}
+    ),
     "transformer": Model(
         "bits", "examples/models/gpt2.nn:GPT2", "label: i32[B, T]", _ADAMW, 16, _SMALL_GPT, {"T": 128}
     ),

@@ -68,8 +68,10 @@ class Watch:
         if isinstance(error, RanksError):  # it names another rank
             self._tell({"failed": [error.message, error.help]})
             return
-        said = f"{error.code}: {error.message}" if isinstance(error, DslcError) else type(error).__name__
-        help = error.help if isinstance(error, DslcError) else None
+        said, help = type(error).__name__, None
+        if isinstance(error, DslcError):
+            at = f" ({error.place})" if error.place else ""
+            said, help = f"{error.code}: {error.message}{at}", error.help
         failure = _ended(self._place.rank, self._place.size, f"{said}"[:1000], help)
         self._tell({"failed": [failure.message, failure.help]})
 

@@ -178,6 +178,20 @@ def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
     assert other[0] == 75 and "rank 0 of 2 has ended: R402" in other[1]
 
 
+def test_a_full_disk_on_another_rank(tmp_path: Path, expected: Any) -> None:
+    """A rank with a disk of its own writes the artifact there. All end with its message, which names the file; the same
+    command trains once there is space."""
+    full = {"DSLC_FAILPOINT": ",".join(f"publish.write:{n}:enospc" for n in range(1, 200))}
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    found = [ended(each) for each in ranks([one, one, other, one], of_rank={2: full})]
+    assert [code for code, _ in found] == [75, 75, 6, 75] and "error[R402]" in found[2][1]
+    for _, said in (*found[:2], found[3]):
+        assert said.count("error[") == 1 and "rank 2 of 4 has ended: R402" in said
+        assert "(build/net/net.dslc)" in said and "free some space" in said
+    assert [ended(each)[0] for each in ranks([one, one, other, one])] == [0] * 4
+    assert outcome(one) == expected
+
+
 def test_a_rank_that_is_killed_in_an_evaluation(tmp_path: Path) -> None:
     folder = project(tmp_path)
     process = started(folder, "--processes", "2", environment={"DSLC_FAILPOINT": "ranks.evaluate:2:kill"})
