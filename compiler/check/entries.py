@@ -57,7 +57,10 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
 
 def of_epoch(checked: Checked) -> Mapping[str, TensorType]:
     """The tensors of the state that metrics over an epoch are computed from, by name; they start at 0."""
-    return epoch_states(checked.graph, checked.train.epoch_metrics if checked.train else (), checked.batch)
+    train = checked.train
+    if train is None:
+        return {}
+    return epoch_states(checked.graph, train.epoch_metrics, checked.batch, train.accumulate)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
@@ -148,7 +151,8 @@ def _training(
         if name in scalars and name not in inputs:
             inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
     cut = Graph(tuple(inputs.values()), graph.nodes, outputs, graph.updates)
-    cut = over_epochs(cut, checked.train.epoch_metrics if checked.train else (), checked.batch)
+    if checked.train is not None and not turn:
+        cut = over_epochs(cut, checked.train.epoch_metrics, checked.batch, checked.train.accumulate)
     cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
     keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
     return Program(entry, dict(sizes), _used(_sized(cut, sizes), keep=keep), turn=turn)
@@ -249,7 +253,8 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
     for name, type in of_epoch(checked).items():
         state = Input(name, Kind.OPTIMIZER, type)
         inputs.append(state)
-        updates.append((state, Builder(name=name)(OPS["full"], value=0.0, dtype=type.dtype, shape=type.shape)))
+        zero = 0 if type.dtype.is_int else 0.0
+        updates.append((state, Builder(name=name)(OPS["full"], value=zero, dtype=type.dtype, shape=type.shape)))
     for name, (dtype, number) in (spec.loss_scale.states if spec and spec.loss_scale else {}).items():
         state = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
         inputs.append(state)

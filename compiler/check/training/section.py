@@ -71,10 +71,6 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                 for target in entry.targets:
                     frame.locals[target] = Poison()
                 raise
-    if found.epoch_metrics and found.accumulate > 1:
-        title = "metrics over the epoch cannot be divided into micro-batches"
-        help = "remove `accumulate`, or write `metrics { ... }`"
-        expander.reports.add(Problem("E0509", title, section.span, help=help))
     if several:
         _join(found, only, section, frame, expander)
     else:
@@ -252,11 +248,10 @@ def divide_into_shards(found: TrainSection, count: int, entry: syntax.Entry, exp
     if count == 1:
         return
     _check_cuttable(entry, expander, "mesh", "shards")
-    for there, what, help in (
-        (bool(found.epoch_metrics), "a step with metrics over the epoch", "write `metrics { ... }`, or remove `mesh`"),
-    ):
-        if there:
-            raise Problem("E0509", f"{what} cannot be divided into shards", entry.span, help=help)
+    if found.epoch_metrics:
+        title = "a step with metrics over the epoch cannot be divided into shards"
+        help = "write `metrics { ... }`, which the evaluation combines over all rows, or remove `mesh`"
+        raise Problem("E0509", title, entry.span, "a shard changes no state", help=help)
 
 
 def _check_cuttable(entry: syntax.Entry, expander: Expander, by: str, parts: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import InputError
-from dslc.runtime.artifact.interface import Dim, Interface
+from dslc.runtime.artifact.interface import Dim, Interface, Train
 from dslc.runtime.artifact.reserved import LEAST_SCALE
 from dslc.runtime.session.backend import LateOutputs, OnDevice
 from dslc.runtime.session.batches import Cut
@@ -124,7 +124,7 @@ class TrainStep(Call):
             parts = self.shards.run(context, programs, self.by_row, arrays, scalars, state)
             if isinstance(parts[-1], LateOutputs):
                 return self.late(parts, step, state)
-            return _step_result(parts, step, state.forward_order, self.train.parts, self.train.parts)
+            return _step_result(parts, step, state.forward_order, self.train, judged=self.train.parts)
         runs: list[Outputs] = []
         number, count = state.step, self.train.accumulate * max(1, len(self.train.turns))
         for bound in self.feed(context, program, arrays, scalars):
@@ -133,7 +133,7 @@ class TrainStep(Call):
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
         if late:
             return self.late(runs, step, state)
-        return _step_result(runs, step, state.forward_order, self.train.accumulate, judged=1)
+        return _step_result(runs, step, state.forward_order, self.train, judged=1)
 
     def first_nonfinite(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
@@ -157,9 +157,8 @@ class TrainStep(Call):
 
     def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
         """The result of a step whose runs may still be executing."""
-        parts = self.train.parts
-        judged = 1 if self.shards is None else parts
-        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order, parts, judged))
+        judged = 1 if self.shards is None else self.train.parts
+        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order, self.train, judged))
 
     def stacked(self, given: Mapping[str, object]) -> Stack:
         """Arrays with the inputs of all steps along axis 0, and numbers, which apply to all steps or are one per step.
@@ -192,11 +191,11 @@ class TrainStep(Call):
 
 
 def _step_result(
-    runs: Sequence[Outputs], step: int, forward_order: Sequence[str], parts: int, judged: int
+    runs: Sequence[Outputs], step: int, forward_order: Sequence[str], train: Train, judged: int
 ) -> StepResult:
-    """The result of a step from the outputs of its runs. ``parts``: the runs of each update that give a loss; the means
-    over them are added. ``judged``: how many of the last losses decide, with a loss scale, whether the step is
-    skipped."""
+    """The result of a step from the outputs of its runs: means over its parts, and of metrics over the epoch the last
+    value; the loss is the sum of those of all updates. ``judged``: how many of the last losses decide, with a loss
+    scale, whether the step is skipped."""
     losses: list[float] = []
     metrics: dict[str, list[float]] = {}
     first, scale, skips = None, None, 0
@@ -214,8 +213,9 @@ def _step_result(
                 scale = float(view)
             elif kind == "skipped":
                 skips = int(view)
+    parts = train.parts
     loss = sum(_mean(losses[start : start + parts]) for start in range(0, len(losses), parts)) if losses else math.nan
-    means = {n: _mean(v) for n, v in metrics.items()}
+    means = {n: v[-1] if n in train.epoch_metrics else _mean(v) for n, v in metrics.items()}
     if scale is None:
         return StepResult(loss, means, step, first)
     skipped = scale > LEAST_SCALE and (first is not None or not all(map(math.isfinite, losses[-judged:])))

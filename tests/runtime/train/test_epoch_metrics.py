@@ -82,6 +82,28 @@ def test_each_step_tells_the_metrics_of_all_rows_of_the_epoch_so_far(provider: s
                 assert found["part"] == pytest.approx(part, rel=1e-12, nan_ok=True)
 
 
+@pytest.mark.parametrize("more", ["accumulate = 2", "accumulate = 2; ema = 0.9"])
+def test_micro_batches_of_a_step(more: str, tmp_path: Path) -> None:
+    """Each adds its rows; a step tells the metrics of all rows so far; its first micro-batch alone begins an epoch."""
+    with closing(start(build(tmp_path, 4, MORE + f"  {more}"))) as session:
+        for _ in range(2):
+            outputs, labels = np.zeros((0, 3)), np.zeros(0, "i4")
+            for given in batches(3, 8):
+                read = session.state_tensors()
+                w, b = ([read.get(f"{n}.{part}.raw", read[f"{n}.{part}"]) for part in ("weight", "bias")] for n in "ab")
+                hidden = np.maximum(given["x"] @ w[0].T + w[1], 0)
+                outputs = np.concatenate([outputs, hidden @ b[0].T + b[1]])
+                labels = np.concatenate([labels, given["label"]])
+                found = session.train_step(**given, epoch_steps=3.0)
+                for name, value in wanted(outputs, labels).items():
+                    assert found.metrics[name] == pytest.approx(value, rel=1e-12, nan_ok=True), name
+                with np.errstate(invalid="ignore"):
+                    halves = [wanted(outputs[rows], labels[rows])["f1"] for rows in (slice(-8, -4), slice(-4, None))]
+                assert found.metrics["part"] == pytest.approx(np.mean(halves), rel=1e-12, nan_ok=True)
+        assert session.find_nonfinite(**batches(1, 8)[0], epoch_steps=3.0) is None
+        assert session.state_tensors()["train.epoch.parts"] == 0
+
+
 def test_a_step_by_itself_and_evaluation(tmp_path: Path) -> None:
     """Without ``epoch_steps`` a step has the metrics of its batch; evaluation combines all rows."""
     [rows] = batches(1, 40)

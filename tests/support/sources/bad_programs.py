@@ -425,11 +425,6 @@ BAD["too_many_floats"] = (
 )
 _EPOCH = "train Net(label: i32[B]{more}) {{\n  loss = cross_entropy(output, label)\n  metrics epoch {{ {metric} }}\n"
 _EPOCH += "  optimizer = sgd(lr=0.1)\n{end}}}\n"
-BAD["epoch_metrics_of_micro_batches"] = (
-    net("  return x |> linear(4) as fc",
-        after=_EPOCH.format(more="", metric="a = mean(output)", end="  accumulate = 2\n")),
-    ["E0509"],
-)  # fmt: skip
 BAD["epoch_metrics_with_their_number_of_steps"] = (
     net("  return x |> linear(4) as fc",
         after=_EPOCH.format(more=", epoch_steps: float = 1", metric="a = mean(output)", end="")),
