@@ -23,7 +23,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
+from dslc.compiler.codegen.cpu.contraction.conv import Conv
+from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of

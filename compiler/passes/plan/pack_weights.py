@@ -27,7 +27,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.compound.panels import packed
 from dslc.compiler.passes.plan.prepare import WORTH, needing_weights
 
-_PRODUCTS = ("matmul", "conv")
+_PRODUCTS = ("matmul", "conv", "conv_last")
 
 
 def pack_weights(program: Program, build: Build) -> Program:

@@ -3,6 +3,7 @@
 The side that windows slide over is copied once with a border of zeros if there is padding. Then an input element's
 address is a term of the window plus a term of the position in the window, so no im2col copy is needed. With stride s,
 the gradient of the input splits into s residue classes per axis, each a convolution with every s-th kernel position.
+Channels are before the spatial axes or after them: only strides differ.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis
 from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
+from dslc.compiler.codegen.cpu.contraction.layouts import Image, Weights, Window, row_major
 from dslc.compiler.codegen.cpu.contraction.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.contraction.plan import Problem, Scratch, lower
+from dslc.compiler.codegen.cpu.contraction.residues import ResidueClass, residue_classes
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
@@ -25,24 +28,10 @@ MAX_CLASSES: Final = 16  # most kernels that the gradient of the input may becom
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """One spatial axis: size of the input, kernel size, stride, padding, dilation; ``count``: number of windows."""
-
-    size: int
-    k: int
-    stride: int
-    pad: int
-    dilation: int
-
-    @property
-    def count(self) -> int:
-        return (self.size + 2 * self.pad - self.dilation * (self.k - 1) - 1) // self.stride + 1
-
-
-@dataclass(frozen=True, slots=True)
 class Conv:
     """The shapes of a convolution: x [batch, groups*channels, *size], w [groups*out, channels, *k] and
-    y [batch, groups*out, *count]; f32 or f64, dense and row-major. No size is 0."""
+    y [batch, groups*out, *count]; f32 or f64, dense and row-major. No size is 0. With ``last``, axis 1 of each is the
+    last one in memory."""
 
     dtype: DType
     batch: int
@@ -50,6 +39,7 @@ class Conv:
     channels: int
     out: int
     space: tuple[Window, ...]
+    last: bool = False
 
     @property
     def taps(self) -> int:
@@ -65,22 +55,36 @@ class Conv:
         """Pixels of y per channel."""
         return math.prod(w.count for w in self.space)
 
+    def image(self, size: Sequence[int]) -> Image:
+        """The strides of an image with the channels of x."""
+        return Image.of(self.last, self.groups, self.channels, size)
+
+    @property
+    def result(self) -> Image:
+        """The strides of y."""
+        return Image.of(self.last, self.groups, self.out, [w.count for w in self.space])
+
+    @property
+    def weights(self) -> Weights:
+        """The strides of w."""
+        return Weights.of(self.last, self.out, self.channels, [w.k for w in self.space])
+
     def forward(self) -> Steps:
         """in0: x, in1: w, out0: y."""
         scratch = Scratch()
-        source, before, plane, lines = self._padded_input(scratch)
-        out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
+        source, before, x = self._padded_input(scratch)
+        y, w = self.result, self.weights
         problem = Problem(
             self.dtype,
-            (Axis(self.groups, self.channels * plane, self.out * self.channels * self.taps, self.out * self.windows),),
+            (Axis(self.groups, x.group, w.group, y.group),),
             (
-                Axis(self.batch, self.groups * self.channels * plane, 0, self.groups * self.out * self.windows),
-                *(Axis(w.count, w.stride * line, 0, to) for w, line, to in zip(self.space, lines, out_lines)),
+                Axis(self.batch, x.image, 0, y.image),
+                *(Axis(s.count, s.stride * line, 0, to) for s, line, to in zip(self.space, x.lines, y.lines)),
             ),
-            (Axis(self.out, 0, self.channels * self.taps, self.windows),),
-            (
-                Axis(self.channels, plane, self.taps),
-                *(Axis(w.k, w.dilation * line, tap) for w, line, tap in zip(self.space, lines, taps)),
+            (Axis(self.out, 0, w.out, y.channel),),
+            self._inner(
+                Axis(self.channels, x.channel, w.channel),
+                [Axis(s.k, s.dilation * line, tap) for s, line, tap in zip(self.space, x.lines, w.taps)],
             ),
             self.batch * self.groups * self.out * self.windows,
             a=source,
@@ -90,56 +94,65 @@ class Conv:
     def weight_gradient(self) -> Steps:
         """in0: x, in1: dy (shaped as y), out0: dw (as w)."""
         scratch = Scratch()
-        source, before, plane, lines = self._padded_input(scratch)
-        if self.channels == 1 < self.groups and self.out <= _FEW_COLUMNS:
+        source, before, x = self._padded_input(scratch)
+        y, w = self.result, self.weights
+        if not self.last and self.channels == 1 < self.groups and self.out <= _FEW_COLUMNS:
             kernel = DepthwiseWeights(
-                self.dtype, self.batch, self.groups, self.out, (plane, *lines), tuple(w.count for w in self.space),
-                *(tuple(getattr(w, name) for w in self.space) for name in ("k", "stride", "dilation")),
+                self.dtype, self.batch, self.groups, self.out, (x.channel, *x.lines),
+                tuple(s.count for s in self.space),
+                *(tuple(getattr(s, name) for s in self.space) for name in ("k", "stride", "dilation")),
             )  # fmt: skip
             return Steps((*before, Step(kernel, (source, "in1", "out0"))), tuple(scratch.bytes))
-        out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
         problem = Problem(
             self.dtype,
-            (Axis(self.groups, self.channels * plane, self.out * self.windows, self.out * self.channels * self.taps),),
-            (
-                Axis(self.channels, plane, 0, self.taps),
-                *(Axis(w.k, w.dilation * line, 0, tap) for w, line, tap in zip(self.space, lines, taps)),
+            (Axis(self.groups, x.group, y.group, w.group),),
+            self._inner(
+                Axis(self.channels, x.channel, 0, w.channel),
+                [Axis(s.k, s.dilation * line, 0, tap) for s, line, tap in zip(self.space, x.lines, w.taps)],
             ),
-            (Axis(self.out, 0, self.windows, self.channels * self.taps),),
+            (Axis(self.out, 0, y.channel, w.out),),
             (
-                Axis(self.batch, self.groups * self.channels * plane, self.groups * self.out * self.windows),
-                *(Axis(w.count, w.stride * line, to) for w, line, to in zip(self.space, lines, out_lines)),
+                Axis(self.batch, x.image, y.image),
+                *(Axis(s.count, s.stride * line, to) for s, line, to in zip(self.space, x.lines, y.lines)),
             ),
             self.groups * self.out * self.channels * self.taps,
             a=source,
         )
         return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
 
+    def _inner(self, channels: Axis, taps: Sequence[Axis]) -> tuple[Axis, ...]:
+        """Axes of channels and of kernel positions, in the order of the weight's memory."""
+        return (*taps, channels) if self.last else (channels, *taps)
+
     def input_gradient(self) -> Steps | None:
         """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels and is
-        not one product either."""
-        classes = [_residue_classes(w) for w in self.space]
+        not one product either; with ``last``, any number of them."""
+        classes = [residue_classes(w) for w in self.space]
         met = list(product(*([c for c in axis if c.taps] for axis in classes)))
         if len(met) > MAX_CLASSES:
-            return self._patches_gradient()
+            patches = self._patches_gradient()
+            if patches is not None or not self.last:
+                return patches
         scratch, steps, source = Scratch(), [], "in0"
-        apart = self.space[-1].stride > 1 and self.space[-1].size > 1
+        # with channels last, pixels apart are still whole lines of channels
+        apart = not self.last and self.space[-1].stride > 1 and self.space[-1].size > 1
         planes = self.batch * self.groups * self.channels
         if not apart and len(met) < math.prod(len(axis) for axis in classes):
             steps.append(Step(Fill(self.dtype, planes * self.pixels), ("out0",)))
         low = tuple(max([0, *(-c.least for c in axis if c.taps)]) for axis in classes)
         high = tuple(max([0, *(c.most - w.count + 1 for c in axis if c.taps)]) for axis, w in zip(classes, self.space))
-        padding = Pad(self.dtype, self.batch * self.groups * self.out, tuple(w.count for w in self.space), low, high)
+        padding = self._pad(self.groups * self.out, [w.count for w in self.space], low, high)
         if any(low) or any(high):
             source = scratch.take(self.dtype, padding.elements)
             steps.append(Step(padding, ("in0", source)))
+        dy = Image.of(self.last, self.groups, self.out, [w.count + a + z for w, a, z in zip(self.space, low, high)])
         parts = []
         for here in met:
-            problem = self._residue_problem(here, source, low, padding.padded)
+            problem = self._residue_problem(here, source, low, dy)
             if apart:
                 counts = [c.count for c in here]
                 parts.append(scratch.take(self.dtype, planes * math.prod(counts)))
-                problem = _placed(problem, _strides(counts), math.prod(counts), self.batch, self.channels, parts[-1])
+                problem = _placed(problem, row_major(counts), math.prod(counts), self.batch, self.channels, parts[-1])
             steps += lower(problem, scratch)
         if apart:
             present = tuple(tuple(c.residue for c in here) for here in met)
@@ -157,43 +170,39 @@ class Conv:
         scratch, steps = Scratch(), []
         if any(w.count * w.stride < w.size for w in self.space):
             steps.append(Step(Fill(self.dtype, self.batch * self.groups * self.channels * self.pixels), ("out0",)))
-        windows, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
-        lines = _strides([w.size for w in self.space])
-        weights = self.channels * self.taps
+        dy, w, dx = self.result, self.weights, self.image([s.size for s in self.space])
         problem = Problem(
             self.dtype,
-            (Axis(self.groups, self.out * self.windows, self.out * weights, self.channels * self.pixels),),
+            (Axis(self.groups, dy.group, w.group, dx.group),),
             (
-                Axis(self.batch, self.groups * self.out * self.windows, 0, self.groups * self.channels * self.pixels),
-                *(Axis(w.count, at, 0, w.stride * line) for w, at, line in zip(self.space, windows, lines)),
+                Axis(self.batch, dy.image, 0, dx.image),
+                *(Axis(s.count, at, 0, s.stride * line) for s, at, line in zip(self.space, dy.lines, dx.lines)),
             ),
-            (
-                Axis(self.channels, 0, self.taps, self.pixels),
-                *(Axis(w.k, 0, tap, line) for w, tap, line in zip(self.space, taps, lines)),
+            self._inner(
+                Axis(self.channels, 0, w.channel, dx.channel),
+                [Axis(s.k, 0, tap, line) for s, tap, line in zip(self.space, w.taps, dx.lines)],
             ),
-            (Axis(self.out, self.windows, weights),),
+            (Axis(self.out, dy.channel, w.out),),
             self.batch * self.groups * self.channels * self.pixels,
         )
         return Steps((*steps, *lower(problem, scratch)), tuple(scratch.bytes))
 
-    def _residue_problem(
-        self, here: Sequence[_ResidueClass], source: str, low: Sequence[int], padded: Sequence[int]
-    ) -> Problem:
-        """The contraction for the pixels of x with one residue along each axis, stored at their place in x."""
-        lines, plane = _strides(padded), math.prod(padded)
-        to, taps = _strides([w.size for w in self.space]), _strides([w.k for w in self.space])
-        axes = list(zip(here, self.space, lines, to, taps))
+    def _residue_problem(self, here: Sequence[ResidueClass], source: str, low: Sequence[int], dy: Image) -> Problem:
+        """The contraction for the pixels of x with one residue along each axis, stored at their place in x; ``dy``: the
+        strides of the output's gradient with its border."""
+        w, dx = self.weights, self.image([s.size for s in self.space])
+        axes = list(zip(here, self.space, dy.lines, dx.lines, w.taps))
         return Problem(
             self.dtype,
-            (Axis(self.groups, self.out * plane, self.out * self.channels * self.taps, self.channels * self.pixels),),
+            (Axis(self.groups, dy.group, w.group, dx.group),),
             (
-                Axis(self.batch, self.groups * self.out * plane, 0, self.groups * self.channels * self.pixels),
-                *(Axis(c.count, line, 0, w.stride * n) for c, w, line, n, _ in axes),
+                Axis(self.batch, dy.image, 0, dx.image),
+                *(Axis(c.count, line, 0, s.stride * n) for c, s, line, n, _ in axes),
             ),
-            (Axis(self.channels, 0, self.taps, self.pixels),),
-            (
-                Axis(self.out, plane, self.channels * self.taps),
-                *(Axis(c.taps, -c.back * line, c.step * tap) for c, _, line, _, tap in axes),
+            (Axis(self.channels, 0, w.channel, dx.channel),),
+            self._inner(
+                Axis(self.out, dy.channel, w.out),
+                [Axis(c.taps, -c.back * line, c.step * tap) for c, _, line, _, tap in axes],
             ),
             self.batch * self.groups * self.channels * self.pixels,
             (
@@ -204,55 +213,21 @@ class Conv:
             a=source,
         )
 
-    def _padded_input(self, scratch: Scratch) -> tuple[str, list[Step], int, list[int]]:
-        """x with its border: its name, the step that makes it, elements per channel, strides of its spatial axes."""
-        pad = tuple(w.pad for w in self.space)
-        kernel = Pad(self.dtype, self.batch * self.groups * self.channels, tuple(w.size for w in self.space), pad, pad)
-        lines, plane = _strides(kernel.padded), math.prod(kernel.padded)
+    def _padded_input(self, scratch: Scratch) -> tuple[str, list[Step], Image]:
+        """x with its border: its name, the step that makes it, and its strides."""
+        size, pad = [w.size for w in self.space], tuple(w.pad for w in self.space)
+        strides = self.image([n + 2 * p for n, p in zip(size, pad)])
         if not any(pad):
-            return "in0", [], plane, lines
+            return "in0", [], strides
+        kernel = self._pad(self.groups * self.channels, size, pad, pad)
         name = scratch.take(self.dtype, kernel.elements)
-        return name, [Step(kernel, ("in0", name))], plane, lines
+        return name, [Step(kernel, ("in0", name))], strides
 
-
-@dataclass(frozen=True, slots=True)
-class _ResidueClass:
-    """Elements ``residue + stride*i`` of x along an axis, i < ``count``. Each takes part in ``taps`` windows: it is at
-    kernel position ``first + step*t`` of window ``start + i - back*t``."""
-
-    residue: int
-    count: int
-    taps: int = 0
-    first: int = 0
-    step: int = 1
-    start: int = 0
-    back: int = 0
-
-    @property
-    def least(self) -> int:
-        """The smallest index of a window that an element takes part in, possibly outside of y; ``most`` is the
-        largest."""
-        return self.start - self.back * (self.taps - 1)
-
-    @property
-    def most(self) -> int:
-        return self.start + self.count - 1
-
-
-def _residue_classes(w: Window) -> list[_ResidueClass]:
-    """The classes of all residues along one axis that an element has."""
-    common = math.gcd(w.stride, w.dilation)
-    step = w.stride // common
-    found = []
-    for residue in range(min(w.stride, w.size)):
-        count = -(-(w.size - residue) // w.stride)
-        first = next((k for k in range(min(w.k, step)) if (residue + w.pad - k * w.dilation) % w.stride == 0), None)
-        if first is None:
-            found.append(_ResidueClass(residue, count))
-            continue
-        start = (residue + w.pad - first * w.dilation) // w.stride
-        found.append(_ResidueClass(residue, count, -(-(w.k - first) // step), first, step, start, w.dilation // common))
-    return found
+    def _pad(self, channels: int, size: Sequence[int], low: tuple[int, ...], high: tuple[int, ...]) -> Pad:
+        """The kernel that copies images of so many channels into larger ones."""
+        if self.last:
+            return Pad(self.dtype, self.batch, (*size, channels), (*low, 0), (*high, 0))
+        return Pad(self.dtype, self.batch * channels, tuple(size), low, high)
 
 
 def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels: int, name: str) -> Problem:
@@ -270,8 +245,3 @@ def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels:
         starts=(*p.starts[:2], 0),
         c=name,
     )
-
-
-def _strides(sizes: Sequence[int]) -> list[int]:
-    """The strides of a dense tensor."""
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]

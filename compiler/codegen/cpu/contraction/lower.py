@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction import conv_image
-from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
+from dslc.compiler.codegen.cpu.contraction.conv import Conv
+from dslc.compiler.codegen.cpu.contraction.depthwise_last import DepthwiseLast
+from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
 from dslc.compiler.codegen.cpu.contraction.panels import Pack
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
@@ -17,11 +18,12 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.compound.panels import LAYOUT, unpacked
+from dslc.compiler.ops.spatial.channels_last import ChannelsLast, first_type
 
 _DTYPES: Final = (DType.F32, DType.F64)
 
 
-@lowers("matmul", "conv", "conv_wgrad", target="cpu")
+@lowers("matmul", "conv", "conv_last", "conv_wgrad", "conv_wgrad_last", "conv_dgrad_last", target="cpu")
 def contraction(node: Node) -> list[Launch] | None:
     """The launches of ``steps_of``, if it has any."""
     found = steps_of(node)
@@ -101,34 +103,34 @@ def _matmul(node: Node) -> Steps:
 
 def _conv(node: Node) -> Steps | None:
     x, w = node.input_types
-    return _Shapes(node, x, w, node.types[0]).spec.forward() if x.bytes else None
+    return _spec(node, x, w, node.types[0]).forward() if x.bytes else None
 
 
 def _conv_dgrad(node: Node) -> Steps | None:
     dy, w = node.input_types
-    return _Shapes(node, node.types[0], w, dy).spec.input_gradient() if dy.bytes else None
+    return _spec(node, node.types[0], w, dy).input_gradient() if dy.bytes else None
 
 
 def _conv_wgrad(node: Node) -> Steps | None:
     x, dy = node.input_types
-    return _Shapes(node, x, node.types[0], dy).spec.weight_gradient() if x.bytes else None
+    return _spec(node, x, node.types[0], dy).weight_gradient() if x.bytes else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Shapes:
-    node: Node
-    x: TensorType
-    w: TensorType
-    y: TensorType
-
-    @property
-    def spec(self) -> Conv:
-        attrs = self.node.attrs
-        groups = int_attr(attrs, "groups")
-        geometry = (int_tuple(attrs, name) for name in ("stride", "pad", "dilation"))
-        space = tuple(Window(*axis) for axis in zip(self.x.ints[2:], self.w.ints[2:], *geometry))
-        assert tuple(axis.count for axis in space) == self.y.ints[2:]
-        return Conv(self.x.dtype, self.x.ints[0], groups, self.w.ints[1], self.w.ints[0] // groups, space)
+def _spec(node: Node, x: TensorType, w: TensorType, y: TensorType) -> Conv | DepthwiseLast:
+    """A convolution of x with w that gives y, or one of its gradients."""
+    last = isinstance(node.op, ChannelsLast)
+    if last:
+        x, w, y = first_type(x), first_type(w), first_type(y)
+    groups = int_attr(node.attrs, "groups")
+    geometry = (int_tuple(node.attrs, name) for name in ("stride", "pad", "dilation"))
+    space = tuple(Window(*axis) for axis in zip(x.ints[2:], w.ints[2:], *geometry))
+    assert tuple(axis.count for axis in space) == y.ints[2:]
+    if last and w.ints[1] == 1 and w.ints[0] == groups > 1:
+        return DepthwiseLast(x.dtype, x.ints[0], groups, space)
+    return Conv(x.dtype, x.ints[0], groups, w.ints[1], w.ints[0] // groups, space, last)
 
 
-_STEPS: Final = {"matmul": _matmul, "conv": _conv, "conv_dgrad": _conv_dgrad, "conv_wgrad": _conv_wgrad}
+_STEPS: Final = {
+    "matmul": _matmul, "conv": _conv, "conv_dgrad": _conv_dgrad, "conv_wgrad": _conv_wgrad,
+    "conv_last": _conv, "conv_dgrad_last": _conv_dgrad, "conv_wgrad_last": _conv_wgrad,
+}  # fmt: skip

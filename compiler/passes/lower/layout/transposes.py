@@ -15,9 +15,9 @@ After::
 A value is *turned* by a permutation p if it is ``transpose(u, p)`` of a known value u. A pointwise op, or one that only
 moves elements along axes, takes any p; ops on images take the one that moves channels last. Such an op computes u-like
 values if its inputs are turned by p and some reader of a result undoes p, so no program gets more transposes. A
-reduction that leaves the other axes in order reads u. Small inputs that broadcast are turned, too. For targets whose
-kernels read any layout. Results keep their bits up to the order of sums in reductions, interpolation and pools. Linear
-in nodes and reads.
+reduction that leaves the other axes in order reads u. Small inputs that broadcast are turned, too. A convolution turns
+its weight, or the gradient of it, if that is smaller than the image. For targets whose kernels read any layout. Results
+keep their bits up to the order of sums in convolutions, reductions, interpolation and pools. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 Perm: TypeAlias = tuple[int, ...]
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
 _IMAGES: Final = ("maxpool", "maxpool_grad", "avgpool", "avgpool_grad", "batchnorm", "batchnorm_grad")
+#: Convolutions -> which of inputs and result are not images: a weight, or its gradient.
+_WEIGHTS: Final = {"conv": 1, "conv_dgrad": 1, "conv_wgrad": 2}
+_FEWEST: Final = 16  # channels of a group, and results, that fill a vector
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
@@ -66,7 +69,21 @@ def _image_op(node: Node) -> Op | None:
     """The op on channels-last images that computes the node turned."""
     if node.inputs[0].type.rank < 3:
         return None
-    return LAST[node.op] if node.op.name in _IMAGES else RESAMPLED_LAST.get(node.op)
+    return LAST[node.op] if node.op.name in _IMAGES or _turns(node) else RESAMPLED_LAST.get(node.op)
+
+
+def _turns(node: Node) -> bool:
+    """Whether the node is a convolution that is as fast with channels last: its groups are of one channel and one
+    result, or what it writes of a group, and with several groups what it reads, fills a vector; its weight is smaller
+    than the images."""
+    if node.op.name not in _WEIGHTS:
+        return False
+    both = [*node.input_types, *node.types]
+    weight, groups = both.pop(_WEIGHTS[node.op.name]).ints, int_attr(node.attrs, "groups")
+    results, channels = weight[0] // groups, weight[1]
+    written = {"conv": results, "conv_dgrad": channels}.get(node.op.name, max(results, channels))
+    fills = results == channels == 1 or (written if groups == 1 else min(results, channels)) >= _FEWEST
+    return fills and prod(weight) <= sum(prod(image.ints) for image in both)
 
 
 def _demands(graph: Graph) -> dict[Value, set[Perm]]:
@@ -91,9 +108,21 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
         return {perm for perm in wanted if len(perm) == len(plain)}
     if _over(node, to_first(len(plain))) is not None:
         return {plain, to_first(len(plain))}
-    if len(plain) > 2 and _image_op(node) is not None and to_first(len(plain)) in wanted:
+    if value in _weight(node):
+        return {plain}
+    if len(plain) > 2 and _image_op(node) is not None and (to_first(len(plain)) in wanted or _makes_weight(node)):
         return {plain, to_first(len(plain))} if plain in wanted else {to_first(len(plain))}
     return {plain}
+
+
+def _weight(node: Node) -> Sequence[Value]:
+    """The weight that a convolution reads."""
+    return node.inputs[1:] if _WEIGHTS.get(node.op.name) == 1 else ()
+
+
+def _makes_weight(node: Node) -> bool:
+    """Whether a node's result is the gradient of a weight, which it can turn at any time."""
+    return _WEIGHTS.get(node.op.name) == 2 and _turns(node)
 
 
 def _over(node: Node, perm: Perm) -> tuple[int, ...] | None:
@@ -134,9 +163,8 @@ class _Turner:
         if node.op.name in _REDUCTIONS and self._reduce(node):
             return
         for perm in dict.fromkeys(self.turned[v][0] for v in node.inputs if v in self.turned):
-            if perm in set[Perm]().union(*(self.demands.get(v, set()) for v in node.outputs)) and self._turn(
-                node, perm
-            ):
+            wanted = set[Perm]().union(*(self.demands.get(v, set()) for v in node.outputs))
+            if (perm in wanted or _makes_weight(node)) and self._turn(node, perm):
                 self.has_turned = True
                 return
         fresh = node.with_inputs(tuple(self.plain(v) for v in node.inputs))
@@ -192,6 +220,8 @@ class _Turner:
         """An input of a node that is turned by ``perm``; None if that would move a large tensor."""
         if old in self.turned and self.turned[old][0] == perm:
             return self.turned[old][1]
+        if old in _weight(node):
+            return _at(old)(OPS["transpose"], self.plain(old), perm=_inverse(perm))
         if not isinstance(node.op, Pointwise):
             return self.plain(old) if old.type.rank == 1 else None
         shape, rank = old.type.ints, len(perm)

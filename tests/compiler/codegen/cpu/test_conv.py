@@ -11,7 +11,8 @@ import pytest
 from cpu_kernels.kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 from thinning import thinned
 
-from dslc.compiler.codegen.cpu.contraction.conv import MAX_CLASSES, Conv, Window
+from dslc.compiler.codegen.cpu.contraction.conv import MAX_CLASSES, Conv
+from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.lower import steps_of
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind

@@ -92,3 +92,52 @@ def test_a_result_in_both_orders_has_one_transpose() -> None:
     y = b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))
     after = transposes(graph_of([x], {"result.y": y, "result.z": b(OPS["transpose"], y, perm=(1, 0))}))
     assert _ops(after) == Counter({"relu": 1, "transpose": 1})
+
+
+#: channels and results of a group, and groups: whether a convolution of them is turned
+@pytest.mark.parametrize(("share", "groups", "turned"), [((17, 16), 1, True), ((1, 1), 6, True), ((2, 3), 2, False)])
+def test_a_convolution_and_its_gradients_turn_the_weight_alone(
+    share: tuple[int, int], groups: int, turned: bool
+) -> None:
+    channels, out = share[0] * groups, share[1] * groups
+    x, dy = input_of("x", Kind.DATA, 2, 12, 11, channels), input_of("dy", Kind.DATA, 2, 12, 11, out)
+    w, b = input_of("w", Kind.PARAM, out, share[0], 3, 3), Builder(name="here")
+    attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": groups}
+    image, slope = (b(OPS["transpose"], v.value, perm=FIRST) for v in (x, dy))
+    results = {
+        "result.y": b(OPS["transpose"], b(OPS["conv"], image, w.value, **attrs), perm=LAST),
+        "result.dx": b(OPS["transpose"], b(OPS["conv_dgrad"], slope, w.value, **attrs, size=(12, 11)), perm=LAST),
+        "result.dw": b(OPS["conv_wgrad"], image, slope, **attrs, size=(3, 3)),
+    }
+    graph = graph_of([x, dy, w], results)
+    after = transposes(graph)
+    verify_graph(after)
+    ops = _ops(after)
+    assert {name for name in ops if name.startswith("conv")} == {
+        f"{name}_last" if turned else name for name in ("conv", "conv_dgrad", "conv_wgrad")
+    }
+    moved = [node for node in after.nodes if node.op.name == "transpose"]
+    assert all(node.types[0].ints[0] in (out, channels) for node in moved) == turned
+    feeds = feeds_of(graph, 0)
+    for key, value in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(evaluate(after, feeds)[key], value, rtol=1e-9, atol=1e-9)
+
+
+def test_few_channels_are_read_but_not_written() -> None:
+    dy, w, b = input_of("dy", Kind.DATA, 2, 8, 8, 16), input_of("w", Kind.PARAM, 16, 3, 3, 3), Builder(name="here")
+    attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": 1}
+    dx = b(OPS["conv_dgrad"], b(OPS["transpose"], dy.value, perm=FIRST), w.value, **attrs, size=(8, 8))
+    graph = graph_of([dy, w], {"result.dx": b(OPS["transpose"], dx, perm=LAST)})
+    assert transposes(graph) is graph
+    x = input_of("x", Kind.DATA, 2, 8, 8, 3)
+    y = b(OPS["conv"], b(OPS["transpose"], x.value, perm=FIRST), w.value, **attrs)
+    after = transposes(graph_of([x, w], {"result.y": b(OPS["transpose"], y, perm=LAST)}))
+    assert _ops(after) == Counter({"conv_last": 1, "transpose": 1})
+
+
+def test_a_weight_that_is_larger_than_the_images_stays() -> None:
+    x, w, b = input_of("x", Kind.DATA, 1, 3, 3, 8), input_of("w", Kind.PARAM, 16, 8, 3, 3), Builder(name="here")
+    attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": 1}
+    y = b(OPS["conv"], b(OPS["transpose"], x.value, perm=FIRST), w.value, **attrs)
+    graph = graph_of([x, w], {"result.y": b(OPS["transpose"], y, perm=LAST)})
+    assert transposes(graph) is graph
