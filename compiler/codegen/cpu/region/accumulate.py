@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, Code, Reg, lane_type, shuffle_of, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I64, Code, Reg, lane_type, shuffle_of, wide
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.types import DType
@@ -29,10 +29,10 @@ class Accumulator:
         for place in self.places:
             self.b.store(self.start, place)
         self.unordered = None
-        if dtype.is_float and combine in ("max", "min"):
-            type = wide(I1, width)
-            self.unordered = code.local(type)
-            self.b.store(ir.Constant(type, [0] * width if width > 1 else 0), self.unordered)
+        if dtype.is_float and combine in ("max", "min"):  # all bits of a lane, as a comparison gives them
+            self.mask = wide(ir.IntType(8 * dtype.computed.itemsize), width)
+            self.unordered = code.local(self.mask)
+            self.b.store(self._no_mask(), self.unordered)
 
     def add(self, reg: Reg, lanes: int, way: int = 0) -> None:
         """Combines a vector of ``lanes``, at most ``width``, with the partial result."""
@@ -44,8 +44,12 @@ class Accumulator:
             return
         ahead = self.b.fcmp_ordered(">" if self.combine == "max" else "<", value, old)
         self.b.store(self.b.select(ahead, value, old), place)
-        seen = self.b.load(self.unordered, typ=wide(I1, self.width))
-        self.b.store(self.b.or_(seen, self.b.fcmp_unordered("uno", value, value)), self.unordered)
+        seen = self.b.load(self.unordered, typ=self.mask)
+        here = self.b.sext(self.b.fcmp_unordered("uno", value, value), self.mask)
+        self.b.store(self.b.or_(seen, here), self.unordered)
+
+    def _no_mask(self) -> Any:
+        return ir.Constant(self.mask, [0] * self.width if self.width > 1 else 0)
 
     def _widened(self, value: Any, lanes: int) -> Any:
         """Fills missing lanes with the identity element."""
@@ -63,8 +67,12 @@ class Accumulator:
         if self.unordered is None:
             return regs[0]
         nan = self.values.const(math.nan, self.dtype).value
-        seen = self.b.load(self.unordered, typ=wide(I1, self.width))
-        return Reg(self.b.select(seen, nan, regs[0].value), self.dtype)
+        return Reg(self.b.select(self._seen(), nan, regs[0].value), self.dtype)
+
+    def _seen(self) -> Any:
+        """Whether each lane met nan."""
+        assert self.unordered is not None
+        return self.b.icmp_unsigned("!=", self.b.load(self.unordered, typ=self.mask), self._no_mask())
 
     def total(self) -> Reg:
         """Combines the lanes: the upper half with the lower, repeatedly."""
