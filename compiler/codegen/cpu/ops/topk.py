@@ -1,4 +1,5 @@
-"""topk: keeps the k best elements so far as a heap in the result, with the worst on top; finally heapsort.
+"""topk: keeps the k best elements so far as a heap in the result, with the worst on top; finally heapsort. Of many
+elements the whole line is sorted (``radix_sort.py``).
 
 Lines are independent; a task processes several. Williams 1964, Floyd 1964: at most n*log(k) comparisons, mostly n.
 """
@@ -13,7 +14,8 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.cpu.ops.radix_sort import FEWEST, RadixSort
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -21,6 +23,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _TASK_ELEMENTS: Final = 8192  # elements per task, about
+_FEW: Final = 8  # elements, and the share of a line, from which on the whole line is sorted for its first ones
 
 
 @described("TopK", "dtype before count after k largest")
@@ -174,17 +177,26 @@ class _Loop:
 
 @lowers("topk", target="cpu")
 def topk(node: Node) -> list[Launch]:
-    shape, axis = node.input_types[0].ints, int_attr(node.attrs, "axis")
-    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     k, largest = int_attr(node.attrs, "k"), bool_attr(node.attrs, "largest")
-    spec = TopK(node.types[0].dtype, before, shape[axis], after, k, largest)
-    return [Launch(spec, node.inputs, node.outputs)]
+    return _ordered(node, k, largest, sorts=k > _FEW and k * _FEW >= _count(node))
 
 
 @lowers("sort", target="cpu")
 def sort(node: Node) -> list[Launch]:
-    """All elements of each line: the heap is then the line, and the whole a heapsort."""
-    shape, axis = node.input_types[0].ints, int_attr(node.attrs, "axis")
-    before, count, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    spec = TopK(node.types[0].dtype, before, count, after, count, bool_attr(node.attrs, "descending"))
-    return [Launch(spec, node.inputs, node.outputs)]
+    """All elements of each line; of a short line by a heap, which is then the line."""
+    return _ordered(node, _count(node), bool_attr(node.attrs, "descending"), sorts=True)
+
+
+def _count(node: Node) -> int:
+    return node.input_types[0].ints[int_attr(node.attrs, "axis")]
+
+
+def _ordered(node: Node, k: int, largest: bool, sorts: bool) -> list[Launch]:
+    """The first ``k``; if ``sorts``, whole lines are sorted unless they are short."""
+    [x], axis = node.input_types, int_attr(node.attrs, "axis")
+    sizes = prod(x.ints[:axis]), x.ints[axis], prod(x.ints[axis + 1 :])
+    if not sorts or x.ints[axis] < FEWEST:
+        return [Launch(TopK(x.dtype, *sizes, k, largest), node.inputs, node.outputs)]
+    spec = RadixSort(x.dtype, *sizes, k, largest)
+    scratch = (Scratch(0, spec.bytes),) if spec.bytes else ()
+    return [Launch(spec, node.inputs, (*node.outputs, *scratch))]
