@@ -43,6 +43,7 @@ from dslc.compiler.passes.fuse.horizontal.placed_pads import placed_pads
 from dslc.compiler.passes.fuse.horizontal.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.indexed.gather_casts import gather_casts
 from dslc.compiler.passes.fuse.indexed.order_rows import order_rows
+from dslc.compiler.passes.fuse.indexed.replacements import replacements
 from dslc.compiler.passes.fuse.indexed.together import together
 from dslc.compiler.passes.fuse.pointwise.bitmask import bitmask
 from dslc.compiler.passes.fuse.pointwise.inline import inline
@@ -108,8 +109,9 @@ LOWERING: Final[tuple[Pass, ...]] = (
 FUSING: Final[tuple[Pass, ...]] = (
     *_everywhere(
         when(shares_orders, order_rows),
+    when(reads_any_layout, replacements),
         when(batches_launches, gather_casts),
-        when(batches_launches, placed_pads),
+        when(reads_slices, placed_pads),
         when(batches_launches, together),
         fuse,
         when_by(fuses_reductions, few_rows, takes_few),

@@ -26,7 +26,9 @@ LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
 SHARED: Final[Mapping[type, Callable[[Any], SizeGeneric]]] = {Region: RegionLaunch, Draw: DrawLaunch}
 #: Ops with kernels for floats of 16 bits, in addition to pointwise ones and those that move elements.
-HALF_OPS: Final = frozenset({"full", "gather_rows", "logcumsumexp", "logcumsumexp_grad", "nonfinite", "recurrence"})
+HALF_OPS: Final = frozenset(
+    {"full", "gather_rows", "logcumsumexp", "logcumsumexp_grad", "nonfinite", "placed", "recurrence"}
+)
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 

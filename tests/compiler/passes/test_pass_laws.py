@@ -30,7 +30,7 @@ OF_PREDICT = {"pack_weights", "prepare", "put_rows", "few_queries", "few_rows", 
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = OF_PREDICT | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
-    "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
+    "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices", "replacements",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

@@ -12,7 +12,7 @@ After::
 
 A gradient still reads the last places: ``last_places`` makes them without a tensor of all places. As each place is the
 last of at most one id, the sum over it is what the gradient is at its id, if it is the last there. Part of
-``order_rows``.
+``order_rows``, whose kernels take lines along the last axis and limited sizes, and of ``replacements``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from dslc.compiler.ops.index.ordered import by_atomics, by_lines, scans
 _PLACE_BYTES = 4
 
 
-def last_indices(graph: Graph) -> Graph:
-    """The graph with such nodes; the same object if it has no such scatter."""
-    rule = _Rule()
+def last_indices(graph: Graph, any_axis: bool = False) -> Graph:
+    """The graph with such nodes; the same object if it has no such scatter. ``any_axis``: kernels take any axis and
+    size."""
+    rule = _Rule(any_axis)
     placed = graph.rewrite(lambda node: _values(rule(node)))
     rule.read_once(placed)
     return placed.rewrite(lambda node: _values(rule(node))) if rule.alone else placed
@@ -47,6 +48,7 @@ class _Rule:
     """The rule of these scatters. ``found``: last places -> their index, axis and count; ``alone``: those that nothing
     but the replacement reads."""
 
+    any_axis: bool
     found: dict[Value, tuple[Value, int, int]] = field(default_factory=dict)
     alone: set[Value] = field(default_factory=set)
 
@@ -66,11 +68,11 @@ class _Rule:
         none, count = _producer(x, "full"), x.type.ints[axis]
         if none is None or none.attrs["value"] != -1 or node.attrs["how"] != "max" or not _counts(src, axis):
             return None
-        if index.type.rank != src.type.rank or not _fits(index, axis, count):
+        if index.type.rank != src.type.rank or not self._fits(index, axis, count):
             return None
         b = Builder().at(node, node.phase)
         attrs = {"lost": node.attrs["lost"]} if "lost" in node.attrs else {}
-        [index], last, back = _turned(b, [index], axis)
+        [index], last, back = self._turned(b, [index], axis)
         made = b(OPS["last_places"], index, axis=last, count=count, **attrs)
         made = made if back is None else b(OPS["transpose"], made, perm=back)
         self.found[made] = (node.inputs[2], axis, count)
@@ -86,7 +88,7 @@ class _Rule:
         if gather.attrs["axis"] != axis or src.type.shape != index.type.shape or not (zero or x.type == node.types[0]):
             return None
         b = Builder().at(node, node.phase)
-        given, last_axis, back = _turned(b, [src, index, *([] if zero else [x])], axis)
+        given, last_axis, back = self._turned(b, [src, index, *([] if zero else [x])], axis)
         made = b(OPS["scatter_last"], *given, axis=last_axis, count=count)
         return made if back is None else b(OPS["transpose"], made, perm=back)
 
@@ -125,6 +127,29 @@ class _Rule:
             lost = b(OPS["logical_or"], lost, wrong)
         return b(OPS["where"], b(OPS["eq"], winner, places), slope, b(OPS["where"], lost, nan, zero))
 
+    def _fits(self, index: Value, axis: int, count: int) -> bool:
+        """Whether a kernel supports ``count`` result elements along the axis."""
+        shape = index.type.ints
+        result = (*shape[:axis], count, *shape[axis + 1 :])
+        if not prod(shape) or not prod(result):
+            return False
+        if self.any_axis:
+            return True
+        lines, length = prod(shape) // shape[axis], shape[axis]
+        few = by_lines(lines, length, count, _PLACE_BYTES) or scans(length, result, axis)
+        return few or by_atomics("places", DType.I32, lines * max(length, count))
+
+    def _turned(
+        self, b: Builder, values: Sequence[Value], axis: int
+    ) -> tuple[list[Value], int, tuple[int, ...] | None]:
+        """The values with the axis last if kernels need that, its number, and the order of axes that undoes that."""
+        rank = values[0].type.rank
+        if self.any_axis or axis == rank - 1:
+            return list(values), axis, None
+        perm = (*(other for other in range(rank) if other != axis), axis)
+        back = tuple(perm.index(axis) for axis in range(rank))
+        return [b(OPS["transpose"], value, perm=perm) for value in values], rank - 1, back
+
 
 def _producer(value: Value, name: str) -> Node | None:
     made = value.producer
@@ -145,33 +170,12 @@ def _least(value: Value) -> Value | None:
 def _counts(value: Value, axis: int) -> bool:
     """Whether elements are their places along the axis."""
     made = _producer(value, "expand")
-    line = None if made is None else made.inputs[0]
-    if line is not None and line.type.rank != value.type.rank:
+    line = value if made is None else made.inputs[0]  # of a single line, nothing expands it
+    if line.type.rank != value.type.rank:
         return False
-    made = None if line is None else _producer(line, "reshape")
+    made = _producer(line, "reshape")
     source = line if made is None else made.inputs[0]
-    if source is None or line is None or line.type.ints[axis] != prod(line.type.ints):
+    if line.type.ints[axis] != prod(line.type.ints):
         return False
     made = _producer(source, "arange")
     return made is not None and made.attrs["start"] == 0 and made.attrs["step"] == 1
-
-
-def _fits(index: Value, axis: int, count: int) -> bool:
-    """Whether a kernel supports ``count`` result elements along the axis."""
-    shape = index.type.ints
-    result = (*shape[:axis], count, *shape[axis + 1 :])
-    if not prod(shape) or not prod(result):
-        return False
-    lines, length = prod(shape) // shape[axis], shape[axis]
-    fits = by_lines(lines, length, count, _PLACE_BYTES) or by_atomics("places", DType.I32, lines * max(length, count))
-    return fits or scans(length, result, axis)
-
-
-def _turned(b: Builder, values: Sequence[Value], axis: int) -> tuple[list[Value], int, tuple[int, ...] | None]:
-    """The values with the axis last, its number, and the order of axes that undoes that."""
-    rank = values[0].type.rank
-    if axis == rank - 1:
-        return list(values), axis, None
-    perm = (*(other for other in range(rank) if other != axis), axis)
-    back = tuple(perm.index(axis) for axis in range(rank))
-    return [b(OPS["transpose"], value, perm=perm) for value in values], rank - 1, back

@@ -12,9 +12,11 @@ from op_laws.evaluation import apply, values_of
 
 from dslc.compiler.ir.op import Builder, Op
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.compound.boxes import placed
 from dslc.compiler.ops.constants.masks import tri
 from dslc.compiler.ops.index.embedding import gather_rows, one_hot, scatter_rows_add
 from dslc.compiler.ops.index.indexing import gather, scatter_add
+from dslc.compiler.ops.index.ordered import last_places, scatter_last
 from dslc.compiler.ops.index.scatter import scatter_reduce
 from dslc.compiler.ops.index.take import take
 from dslc.compiler.ops.loss.cross_entropy import nll_grad
@@ -139,3 +141,33 @@ def test_the_norm_of_many_gradients() -> None:
     assert _run(global_norm, [_floats(0, 3)])[0] == 0
     xs[1][7, 7] = np.nan
     assert np.isnan(_run(global_norm, xs)[0])
+
+
+#: Lines before, ids, elements and lines after; ids are drawn from twice as many, so that some do not exist.
+@pytest.mark.parametrize("sizes", [(3, 40, 9, 1), (1, 30, 50, 40), (2, 17, 5, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_of_equal_ids_the_last_wins(sizes: tuple[int, ...], dtype: str) -> None:
+    before, length, count, after = sizes
+    src = RNG.integers(0, 99, (before, length, after)).astype(dtype)
+    x = RNG.integers(100, 199, (before, count, after)).astype(dtype)
+    ids = RNG.integers(0, count, src.shape)
+    for index in (ids, np.where(RNG.random(src.shape) < 0.02, RNG.integers(-2, 2 * count, src.shape), ids)):
+        _check(scatter_last, [src, index, x], axis=1, count=count)
+        _check(scatter_last, [src, index], axis=1, count=count)
+        _check(last_places, [index], axis=1, count=count)
+        _check(last_places, [index], axis=1, count=count, lost=length)
+
+
+def test_a_place_or_an_id_after_one_that_does_not_exist_does_not_hide_it() -> None:
+    index = np.array([[0, 7, 1, 0]])
+    [got] = _run(scatter_last, [_floats(1, 4), index], axis=1, count=3)
+    assert np.isnan(got).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_parts_are_copied_into_their_places_and_the_rest_is_zero(dtype: str) -> None:
+    parts = [RNG.integers(1, 99, (4, n)).astype(dtype) for n in (40, 3, 27)]
+    _check(placed, parts, shape=(4, 70), starts=((0, 0), (0, 67), (0, 40)))
+    _check(placed, parts[:2], shape=(5, 60), starts=((1, 10), (0, 55)))
+    native = Native(Builder().node(placed, *values_of(parts), shape=(4, 70), starts=((0, 0), (0, 67), (0, 40))))
+    assert len(native.launches) == 3
