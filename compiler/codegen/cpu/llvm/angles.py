@@ -1,4 +1,4 @@
-"""tan, asin, acos, atan and atan2 of f64 vectors; tan and atan2 of f32 are computed in f64 and rounded once.
+"""tan, asin, acos, atan and atan2 of f64 vectors; tan of f32 is computed in f64 and rounded once.
 
 atan has the form of Ng, "FDLIBM": ``atan(x) = atan(c) + atan((x - c) / (1 + c * x))`` with c of 0, 1/2, 1, 3/2 or
 infinity moves |x| next to 0, and a polynomial of degree 23 applies; atan(c) is a sum of two numbers. asin and acos are
@@ -6,12 +6,14 @@ arctangents of quotients whose terms are exact next to the ends, so nothing canc
 are below 1 ulp for atan, 3 for atan2 and tan, 4 for asin and acos.
 
 asin, acos and atan of f32 have polynomials of their own, with one root or one division: below 1 ulp for atan, 2 for the
-others. atan(x) is pi/2 - atan(1/x) from 1 on; asin(x) is pi/2 - 2 * asin(sqrt((1 - x) / 2)) from 1/2 on.
+others. atan(x) is pi/2 - atan(1/x) from 1 on; asin(x) is pi/2 - 2 * asin(sqrt((1 - x) / 2)) from 1/2 on. atan2 of f32
+is that atan of a quotient: 3 ulp.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.codegen.cpu.llvm.trigonometry import HALF_PI, tangent
@@ -83,15 +85,23 @@ def acos(f: Functions, x: Any) -> Any:
 
 
 def atan2(f: Functions, y: Any, x: Any) -> Any:
-    """The angle of (x, y) in -pi..pi; zeros count by their signs, as in C."""
+    return _angle(f, y, x, atan, HALF_PI)
+
+
+def atan2_32(f: Functions, y: Any, x: Any) -> Any:
+    return _angle(f, y, x, atan_32, _HALF_PI_32)
+
+
+def _angle(f: Functions, y: Any, x: Any, of: Callable[[Functions, Any], Any], half: Sequence[float]) -> Any:
+    """The angle of (x, y) in -pi..pi by an arctangent; zeros count by their signs, as in C. ``half``: pi/2 as a sum."""
     b, zero, one = f.b, f.const(0.0), f.const(1.0)
     up, across = f.unary("fabs", y), f.unary("fabs", x)
     ratio = b.select(b.fcmp_ordered("==", up, across), one, b.fdiv(up, across))  # inf / inf
     ratio = b.select(b.fcmp_ordered("==", up, zero), zero, ratio)  # 0 / 0
-    angle = atan(f, ratio)
+    angle = of(f, ratio)
     left = b.fcmp_ordered("<", f.copysign(one, x), zero)
     # pi less the angle, and less the part of pi that its first number lacks
-    other = b.fsub(f.const(2 * HALF_PI[0]), b.fsub(angle, f.const(2 * HALF_PI[1])))
+    other = b.fsub(f.const(2 * half[0]), b.fsub(angle, f.const(2 * half[1])))
     found = f.copysign(b.select(left, other, angle), y)
     return b.select(b.or_(f.is_nan(x), f.is_nan(y)), f.const(math.nan), found)
 

@@ -1,8 +1,8 @@
 """Floored division and remainder, like numpy's floor_divide and remainder.
 
 The float remainder is exact, like C's fmod. While it is at least |y|, a multiple of y times a power of two is
-subtracted; its quotient fits a significand, so every subtraction is exact. One step usually suffices; more are needed
-if the quotient has more bits than a significand.
+subtracted; its quotient fits a significand, so every subtraction is exact. One step without a power usually suffices;
+more are needed if the quotient has more bits than a significand.
 """
 
 from __future__ import annotations
@@ -46,8 +46,14 @@ def _fmod(f: Functions, x: Any, y: Any) -> Any:
     size, by, zero, inf = f.unary("fabs", x), f.unary("fabs", y), f.const(0.0), f.const(math.inf)
     known = b.and_(b.fcmp_ordered("<", size, inf), b.fcmp_ordered(">", by, zero))
     place = code.local(f.type)
-    b.store(b.select(known, size, zero), place)
     divisor = b.select(b.fcmp_ordered(">", by, zero), by, f.const(1.0))
+    # a quotient of few bits is enough; it is at most rounded up to the next integer
+    quotient = b.fdiv(size, divisor)
+    once = f.fma(b.fneg(f.unary("trunc", quotient)), divisor, size)
+    once = b.select(b.fcmp_ordered("<", once, zero), b.fadd(once, divisor), once)
+    few = b.fcmp_ordered("<", quotient, f.const(2.0 ** (f.significand - 3)))
+    few = b.and_(few, b.fcmp_ordered("<", divisor, inf))  # 0 times an infinite one is nan
+    b.store(b.select(known, b.select(few, once, size), zero), place)
     look, take, done = (code.function.append_basic_block(n) for n in ("look", "take", "rest"))
     b.branch(look)
     b.position_at_end(look)

@@ -1,11 +1,13 @@
-"""log2, log10, exp2 and erfc of f64 vectors; log10 and exp2 of f32 are computed in f64 and rounded once.
+"""log2, log10, exp2 and erfc of vectors.
 
-log2 and log10 of f64 multiply pow's logarithm, a sum of two numbers, so those of powers of 2 and of 10 are exact.
-Before a rounding to f32, one polynomial without a division gives that, too. erfc follows ``compiler/ir/special.py``.
-The errors, which a test checks, are below 1 ulp for the logarithms, 2 for exp2, 5 for erfc.
+log2 and log10 of f64 multiply pow's logarithm, a sum of two numbers, so those of powers of 2 and of 10 are exact. erfc
+follows ``compiler/ir/special.py``. The errors, which a test checks, are below 1 ulp for the logarithms, 2 for exp2, 5
+for erfc. Before a rounding to f32, one polynomial without a division gives the natural logarithm.
 
 log2 of f32 adds the exponent, the product of f = m - 1 with 1/ln(2) and its rounding error, and a polynomial: 1 ulp,
-and exact for powers of 2. erfc of f32 is ``exp(-x^2) * p((a - 4) / (a + 4)) / (1 + 2a)`` with a = |x|: 5 ulp.
+and exact for powers of 2. log10 of f32 is its product with log10(2), both as sums of two numbers. exp2 of f32 has a
+shorter series: 2 ulp, and exact for integers. erfc of f32 is ``exp(-x^2) * p((a - 4) / (a + 4)) / (1 + 2a)`` with
+a = |x|: 5 ulp.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 _TERMS: Final = 14  # of the Taylor series of exp on |r| <= ln(2)/2
 _RANGE: Final = (-1080.0, 1024.0)  # outside: 0, inf
-_BRIEF_TERMS: Final = 9
-_BRIEF_RANGE: Final = (-160.0, 128.0)  # outside: 0, inf in f32
+_TERMS_32: Final = 8
+_RANGE_32: Final = (-152.0, 129.0)  # outside: 0, inf
 #: log(1 + f) / f by rising powers of f from sqrt(1/2) - 1 to sqrt(2) - 1: the interpolation at Chebyshev points, whose
 #: error is below 6e-13.
 _BRIEF_LOG: Final = (
@@ -40,6 +42,7 @@ _LOG2_32: Final = (
     -0.7213475108146667, 0.4808979034423828, -0.3606741428375244, 0.2885761857032776, -0.24046719074249268,
     0.2050434798002243, -0.17890886962413788, 0.17205703258514404, -0.16906258463859558, 0.09703255444765091,
 )  # fmt: skip
+_LOG10_2_32: Final = (0.3010300099849701, -1.432098883924482e-08)
 _PER_2_32: Final = (1.4426950216293335, 1.925963033500011e-08)
 _ERFC_32: Final = (
     1.2329951524734497, -0.13962113857269287, 0.01537962257862091, 0.06809784471988678, -0.10103762149810791,
@@ -50,38 +53,40 @@ _ERFC_END_32: Final = 10.1  # from there on, erfc rounds to 0
 
 
 def exp2(f: Functions, x: Any) -> Any:
-    """2^n * exp(r * ln 2) with n the nearest integer; in two steps, as exp, if the result may be subnormal in f64."""
-    b, bounded = f.b, f.clamp(x, *(_BRIEF_RANGE if f.brief else _RANGE))
+    return _exp2(f, x, _RANGE, _TERMS)
+
+
+def exp2_32(f: Functions, x: Any) -> Any:
+    return _exp2(f, x, _RANGE_32, _TERMS_32)
+
+
+def _exp2(f: Functions, x: Any, ends: tuple[float, float], terms: int) -> Any:
+    """2^n * exp(r * ln 2) with n the nearest integer; in two steps, as exp, as the result may be subnormal."""
+    b, bounded = f.b, f.clamp(x, *ends)
     inside = b.select(f.is_nan(x), f.const(0.0), bounded)
     n = f.unary("rint", inside)
-    r = b.fmul(b.fsub(inside, n), f.const(math.log(2)))
-    y = f.polynomial([1 / math.factorial(k) for k in range(_BRIEF_TERMS if f.brief else _TERMS)], r)
+    r = b.fsub(inside, n)
+    y = f.polynomial([math.log(2) ** k / math.factorial(k) for k in range(terms)], r)
     power = b.fptosi(n, f.int_type)
-    if f.brief:
-        return b.select(f.is_nan(x), x, b.fmul(y, f.power_of_two(power)))
     half = b.ashr(power, f.const(1, f.int_type))
     y = b.fmul(b.fmul(y, f.power_of_two(half)), f.power_of_two(b.sub(power, half)))
     return b.select(f.is_nan(x), x, y)
 
 
 def log2(f: Functions, x: Any) -> Any:
-    return brief_log(f, x, _PER_2[0], 1.0) if f.brief else _log(f, x, _PER_2)
+    return _log(f, x, _PER_2)
 
 
 def log10(f: Functions, x: Any) -> Any:
-    return brief_log(f, x, _PER_10[0], math.log10(2)) if f.brief else _log(f, x, _PER_10)
+    return _log(f, x, _PER_10)
 
 
-def brief_log(f: Functions, x: Any, per: float, of_two: float) -> Any:
-    """The logarithm of x = 2^e * m is ``per`` times that of m and ``of_two`` times e."""
-    b = f.b
+def brief_log(f: Functions, x: Any) -> Any:
+    """The natural logarithm of x = 2^e * m: that of m and ln(2) times e."""
     exponent, m = f.split(x)
-    part = b.fsub(m, f.const(1.0))
-    found = b.fmul(b.fmul(part, f.polynomial(_BRIEF_LOG, part)), f.const(per))
-    found = f.fma(exponent, f.const(of_two), found)
-    found = b.select(b.fcmp_ordered("==", x, f.const(0.0)), f.const(-math.inf), found)
-    found = b.select(b.fcmp_ordered("<", x, f.const(0.0)), f.const(math.nan), found)
-    return b.select(b.fcmp_unordered("ueq", x, f.const(math.inf)), x, found)
+    part = f.b.fsub(m, f.const(1.0))
+    found = f.b.fmul(part, f.polynomial(_BRIEF_LOG, part))
+    return _with_ends(f, x, f.fma(exponent, f.const(math.log(2)), found))
 
 
 def _log(f: Functions, x: Any, per: tuple[float, float]) -> Any:
@@ -110,6 +115,19 @@ def erfc(f: Functions, x: Any) -> Any:
 
 
 def log2_32(f: Functions, x: Any) -> Any:
+    return _with_ends(f, x, f.b.fadd(*_log2_as_sum(f, x)))
+
+
+def log10_32(f: Functions, x: Any) -> Any:
+    b, (high, low) = f.b, _log2_as_sum(f, x)
+    first, second = (f.const(c) for c in _LOG10_2_32)
+    product = b.fmul(high, first)
+    lost = f.fma(high, first, b.fneg(product))
+    return _with_ends(f, x, b.fadd(product, f.fma(low, first, f.fma(high, second, lost))))
+
+
+def _log2_as_sum(f: Functions, x: Any) -> tuple[Any, Any]:
+    """log2 of f32 as a sum of two numbers, for positive finite x."""
     b = f.b
     exponent, m = f.split(x)
     part = b.fsub(m, f.const(1.0))
@@ -120,7 +138,12 @@ def log2_32(f: Functions, x: Any) -> Any:
     total = b.fadd(exponent, product)
     # |exponent| is 0 or greater than the product, so this is the rounding error of the sum
     below = b.fsub(product, b.fsub(total, exponent))
-    found = b.fadd(total, b.fadd(below, rest))
+    return total, b.fadd(below, rest)
+
+
+def _with_ends(f: Functions, x: Any, found: Any) -> Any:
+    """A logarithm as it is for 0, numbers below, infinity and nan, too."""
+    b = f.b
     found = b.select(b.fcmp_ordered("==", x, f.const(0.0)), f.const(-math.inf), found)
     found = b.select(b.fcmp_ordered("<", x, f.const(0.0)), f.const(math.nan), found)
     return b.select(b.fcmp_unordered("ueq", x, f.const(math.inf)), x, found)

@@ -75,6 +75,8 @@ _IN_F32: Final[dict[str, Callable[[Functions, Any], Any]]] = {
     "atan": angles.atan_32,
     "atanh": hyperbolic.atanh_32,
     "log2": logarithms.log2_32,
+    "log10": logarithms.log10_32,
+    "exp2": logarithms.exp2_32,
     "erfc": logarithms.erfc_32,
 }
 #: Functions that are worth keeping for another stage of a kernel.
@@ -182,7 +184,7 @@ class Functions:
 
     def log(self, x: Any) -> Any:
         if self.brief:
-            return logarithms.brief_log(self, x, 1.0, math.log(2))
+            return logarithms.brief_log(self, x)
         bits, b = self.bits, self.b
         exponent, m = self.split(x)
         f = b.fsub(m, self.const(1.0))
@@ -237,7 +239,7 @@ class Functions:
         return self.in_f64(power, x, y)
 
     def atan2(self, y: Any, x: Any) -> Any:
-        return self.in_f64(angles.atan2, y, x)
+        return angles.atan2_32(self, y, x) if self.bits == 32 else angles.atan2(self, y, x)
 
     def in_f64(self, function: Callable[..., Any], *xs: Any) -> Any:
         """Applies a function of f64 lanes; f32 is widened before and rounded after."""

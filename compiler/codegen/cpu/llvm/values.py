@@ -219,6 +219,8 @@ class Values:
         if old.is_float and dtype.is_float:
             turn = b.fptrunc if dtype.itemsize < old.itemsize else b.fpext
             return Reg(turn(reg.value, type), dtype)
+        if old.is_float and (dtype.itemsize < 4 or dtype is DType.I32):
+            return Reg(self._saturated(reg.value, old, dtype), dtype)
         if old.is_float:
             name = "fptoui" if dtype.is_unsigned else "fptosi"
             full = f"llvm.{name}.sat.{suffix(type)}.{suffix(reg.value.type)}"
@@ -231,6 +233,20 @@ class Values:
         if old is not DType.B1 and dtype.itemsize < old.itemsize:
             return Reg(b.trunc(reg.value, type), dtype)
         return Reg((b.zext if unsigned else b.sext)(reg.value, type), dtype)
+
+    def _saturated(self, x: Any, old: DType, dtype: DType) -> Any:
+        """Floats as integers that fit i32, in vectors: LLVM's saturating conversion takes one lane after the other."""
+        b, bits, unsigned = self.b, 8 * dtype.itemsize, self.unsigned(dtype)
+        low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        least, beyond = (self.const(float(n), old).value for n in (low, high + 1))
+        over, under = b.fcmp_ordered(">=", x, beyond), b.fcmp_ordered("<=", x, least)
+        inside = b.and_(b.fcmp_ordered("<", x, beyond), b.fcmp_ordered(">", x, least))
+        whole = b.fptosi(b.select(inside, x, self.const(0, old).value), self.type(DType.I32))
+        if dtype.itemsize < 4:
+            whole = b.trunc(whole, self.type(dtype))
+        for outside, end in ((over, high), (under, low)):
+            whole = b.select(outside, self.const(end, dtype).value, whole)
+        return whole
 
     def in_lanes(self, reg: Reg) -> Reg:
         """The register in all lanes, if it is one value for all of them."""
