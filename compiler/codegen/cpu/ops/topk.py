@@ -87,7 +87,8 @@ class _Line:
                 self._sift(position, self._get(position), I64(k))
         with code.loop(self.spec.count, k) as i:
             new = self._given(i)
-            with self.b.if_then(self._ahead(new, self._get(0)), likely=False):
+            # its place is after those of the heap, so it does not precede an equal one
+            with self.b.if_then(self._compare(new.value, self._get(0).value), likely=False):
                 self._sift(I64(0), new, I64(k))
         if k > 1:
             with code.loop(k - 1) as i:

@@ -267,5 +267,6 @@ _MOVED: Final[dict[str, Callable[[Node, Perm], dict[str, Attr]]]] = {
     "pad": _lists("low", "high", "interior"),
     "slice": _lists("starts", "stops", "steps"),
     "border": _lists("low", "high"),
+    "border_grad": _lists("low", "high"),
     "roll": _lists("shifts"),
 }

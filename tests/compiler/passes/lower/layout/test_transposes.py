@@ -31,6 +31,10 @@ CASES: dict[str, tuple[object, list[str]]] = {
         lambda b, x: [b(OPS["pad"], x, low=(0, 1, 2, 0), high=(1, 0, 0, 3), interior=(0, 0, 1, 0), value=0.5)],
         ["pad"],
     ),
+    "border_grad": (
+        lambda b, x: [b(OPS["border_grad"], x, low=(0, 0, 1, 0), high=(0, 0, 0, 1), mode="reflect")],
+        ["border_grad"],
+    ),
     "slice": (
         lambda b, x: [b(OPS["slice"], x, starts=(0, 1, 0, 2), stops=(2, 3, 5, 4), steps=(1, 1, 2, 1))],
         ["slice"],
