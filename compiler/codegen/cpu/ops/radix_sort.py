@@ -39,14 +39,19 @@ class RadixSort(KernelSpec):
     descending: bool
 
     @property
+    def key_bytes(self) -> int:
+        """Of a key."""
+        return max(4, self.dtype.itemsize)
+
+    @property
     def key(self) -> Any:
-        """The type of a key: 32 bits at least."""
-        return ir.IntType(max(32, 8 * self.dtype.itemsize))
+        """The type of a key."""
+        return ir.IntType(8 * self.key_bytes)
 
     @property
     def line_bytes(self) -> int:
         """Keys and places of a line, twice."""
-        return 2 * self.count * (self.key.width // 8 + 4)
+        return 2 * self.count * (self.key_bytes + 4)
 
     @property
     def bytes(self) -> int:
