@@ -109,7 +109,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
 FUSING: Final[tuple[Pass, ...]] = (
     *_everywhere(
         when(shares_orders, order_rows),
-    when(reads_any_layout, replacements),
+        when(reads_any_layout, replacements),
         when(batches_launches, gather_casts),
         when(reads_slices, placed_pads),
         when(batches_launches, together),
