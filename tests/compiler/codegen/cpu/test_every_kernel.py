@@ -27,19 +27,9 @@ OPS = registry.ops()
 
 #: Ops of the table without a kernel yet; the list may shrink, never grow.
 WITHOUT = {
-    *("init_orthogonal", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
-    *("maxpool_last", "maxpool_grad_last", "avgpool_last", "avgpool_grad_last"),
-    *("casts", "pick", "contraction", "pack_bits", "unpack_bits"),  # as the channels-last ones made for GPUs alone
-    *(
-        "strided_sdpa",
-        "strided_sdpa_grad",
-        "few_queries_sdpa",
-        "put_rows",
-        "slices",
-        "placed",
-        "together",
-    ),  # these, too
-    *("last_places", "ordered_rows", "row_order", "scatter_last"),  # and these
+    *("init_orthogonal", "casts", "pick", "contraction", "pack_bits", "unpack_bits"),
+    *("strided_sdpa", "strided_sdpa_grad", "few_queries_sdpa", "put_rows", "slices", "together"),  # for GPUs alone
+    *("ordered_rows", "row_order"),  # these, too
 }
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
 NUMPY = {"f32": np.float32, "f64": np.float64}
