@@ -149,7 +149,7 @@ def _disturbed(
     scale = np.abs(array)
     if not isinstance(node.op, Pointwise):
         scale = scale + max((np.abs(x).max(initial=0) for x in read), default=0)
-    return np.asarray(array + size * scale * rng.uniform(-1, 1, array.shape))
+    return np.asarray(array + size * scale * rng.uniform(-1, 1, array.shape)).astype(array.dtype)
 
 
 def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
