@@ -1,5 +1,5 @@
 """Cases of which a run takes a part. ``thinned``: the normal run a part, the others have the marker ``slow``.
-``taken``: each run another part, which the seed takes; the soak all. ``left_out``: of many slow cases of a test."""
+``taken``: each run another part, which the seed takes; the soak all. ``left_out``: of slow cases, likewise."""
 
 from __future__ import annotations
 
@@ -30,18 +30,30 @@ def taken(cases: Iterable[_Case], every: int) -> list[_Case]:
 
 
 #: From so many slow cases of a test on, a run takes one of so many.
-_SHARES: Final = ((40, 8), (8, 4), (3, 2))
+_SHARES: Final = ((40, 12), (8, 6), (3, 3))
+_FEW: Final = 2  # of the other slow tests of a file, a run takes one of so many
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The slow cases that this run leaves out: of a test with many it takes a part, which DSLC_SEED draws."""
-    cases: dict[str, list[pytest.Item]] = {}
+    """The slow cases that this run leaves out: of a test with many, and of the tests of a file with few, it takes a
+    part, which DSLC_SEED draws."""
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("slow"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left: list[pytest.Item] = []
-    for name, found in cases.items():
-        share = next((share for most, share in _SHARES if len(found) >= most), 1)
-        drawn = random.Random(f"{name} {os.environ['DSLC_SEED']}")
-        left += drawn.sample(found, len(found) - -(-len(found) // share))
+    files: dict[str, list[str]] = {}
+    for name, cases in tests.items():
+        share = next((share for most, share in _SHARES if len(cases) >= most), 1)
+        left += _drawn(name, cases, share)
+        if share == 1:
+            files.setdefault(name.partition("::")[0], []).append(name)
+    for file, names in files.items():
+        left += [item for name in _drawn(file, names, _FEW) for item in tests[name]]
     return left
+
+
+def _drawn(name: str, those: list[_Case], share: int) -> list[_Case]:
+    """All of those but one of ``share``."""
+    drawn = random.Random(f"{name} {os.environ['DSLC_SEED']}")
+    return drawn.sample(those, len(those) - -(-len(those) // share))
