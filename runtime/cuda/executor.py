@@ -9,30 +9,29 @@ one by one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dslc.base.errors import DslcError
-from dslc.runtime.artifact.dtypes import ITEMSIZE, numpy_dtype
-from dslc.runtime.artifact.instructions import results
-from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
-from dslc.runtime.cuda.binding import Binder, Group, steps_of
+from dslc.runtime.cuda.binding import Binder, Group
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
+from dslc.runtime.cuda.inspection import Inspection
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot, Slots
-from dslc.runtime.cuda.timing import peaks, stopwatch
 from dslc.runtime.cuda.transfers import (
     DeviceOutputs,
     Results,
     RunResults,
+    copy_results,
     from_host,
     from_pinned,
-    in_rows,
     input_bytes,
+    send,
     view_of,
 )
 from dslc.runtime.session.backend import Change, Measured, OnDevice
@@ -250,33 +249,10 @@ class DevicePlan:
 
     def _send(self, slot: Slot, io: int, count: int) -> None:
         """Copies inputs and step blocks of ``count`` steps to ``io``."""
-        lane, driver = self._lane, self._lane.device.driver
-        self._state.wait_for_others(lane)
-        if not self._input_bytes:
-            return
-        stream = lane.copies if self._in_frames else lane.stream
-        for offset, size, rows in from_pinned(self._plan, self._input_bytes, slot.placed, count, lane.frame):
-            if rows == 1:
-                driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
-            else:
-                driver.copy_rows(io + offset, lane.frame, slot.inputs_at + offset, lane.frame, size, rows, stream)
-            lane.counters.bytes_in += size * rows
-        placed = [p for p in slot.placed if p.frame < count]
-        for ready in {id(p.array.ready): p.array.ready for p in placed if p.array.ready is not None}.values():
-            driver.wait(stream, ready)
-        for first, pitch, rows in in_rows(placed):
-            target, size = io + first.frame * lane.frame + first.offset, first.array.nbytes
-            if rows == 1:
-                driver.copy(target, first.array.address, size, stream)
-            else:
-                driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream)
-        if self._in_frames:
-            driver.record(slot.arrived, stream)
-            driver.wait(lane.stream, slot.arrived)
-            if slot.placed:  # the owner may overwrite it as soon as the call returns
-                lane.counters.waits += 1
-                driver.wait_host(slot.arrived)
-                slot.placed.clear()
+        self._state.wait_for_others(self._lane)
+        if self._input_bytes:
+            spans = from_pinned(self._plan, self._input_bytes, slot.placed, count, self._lane.frame)
+            send(self._lane, slot, io, spans, count, in_frames=self._in_frames)
 
     def _part(self, change: Change | None, number: int) -> Change | None:
         """The part of a state change for the group with this number: the last writing group ends the change."""
@@ -306,61 +282,17 @@ class DevicePlan:
             change.end()
 
     def _copy_out(self, first: int, count: int) -> None:
-        """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of
-        all."""
-        lane, results = self._lane, self._results
-        binder = self._of_slot[id(self._slot)].binder
-        for span in results.spans:
-            source = binder.base(span.region) + span.offset
-            target = self._slot.outputs_at + first * results.bytes + span.at
-            if count == 1:
-                lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
-            else:
-                pitches = results.bytes, lane.frame
-                lane.device.driver.copy_rows(target, pitches[0], source, pitches[1], span.bytes, count, lane.stream)
-            lane.counters.bytes_out += span.bytes * count
+        slot = self._slot
+        copy_results(self._lane, slot, self._of_slot[id(slot)].binder, self._results, first, count)
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
         """Runs instruction by instruction; the bits are those of ``run``. bf16 is shown as f32."""
-        lane, bound = self._lane, self._of_slot[id(self._slot)]
-        with self._idle_after_interrupt():
-            with lane.device:
-                self._send(self._slot, bound.io, 1)
-                lane.device.driver.synchronise(lane.stream)
-            for instruction in self._plan.instructions:
-                steps = steps_of(bound.binder.placed(instruction))
-                if not steps:
-                    continue
-                with lane.device:
-                    self._submit(Group(None, steps, False))
-                    found = [self._read(bound.binder.address(i), self._plan.buffers[i]) for i in results(instruction)]
-                see(type(instruction).__name__.lower(), steps[0].where, found)
-
-    @contextmanager
-    def _idle_after_interrupt(self) -> Iterator[None]:
-        """Waits for submitted work before an interrupt is raised, because it may write memory that is reused."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._lane.recover(self._slot)
-            raise
+        self._inspection().watch(see)
 
     def measure(self, rounds: int) -> Measured:
-        lane, bound = self._lane, self._of_slot[id(self._slot)]
-        placed = ((index, steps_of(bound.binder.placed(i))) for index, i in enumerate(self._plan.instructions))
-        work = [(index, steps) for index, steps in placed if steps]
-        with self._idle_after_interrupt(), stopwatch(lane.device, lane.stream) as watch:
-            self._send(self._slot, bound.io, 1)
-            watch.times([steps for _, steps in work])  # measures how long submitting takes
-            found = [watch.times([steps for _, steps in work]) for _ in range(rounds)]
-        times = {index: [seconds[n] for seconds in found] for n, (index, _) in enumerate(work)}
-        return Measured(times, {"copy": watch.copy, **peaks(lane.device)})
+        return self._inspection().measure(rounds)
 
-    def _read(self, address: int, buffer: Buffer) -> NDArray[Any]:
-        out = np.empty(buffer.shape, numpy_dtype(buffer.dtype))
-        if out.nbytes:
-            assert out.nbytes == buffer.bytes and out.itemsize == ITEMSIZE[buffer.dtype]
-            lane = self._lane
-            lane.device.driver.copy_out(out.ctypes.data, address, out.nbytes, lane.stream)
-            lane.device.driver.synchronise(lane.stream)
-        return (out.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bf16" else out
+    def _inspection(self) -> Inspection:
+        slot, bound = self._slot, self._of_slot[id(self._slot)]
+        send = partial(self._send, slot, bound.io, 1)
+        return Inspection(self._plan, self._lane, slot, bound.binder, send, self._submit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dslc.runtime.cuda.binding import Binder
     from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
@@ -202,3 +203,47 @@ class DeviceOutputs(LateOutputs):
 
     def settle(self) -> None:
         self._run.settle()
+
+
+def send(
+    lane: Lane, slot: Slot, io: int, spans: Iterable[tuple[int, int, int]], count: int, *, in_frames: bool
+) -> None:
+    """Copies the inputs of ``count`` steps to ``io``: the ``spans`` of the slot's pinned memory (offset, bytes, rows),
+    and device arrays. ``in_frames``: on the stream for copies, for which the lane's stream then waits."""
+    driver = lane.device.driver
+    stream = lane.copies if in_frames else lane.stream
+    for offset, size, rows in spans:
+        if rows == 1:
+            driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
+        else:
+            driver.copy_rows(io + offset, lane.frame, slot.inputs_at + offset, lane.frame, size, rows, stream)
+        lane.counters.bytes_in += size * rows
+    placed = [p for p in slot.placed if p.frame < count]
+    for ready in {id(p.array.ready): p.array.ready for p in placed if p.array.ready is not None}.values():
+        driver.wait(stream, ready)
+    for first, pitch, rows in in_rows(placed):
+        target, size = io + first.frame * lane.frame + first.offset, first.array.nbytes
+        if rows == 1:
+            driver.copy(target, first.array.address, size, stream)
+        else:
+            driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream)
+    if in_frames:
+        driver.record(slot.arrived, stream)
+        driver.wait(lane.stream, slot.arrived)
+        if slot.placed:  # the owner may overwrite it as soon as the call returns
+            lane.counters.waits += 1
+            driver.wait_host(slot.arrived)
+            slot.placed.clear()
+
+
+def copy_results(lane: Lane, slot: Slot, binder: Binder, results: Results, first: int, count: int) -> None:
+    """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of all."""
+    for span in results.spans:
+        source = binder.base(span.region) + span.offset
+        target = slot.outputs_at + first * results.bytes + span.at
+        if count == 1:
+            lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
+        else:
+            pitches = results.bytes, lane.frame
+            lane.device.driver.copy_rows(target, pitches[0], source, pitches[1], span.bytes, count, lane.stream)
+        lane.counters.bytes_out += span.bytes * count
