@@ -20,12 +20,12 @@ LONG = {
     "compiler/artifact/plan.py", "compiler/check/calls/calls.py", "compiler/check/calls/signatures.py",
     "compiler/codegen/cpu/region/row.py", "compiler/codegen/cuda/contraction/lower.py",
     "compiler/codegen/cuda/recurrent/source.py", "compiler/codegen/cuda/region/neighbours.py",
-    "compiler/codegen/cuda/region/reduction.py", "compiler/codegen/region/reduction.py",
-    "compiler/ops/index/scatter.py", "compiler/ops/loss/cross_entropy.py", "compiler/ops/random/stochastic.py",
-    "compiler/ops/shape/slicing.py", "compiler/report/page.py", "dsl/build_tree.py", "dslc/base/publish.py",
-    "dslc/tune/bench.py", "dslc/tune/tune.py", "runtime/config/config.py", "runtime/cuda/backend.py",
-    "runtime/cuda/driver.py", "runtime/cuda/shard_sums.py", "runtime/data/columns/raw.py",
-    "runtime/session/session.py", "runtime/train/run.py",
+    "compiler/codegen/cuda/region/reduction.py", "compiler/ops/index/scatter.py",
+    "compiler/ops/loss/cross_entropy.py", "compiler/ops/random/stochastic.py", "compiler/ops/shape/slicing.py",
+    "compiler/report/page.py", "dsl/build_tree.py", "dslc/base/publish.py", "dslc/tune/bench.py",
+    "dslc/tune/tune.py", "runtime/config/config.py", "runtime/cuda/backend.py", "runtime/cuda/driver.py",
+    "runtime/cuda/shard_sums.py", "runtime/data/columns/raw.py", "runtime/session/session.py",
+    "runtime/train/run.py",
 }  # fmt: skip
 #: Those of more than 400 lines, with their limits.
 LONGEST = {

@@ -1,14 +1,37 @@
-"""Regions of cross entropy: the loss of each row of logits, their gradient, and both at once."""
+"""Regions over the classes of a target: cross entropy, its gradient, both at once; and in_top_k."""
 
 from __future__ import annotations
 
+import math
+
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import Classes, RowsBuilder
+from dslc.compiler.codegen.region.reduction import RowsBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
+
+
+class Classes:
+    """The target of a loss over classes: its class index, and whether that is valid."""
+
+    def __init__(self, rows: RowsBuilder, target: Expr) -> None:
+        self.rows = rows
+        self.ignore = int_attr(rows.node.attrs, "ignore_index") if "ignore_index" in rows.node.attrs else None
+        rows.b.row()
+        self.place = rows.let(target, DType.I64)
+        self.known = rows.let(call("and", self.place >= 0, self.place < rows.count), DType.B1)
+
+    def hit(self) -> Expr:
+        """Whether this element is the target's."""
+        return call("eq", self.rows.b.index, self.place)
+
+    def checked(self, value: Expr) -> Expr:
+        """``value``; 0 if the target is ignored, nan if it is not a valid class. Invalid input data was already
+        refused; nan exposes an invalid class that the model itself computes."""
+        value = select(self.known, value, math.nan)
+        return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
 
 class _Entropy:
@@ -73,4 +96,18 @@ def softmax_cross_entropy_both(node: Node) -> list[Launch]:
     rows.store(0, loss)
     dy = rows.input(2) if len(node.inputs) > 2 else rows.let(as_expr(float_attr(node.attrs, "dy")), node.types[0].dtype)
     rows.store(1, region.slope(top, below, dy))
+    return rows.launch()
+
+
+@lowers("in_top_k")
+def in_top_k(node: Node) -> list[Launch]:
+    rows = RowsBuilder(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x", "row"], ["row"])
+    x, classes = rows.input(0), Classes(rows, rows.input(1))
+    own = rows.sum(select(classes.hit(), x, 0.0))
+    tied = call("and", call("eq", x, own), rows.b.index < classes.place)
+    ahead = call("or", call("or", x > own, call("ne", x, x)), tied)
+    before = rows.sum(ahead, DType.I64)
+    rows.b.row()
+    right = call("and", call("and", before < int_attr(node.attrs, "top"), classes.known), call("eq", own, own))
+    rows.store(0, right)
     return rows.launch()

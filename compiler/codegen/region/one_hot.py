@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import Classes, RowsBuilder
+from dslc.compiler.codegen.region.cross_entropy import Classes
+from dslc.compiler.codegen.region.reduction import RowsBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import select
 from dslc.compiler.ops.attrs import int_attr

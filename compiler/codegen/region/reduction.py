@@ -230,41 +230,6 @@ def logsumexp(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-class Classes:
-    """The target of a loss over classes: its class index, and whether that is valid."""
-
-    def __init__(self, rows: RowsBuilder, target: Expr) -> None:
-        self.rows = rows
-        self.ignore = int_attr(rows.node.attrs, "ignore_index") if "ignore_index" in rows.node.attrs else None
-        rows.b.row()
-        self.place = rows.let(target, DType.I64)
-        self.known = rows.let(call("and", self.place >= 0, self.place < rows.count), DType.B1)
-
-    def hit(self) -> Expr:
-        """Whether this element is the target's."""
-        return call("eq", self.rows.b.index, self.place)
-
-    def checked(self, value: Expr) -> Expr:
-        """``value``; 0 if the target is ignored, nan if it is not a valid class. Invalid input data was already
-        refused; nan exposes an invalid class that the model itself computes."""
-        value = select(self.known, value, math.nan)
-        return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
-
-
-@lowers("in_top_k")
-def in_top_k(node: Node) -> list[Launch]:
-    rows = _along(node, ["x", "row"], ["row"])
-    x, classes = rows.input(0), Classes(rows, rows.input(1))
-    own = rows.sum(select(classes.hit(), x, 0.0))
-    tied = call("and", call("eq", x, own), rows.b.index < classes.place)
-    ahead = call("or", call("or", x > own, call("ne", x, x)), tied)
-    before = rows.sum(ahead, DType.I64)
-    rows.b.row()
-    right = call("and", call("and", before < int_attr(node.attrs, "top"), classes.known), call("eq", own, own))
-    rows.store(0, right)
-    return rows.launch()
-
-
 @lowers("fused_sums", "finished_sums")
 def fused_sums(node: Node) -> list[Launch]:
     """One element stage: the steps, then all sums; then the epilogue, if the node has one."""

@@ -217,9 +217,8 @@ class _Extension:
         """Cuts outer axes into pieces along which all operands of the steps have strides."""
         for value, access, leaf in self._operands():
             for axis, (size, stride) in enumerate(zip(self.old.outer, access.strides)):
-                sizes, _ = _split(size, stride, value.type.ints, _strides_in(leaf, value))
-                if len(sizes) > 1:
-                    whole, _ = _split(size, stride, value.type.ints, (), merge=False)
+                whole, steps = _split(size, stride, value.type.ints, _strides_in(leaf, value))
+                if len(merged_axes(whole, steps)[0]) > 1:
                     last = axis == len(self.cuts) - 1
                     if self.cuts[axis] not in ((size,), whole) or self.old.indices or (last and self._by_columns):
                         raise Unfit("the operands of its neighbours have other axes")
@@ -275,15 +274,13 @@ class _Extension:
             rest %= step
         strides: list[int] = []
         for cut, stride, size in zip(self.cuts, access.strides, self.old.outer):
-            sizes, steps = _split(size, stride, shape, own)
-            if len(sizes) == 1:
-                strides += [steps[0] * each for each in all_strides(cut)]
-            else:
-                strides += _split(size, stride, shape, own, merge=False)[1]
+            whole = _split(size, stride, shape, own)
+            sizes, steps = merged_axes(*whole)
+            strides += [steps[0] * each for each in all_strides(cut)] if len(sizes) == 1 else whole[1]
         mixed: list[MixedRadix] = []
         axes = len(strides) + len(self.old.inner)
         for size, stride in zip(self.old.inner, access.strides[len(self.old.outer) :]):
-            sizes, steps = _split(size, stride, shape, own)
+            sizes, steps = merged_axes(*_split(size, stride, shape, own))
             if len(sizes) > 1:
                 one = tuple(int(axis == len(strides)) for axis in range(axes))
                 mixed.append(MixedRadix(one, sizes, steps))
@@ -296,10 +293,10 @@ def _strides_in(leaf: Value, value: Value) -> tuple[int, ...]:
     return broadcast_strides(leaf.type.ints, value.type.ints)
 
 
-def _split(size: int, stride: int, shape: Sequence[int], own: Sequence[int], merge: bool = True) -> _Pieces:
+def _split(size: int, stride: int, shape: Sequence[int], own: Sequence[int]) -> _Pieces:
     """An axis of so many elements of a dense tensor of this shape, ``stride`` apart, as axes of the tensor: their sizes
-    and ``own`` strides (all 0 if none are given), merged where that is possible. Raises Unfit."""
-    steps, own = all_strides(shape), own or (0,) * len(shape)
+    and ``own`` strides. Raises Unfit."""
+    steps = all_strides(shape)
     if size == 1 or stride == 0:
         return (size,), (0,)
     sizes: list[int] = []
@@ -320,8 +317,6 @@ def _split(size: int, stride: int, shape: Sequence[int], own: Sequence[int], mer
         strides.insert(0, times * own[axis])
         left //= count
         stride = steps[axis] * shape[axis]
-    if merge:
-        return merged_axes(sizes, strides)
     return tuple(sizes), tuple(strides)
 
 
