@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dslc.base.errors import DslcError
+from dslc.base.words import meant_path
 from dslc.dsl.diagnostics import CompileError, Diagnostic, Label, did_you_mean
 from dslc.dsl.lexer import too_long
 from dslc.dsl.limits import MAX_FILES, MAX_NAME_LENGTH, MAX_SOURCE_BYTES, MAX_TABLE_BYTES, MAX_USE_DEPTH
@@ -91,7 +92,7 @@ class _Unreadable(Exception):
 
 
 def _no_main_file(path: str, reason: _Unreadable) -> DslcError:
-    return DslcError("E0106", f"{path} {reason}", place=path, help="name a `.nn` file")
+    return DslcError("E0106", f"{path} {reason}", place=path, help=meant_path(path, "name a `.nn` file", suffix=".nn"))
 
 
 class _Loader:

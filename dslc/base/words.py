@@ -1,12 +1,18 @@
-"""Formats amounts for people: three digits and a unit; and what other libraries say."""
+"""Words for people: amounts with three digits and a unit, what other libraries say, what a wrong path meant."""
 
 from __future__ import annotations
 
+import os
 import re
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 #: What Python prints for an object that has no text of its own.
 _OBJECT: Final = re.compile(r"<[^<>\n]*(?:<[^<>\n]*>[^<>\n]*)* at 0x[0-9a-fA-F]+>")
+
+_MOST: Final = 1000  # names of a folder that are compared with a wrong one
+_SIMILAR: Final = 0.7  # how similar a name must be, as difflib counts
 
 #: Units of memory sizes, in bytes.
 BYTE_UNITS: Final = {
@@ -45,3 +51,27 @@ def rate_text(rate: float, unit: str) -> str:
         if rate >= size:
             return f"{rate / size:.3g} {prefix}{unit}"
     return f"{rate:.3g} {unit}"
+
+
+def meant_path(path: str | os.PathLike[str], other: str, *, suffix: str = "") -> str:
+    """The help for a path without a file: the file next to it with the most similar name (or with ``suffix`` added), or
+    why such a path cannot be one; else ``other``."""
+    from difflib import get_close_matches
+
+    path = Path(path)
+    if path.parts[:1] == ("~",) or "~" in path.parts[1:]:
+        return "`~` is not replaced here: write the whole path"
+    if any(part in ("http:", "https:", "s3:", "gs:", "hf:") for part in path.parts):
+        return "files are read from disks: download it first, and name the copy"
+    folder = path.parent
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, _MOST)]
+    except (OSError, ValueError):
+        return other if folder.exists() else f"the folder {folder} does not exist: {other}"
+    if suffix and path.name + suffix in names:
+        return f"did you mean `{path.name}{suffix}`?"
+    kept = [name for name in sorted(names) if not suffix or name.endswith(suffix)]
+    close = next((name for name in kept if name.lower() == path.name.lower()), None)
+    close = close or next(iter(get_close_matches(path.name, kept, 1, _SIMILAR)), None)
+    return f"did you mean `{close}`?" if close else other

@@ -17,7 +17,7 @@ import click
 
 from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning
 from dslc.base.visible import one_line
-from dslc.cli import code_of_signal, room, surroundings
+from dslc.cli import code_of_signal, habits, room, surroundings
 from dslc.cli.output import Settings, print_json, report_error, say
 from dslc.cli.table import COMMANDS, SECTIONS
 
@@ -115,6 +115,7 @@ class Commands(click.Group):
 
             close = get_close_matches(args[0], COMMANDS, 1)
             hint = f"did you mean `dslc {close[0]}`?" if close else "`dslc --help` lists the commands"
+            hint = habits.COMMANDS.get(args[0].lower(), hint)
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -241,6 +242,10 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _usage_error(error: click.ClickException, options: Settings) -> None:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        hint = habits.option_hint(error.option_name, error.ctx.command.params)
+        if hint is not None:
+            error = click.UsageError(f"{error.message.rstrip('.')}; {hint}", error.ctx)
     if options.json:
         context = error.ctx if isinstance(error, click.UsageError) else None
         help = f"{context.command_path if context else 'dslc'} --help"

@@ -29,11 +29,13 @@ def options_of(build: Mapping[str, Any], name: str | None = None, *, cpu: str = 
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
+            from dslc.runtime.config.habits import key_hint
 
             if key in TARGETS:  # from `{target: cpu,sm_90}`, which YAML reads as two entries
                 _refuse(f"`{key}` is not a build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
             close = did_you_mean(key, known)
-            _refuse(f"`{key}` is not a build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
+            help = f"did you mean `{close}`?" if close else key_hint(key) or ", ".join(known)
+            _refuse(f"`{key}` is not a build option", key, help)
         if key in ("fuse", "locked") and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
         if key == "prepare" and value not in ("auto", "never"):

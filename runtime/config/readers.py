@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from dslc.base.errors import DataError
+from dslc.runtime.config.habits import key_hint
 from dslc.runtime.config.schedule import Duration, parse_duration
 from dslc.runtime.config.yaml import Value, plain
 from dslc.runtime.nearest import nearest
@@ -53,8 +54,18 @@ def unknown(value: Value, key: str, known: Iterable[str], where: str) -> NoRetur
     names = sorted(known)
     close = nearest(key, names)
     place = str(value.key or value.mark)
-    help = f"did you mean `{close}`?" if close else f"known here: {', '.join(names)}"
+    help = f"did you mean `{close}`?" if close else key_hint(key) or f"known here: {', '.join(names)}"
     raise DataError("R104", f"unknown key `{key[:40]}` in {where}", place=place, help=help)
+
+
+def in_quotes(value: Value) -> str:
+    """The help for a value that should be a text; the entries of a list, such as columns, are one text."""
+    if not isinstance(value.data, list):
+        return "put it in quotes"
+    whole = ",".join(str(each.data) for each in value.data)
+    first, _, columns = whole.partition(":")
+    whole = f"{first}:{columns.replace(f',{first}:', ',')}" if columns else whole  # `[t.csv:a, t.csv:b]`
+    return f'write one text: "{whole[:60]}"'
 
 
 def mapping(value: Value, name: str) -> dict[str, Value]:
@@ -98,7 +109,7 @@ def boolean(value: Value, name: str) -> bool:
 
 def text(value: Value, name: str) -> str:
     if not isinstance(value.data, str) or not value.data:
-        refuse(value, f"`{name}` is a string, not {shown(value)}", "put it in quotes")
+        refuse(value, f"`{name}` is a string, not {shown(value)}", in_quotes(value))
     return value.data
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.base.opened import Opened
+from dslc.base.words import meant_path
 
 _PART: Final = 1 << 20  # bytes per read
 
@@ -36,6 +37,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
             handle = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             cause = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
+            help = meant_path(path, help) if isinstance(error, FileNotFoundError) else help
             raise DataError("R101", cause, place=str(path), help=help) from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise DataError("R101", "this is not a regular file", place=str(path), help=help)

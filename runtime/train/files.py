@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dslc.base.errors import WeightsMissing
+from dslc.base.words import meant_path
 from dslc.runtime.config.config import Config
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.source import Source, files
@@ -28,4 +29,4 @@ def require_source(source: Source, field: str) -> None:
 def require_weights(path: Path | None) -> None:
     """Check the weights to start from, if configured. Raises WeightsMissing R304."""
     if path is not None and not path.exists():
-        raise WeightsMissing("R304", "there is no such file", place=str(path), help="check the path")
+        raise WeightsMissing("R304", "there is no such file", place=str(path), help=meant_path(path, "check the path"))

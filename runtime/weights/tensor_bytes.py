@@ -16,6 +16,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
 from dslc.base.opened import Opened
+from dslc.base.words import meant_path
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.weights.safetensors_header import Entry, Head, damaged, header_length, parse_head
 
@@ -114,7 +115,8 @@ def opened(place: str, *, follow: bool = True, dir_fd: int | None = None) -> Ite
         try:
             handle = files.open(place, flags, dir_fd=dir_fd)
         except FileNotFoundError:
-            raise WeightsMissing("R304", "there is no such file", place=place, help="check the path") from None
+            help = meant_path(place, "check the path")
+            raise WeightsMissing("R304", "there is no such file", place=place, help=help) from None
         except (OSError, ValueError) as error:
             if not follow and getattr(error, "errno", None) == errno.ELOOP:
                 help = "copy the folder so that it has files instead of links: cp -rL FROM TO"

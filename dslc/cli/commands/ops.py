@@ -29,10 +29,15 @@ def command(name: str | None, package: str | None, test: bool) -> int:
         return EXIT_OK
     if name not in pages:
         from dslc.dsl.diagnostics import did_you_mean
+        from dslc.dsl.other_calls import method_hint
+        from dslc.dsl.other_names import function_hint
 
         begun = [page for page in sorted(pages, key=len) if name and page.startswith(name)]
         close = begun[0] if begun else did_you_mean(name, pages)
-        raise click.UsageError(f"no op {name!r}; " + (f"did you mean {close}?" if close else "`dslc ops` lists them"))
+        last = name.rpartition(".")[2]
+        elsewhere = None if close else function_hint(last) or method_hint(last)
+        hint = elsewhere or (f"did you mean {close}?" if close else "`dslc ops` lists them")
+        raise click.UsageError(f"no op {name!r}; {hint}")
     page = pages[name]
     emit(page.as_json(), page.text())
     return EXIT_OK
