@@ -22,6 +22,8 @@ WITHOUT: Final = {
         ("reshape", "flatten", "squeeze", "unsqueeze", "stop_gradient"),
         "a view: no code, and no bytes move",
     ),
+    "bitcast": "a view in PyTorch: there is no time to compare",
+    **dict.fromkeys(("to_small", "from_small"), "floats of 4 to 8 bits, which no dtype of the sweep holds"),
     "gradient": "the gradients of all functions are cases",
 }
 
