@@ -35,6 +35,7 @@ _MANY_BLOCKS: Final = 4 * _BUSY_BLOCKS  # blocks that leave no multiprocessor wi
 _MANY_FETCHES: Final = (
     4  # elements that a result gathers: neighbouring threads then read neighbours, each for one result
 )
+_NEAR: Final = 8  # elements between neighbours of a result, which a warp then writes to few sectors
 _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 
 
@@ -104,6 +105,8 @@ def _flat(region: Region) -> Flat:
     vector = min(_drawn(region) if draws(region) else vector_of(region), power_of_two(count))
     if sum(isinstance(let, Fetch) for stage in region.stages for let in stage.lets) >= _MANY_FETCHES:
         vector = 1
+    if any(1 < abs(a.strides[-1]) <= _NEAR for a in flattened(region).outputs if a.strides):
+        vector = 1  # results take turns in memory: neighbouring threads write neighbours
     return Flat(count, vector, 2 if _columns_again(region, vector) else 1)
 
 
