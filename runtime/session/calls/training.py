@@ -64,9 +64,11 @@ class Training:
         shards = self._calls.train_step.shards
         count = 1 if shards is None else shards.count
         if count % group.size:
-            fitting = 1 << (group.size - 1).bit_length()
             said = f"{group.size} processes cannot share {count} shard{'s' * (count > 1)}"
-            help = f"write `mesh {{ shards = {fitting} }}` next to the model, or start another number of processes"
+            *few, most = (str(1 << power) for power in range(count.bit_length()))
+            help = f"start {', '.join(few)}{' or ' * bool(few)}{most} process{'es' * bool(few)}"
+            if group.size & (group.size - 1) == 0:  # a power of two, as the number of shards is
+                help = f"write `mesh {{ shards = {group.size} }}` next to the model, or {help}"
             raise RanksError("R601", said, place=name, help=help)
         if self.part.number not in ((0, 1), (group.rank, group.size)):
             raise InputError("R105", f"this session is part {self.part.number}, not rank {group.rank} of {group.size}",
