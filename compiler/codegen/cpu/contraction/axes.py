@@ -24,6 +24,16 @@ class Axis:
         return Axis(self.size, self.b, self.a, self.c)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An axis in the code: ints, or values."""
+
+    size: Any
+    a: Any
+    b: Any
+    c: Any
+
+
 def divisor(n: int, most: int) -> int:
     """The largest divisor of n that is at most ``most``."""
     return next(d for d in range(max(1, min(n, most)), 0, -1) if n % d == 0)

@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
+from dslc.compiler.codegen.cpu.contraction.near import ROWS as NEAR_ROWS
 from dslc.compiler.codegen.cpu.contraction.shared import ContractionCode, shared
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
@@ -31,7 +32,9 @@ ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every til
 UNITS: Final = 16  # so that threads end at about the same time
 NEAR_BYTES: Final = 32 * 1024  # of a per unit: the nearest cache holds them, if it can at all
 PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
+NEAR_LANES: Final = 256  # fewest lanes of a unit that copies its part of a, if there are as many: the copy costs little
 BLOCKS: Final = 8  # of the sum, from which on they are many
+BLOCK_BYTES: Final = 1024 * 1024  # of b and c that a unit of many rows and blocks reads for a block
 GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 
@@ -42,6 +45,8 @@ class Contraction(SizeGeneric):
     Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis and b is packed in panels of
     ``panel`` lanes, a multiple of a vector's: ``[lanes/panel, inner, panel]``; b's inner strides refer to that.
     ``panel_depth``: the depth of a panel if the kernel sums only a part of it (0: all of it).
+    ``near``: a unit copies the elements of a block of the sum in its rows of a to the stack, tile by tile, since they
+    are far apart in a. There is one axis of rows, with stride 1, and one inner axis.
     """
 
     dtype: DType
@@ -53,6 +58,7 @@ class Contraction(SizeGeneric):
     panel: int = 0
     k_block: int = 512
     panel_depth: int = 0
+    near: bool = False
 
     @property
     def depth(self) -> int:
@@ -67,8 +73,10 @@ class Contraction(SizeGeneric):
     def row_blocks(self) -> tuple[int, ...]:
         """The extent of each row axis in a unit: whole axes from the last on, and a divisor of the first one that is
         split."""
-        near = next((i for i, rows in enumerate(ROWS) if rows * self.depth * self.dtype.itemsize <= NEAR_BYTES), 0)
-        found = [self._row_blocks(rows) for rows in ROWS[near:]]
+        if self.near:
+            return (min(NEAR_ROWS, self.rows[0].size),)
+        first = next((i for i, rows in enumerate(ROWS) if rows * self.depth * self.dtype.itemsize <= NEAR_BYTES), 0)
+        found = [self._row_blocks(rows) for rows in ROWS[first:]]
         return next((b for b in found if math.prod(self._grid(b)) >= UNITS), found[-1])
 
     @property
@@ -96,10 +104,13 @@ class Contraction(SizeGeneric):
         the rows and the blocks of the sum are many, a unit is as wide as lets b and c of one block stay near;
         else as lets all of b."""
         step = self.panel or 12 * self.vector
+        if self.near:
+            parts = max(1, UNITS * NEAR_ROWS // self.rows[0].size)
+            return max(NEAR_LANES // step, -(-self.lanes[-1].size // (step * parts))) * step
         plain = self.panel > 0 and len(self.rows) == len(self.inner) == 1
         blocks = plain and self.depth > BLOCKS * self.k_block and self.rows[0].size >= 4 * ROWS[0]
-        lane = self.k_block + 2 * ROWS[0] if blocks else self.depth
-        return max(1, PANEL_BYTES // (self.dtype.itemsize * lane * step)) * step
+        lane, most = (self.k_block + 2 * ROWS[0], BLOCK_BYTES) if blocks else (self.depth, PANEL_BYTES)
+        return max(1, most // (self.dtype.itemsize * lane * step)) * step
 
     @cached_property
     def grid(self) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.codegen.cpu.contraction.axes import Axis, spans
+from dslc.compiler.codegen.cpu.contraction.axes import Axis, Span, spans
+from dslc.compiler.codegen.cpu.contraction.near import Near
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import POINTER, Code
 from dslc.compiler.ir.types import DType
@@ -19,16 +20,6 @@ TIMES: Final = 4  # most times that a loop around few products is unrolled
 _BUSY: Final = 96  # products from which on the loop around them costs nothing
 _NEAR: Final = 3  # rows that share a pointer: x86 adds once or twice a register to an address
 GIVEN: Final = 1 << 62  # a number n of the code from this on is argument n - GIVEN; no tensor has such numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """An axis in the code: ints, or values."""
-
-    size: Any
-    a: Any
-    b: Any
-    c: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +62,11 @@ class Emitter:
         self.row_blocks = [number(x) for x in spec.row_blocks]
         self.lane_block, self.chunk = number(spec.lane_block), number(spec.chunk)
         self.width = tile.vectors * self.v.lanes
+        self.source = self.inner[0]  # in a, if units copy it
+        self.near = Near(self.v, self.a, spec.near, tile) if spec.near else None
+        if self.near:
+            self.a = self.near.memory
+            self.inner = (Span(self.source.size, tile.row_tile, self.source.b, 0),)
 
     def run(self) -> None:
         code, count = self.code, len(self.batch)
@@ -89,7 +85,7 @@ class Emitter:
         return [code.add(x, code.mul(index, stride)) for x, stride in zip(base, (axis.a, axis.b, axis.c))]
 
     def _unit(self, base: list[Any], lane_unit: Any, row_units: list[Any]) -> None:
-        code, first, lane = self.code, self.inner[0], self.lanes[-1]
+        code, first, lane = self.code, self.source, self.lanes[-1]
         start: Any = 0
         stop = lane.size
         if self.spec.lane_block:
@@ -97,6 +93,9 @@ class Emitter:
             stop = code.least(code.add(start, self.lane_block), lane.size)
 
         def block(base: list[Any], count: Any, begin: Any) -> None:
+            if self.near:
+                self.near.copy(base[0], *self._rows_of(row_units), self.rows[-1].size, (count, first.a))
+                base = [0, *base[1:]]
             for at, lanes in spans(code, start, stop, lane.size, self.width, self.tile.lane_rest):
                 self._lane_tile(base, at, lanes, row_units, count, begin)
 
@@ -130,11 +129,7 @@ class Emitter:
 
     def _row_tiles(self, base: list[Any], row_units: list[Any], columns: list[_Column], count: Any, begin: Any) -> None:
         code, last, tile = self.code, self.rows[-1], self.tile
-        start: Any = 0
-        stop = last.size
-        if self.spec.row_blocks[-1]:
-            start = code.mul(row_units[-1], self.row_blocks[-1])
-            stop = code.least(code.add(start, self.row_blocks[-1]), last.size)
+        start, stop = self._rows_of(row_units)
 
         def inner(base: list[Any]) -> None:
             near = self.rows[-2] if len(self.rows) > 1 else Span(1, 0, 0, 0)
@@ -149,9 +144,20 @@ class Emitter:
                     for j in range(tile.outer_tile)
                     for i in range(length)
                 ]
-                self._tile(self._advanced(base, last, at), rows, columns, count, begin)
+                here = self._advanced(base, last, at)
+                if self.near:
+                    here[0] = self.near.place(start, at)
+                self._tile(here, rows, columns, count, begin)
 
         self._outer_rows(base, 0, row_units, inner)
+
+    def _rows_of(self, row_units: list[Any]) -> tuple[Any, Any]:
+        """The first row of a unit along the last row axis, and the end of its rows."""
+        size = self.rows[-1].size
+        if not self.spec.row_blocks[-1]:
+            return 0, size
+        start = self.code.mul(row_units[-1], self.row_blocks[-1])
+        return start, self.code.least(self.code.add(start, self.row_blocks[-1]), size)
 
     def _outer_rows(
         self, base: list[Any], place: int, row_units: list[Any], inner: Callable[[list[Any]], None]

@@ -16,6 +16,7 @@ from dslc.compiler.ir.types import DType
 _FAR_BYTES: Final = 1024  # bytes between inner indices
 _FAR_DEPTH: Final = 128
 _FAR_BLOCK: Final = 64
+_BLOCK: Final = 512
 _LONG_BYTES: Final = 384  # bytes along the sum from which on a panel of four vectors no longer fits the nearest cache
 
 
@@ -52,6 +53,7 @@ class Matmul:
         problem = Problem(
             self.dtype, alone, (*outer, rows), (columns,), (inner,), count,
             k_block=self._k_block(inner), widest=2 if k * self.dtype.itemsize >= _LONG_BYTES else 4,
+            packed_block=_BLOCK,
         )  # fmt: skip
         return Steps(tuple(lower(problem, scratch)), tuple(scratch.bytes))
 
@@ -59,7 +61,7 @@ class Matmul:
         """The block size of the sum: small if inner indices are (nearly) a page apart, which limits the pages of a
         block and its cache lines per set."""
         far = max(inner.a, inner.b) * self.dtype.itemsize >= _FAR_BYTES and inner.size >= _FAR_DEPTH
-        return _FAR_BLOCK if far else 512
+        return _FAR_BLOCK if far else _BLOCK
 
 
 def _turned(shape: Sequence[int], swap: bool) -> tuple[int, int]:

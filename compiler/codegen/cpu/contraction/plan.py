@@ -36,6 +36,8 @@ _MANY_ROWS: Final = 512
 _FAR_DEPTH: Final = 128
 _FAR_COST: Final = 1.08
 _FAR_ROWS_COST: Final = 1.5  # if that side is broadcast: a cache line then gives a tile few elements
+_NEAR_BYTES: Final = 1024  # bytes between inner indices of a broadcast side from which on units copy their part of it
+_NEAR_ROWS: Final = 24  # fewest rows, and fewest lanes of the other side, that are worth these copies
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Problem:
     """``c[batch, left, right] = sum over inner of a[batch, left, inner] * b[batch, inner, right]``; sizes at least 1.
 
     ``a``, ``b``, ``c``: names of the arguments. ``size``: elements of c. ``k_block``: block size of the sum;
-    ``widest``: most vectors per packed panel. Both decide which data stays in the nearest cache.
+    ``widest``: most vectors per packed panel. Both decide which data stays in the nearest cache. ``packed_block``: the
+    block size if b is packed, and a is read in order or, of f32, copied by units; 0: ``k_block``.
     """
 
     dtype: DType
@@ -58,6 +61,7 @@ class Problem:
     c: str = "out0"
     k_block: int = 512
     widest: int = 4
+    packed_block: int = 0
 
 
 class Scratch:
@@ -141,6 +145,27 @@ class _Candidate:
         return Pack(p.dtype, batch, (lane.size, lane.b), inner, p.starts[1], self.panel)
 
     @property
+    def _far(self) -> bool:
+        """Whether inner indices of a are far apart, for many of them."""
+        p = self.problem
+        return p.inner[-1].a * p.dtype.itemsize >= _NEAR_BYTES and p.inner[-1].size >= _FAR_DEPTH
+
+    @property
+    def near(self) -> bool:
+        """Whether units copy their part of a."""
+        p = self.problem
+        plain = self.panel > 0 and p.packed_block > 0 and len(p.left) == len(p.inner) == 1
+        return plain and self._far and p.left[0].a == 1 and min(p.left[0].size, p.right[-1].size) >= _NEAR_ROWS
+
+    @property
+    def k_block(self) -> int:
+        """The block size of the sum."""
+        p = self.problem
+        if self.near:
+            return p.packed_block * DType.F32.itemsize // p.dtype.itemsize
+        return p.packed_block if self.panel and p.packed_block and not self._far else p.k_block
+
+    @property
     def time(self) -> float:
         p = self.problem
         vector = lanes_of(p.dtype)
@@ -154,11 +179,13 @@ class _Candidate:
         far = _FAR_BYTES if rows < _MANY_ROWS else _REREAD_FAR_BYTES
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
             total *= _FAR_COST
-        if p.inner[-1].a * p.dtype.itemsize >= _FAR_BYTES and min(depth, p.k_block) >= _FAR_DEPTH:
+        if self.near:
+            total += rows * depth * _COPIED
+        elif p.inner[-1].a * p.dtype.itemsize >= _FAR_BYTES and min(depth, self.k_block) >= _FAR_DEPTH:
             total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:
-            again = 2 * -(-depth // p.k_block) - 1  # each later block reads and writes the result again
+            again = 2 * -(-depth // self.k_block) - 1  # each later block reads and writes the result again
             total += written * again * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
         if self.panel:
             pack = self._pack
@@ -182,7 +209,9 @@ class _Candidate:
             batch = tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
             inner = _merged(inner)
         starts = (p.starts[0], start, p.starts[2])
-        whole = Contraction(p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, p.k_block)
+        whole = Contraction(
+            p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, self.k_block, near=self.near
+        )
         parts = self._part_count(whole)
         if parts == 1:
             return [*found, Step(whole, (p.a, b, p.c))]

@@ -46,7 +46,7 @@ class Tile:
 
 @described(
     "ContractionCode",
-    "dtype batch rows lanes inner starts panel steps units row_blocks lane_block chunk flat rest tiles given",
+    "dtype batch rows lanes inner starts panel steps units row_blocks lane_block chunk flat rest tiles near given",
 )
 @dataclass(frozen=True)
 class ContractionCode(KernelCode):
@@ -55,7 +55,8 @@ class ContractionCode(KernelCode):
     ``steps``: elements of a panel of b, and units per task. ``units``: all units, and units along each axis of the
     grid. ``lane_block``: 0 if a unit has all lanes; ``row_blocks``: the last is 0 if a unit has the whole axis.
     ``chunk``: indices of the first inner axis per block; 0: all. ``flat``: the inner axes from here on are unrolled;
-    ``rest``: the innermost loop does not run a multiple of its unrolled times.
+    ``rest``: the innermost loop does not run a multiple of its unrolled times. ``near``: the most indices of the inner
+    axis whose elements of a a unit copies for each tile of rows; 0: it copies none.
     """
 
     tiled: ClassVar[bool] = True
@@ -74,6 +75,7 @@ class ContractionCode(KernelCode):
     flat: int
     rest: bool
     tiles: tuple[Tile, ...]
+    near: int
     given: int
 
     def emit(self, code: Code) -> None:
@@ -155,6 +157,7 @@ def shared(spec: Contraction) -> tuple[ContractionCode, tuple[int, ...]]:
         flat,
         rest,
         tiles,
+        spec.k_block * 3 // 2 if spec.near else 0,
         len(numbers.given),
     )
     return code, tuple(numbers.given)

@@ -43,6 +43,10 @@ CASES: list[Case] = [
     ((150, 700), (700, 130), False, False),  # rows cut into units, sums into blocks
     ((145, 1300), (90, 1300), False, True),
     ((3000, 20), (3000, 9), True, False),  # few elements of long sums: in parts
+    ((200, 300), (200, 70), True, False),  # units copy rows that are far apart along the sum
+    ((900, 805), (900, 24), True, False),  # the same in blocks
+    ((3000, 260), (3000, 30), True, False),  # the same in parts
+    ((2, 150, 261), (2, 150, 33), True, False),
     ((4, 6, 5), (4, 5, 7), False, False),
     ((2, 3, 6, 5), (5, 7), False, False),
     ((6, 5), (3, 5, 7), False, False),
@@ -145,6 +149,26 @@ def test_units_of_many_rows_and_a_long_sum_read_them_a_few_times() -> None:
     assert isinstance(step.kernel, Contraction) and step.kernel.lane_block >= 256
     *_, short = Matmul(DType.F32, (700, 500), (500, 650), False, False).steps().steps
     assert isinstance(short.kernel, Contraction) and short.kernel.lane_block < 650  # all of the panels stay near
+
+
+def test_rows_that_are_far_apart_along_the_sum_are_copied_once_by_units() -> None:
+    """A gradient of weights reads its first operand transposed: each inner index is on a page of its own."""
+    *_, step = Matmul(DType.F32, (700, 10_000), (700, 650), True, False).steps().steps
+    assert isinstance(step.kernel, Contraction) and step.kernel.near
+    assert step.kernel.k_block == 512 and step.kernel.grid == (1, 209)
+    *_, double = Matmul(DType.F64, (700, 10_000), (700, 650), True, False).steps().steps
+    assert isinstance(double.kernel, Contraction) and double.kernel.k_block == 256  # as many bytes of the stack
+    for a, b in (((700, 200), (700, 650)), ((100, 10_000), (100, 650)), ((700, 10_000), (700, 16))):
+        *_, step = Matmul(DType.F32, a, b, True, False).steps().steps
+        assert not (isinstance(step.kernel, Contraction) and step.kernel.near), (a, b)
+
+
+def test_a_packed_side_is_not_far() -> None:
+    """A product with weights ``[k, n]`` reads panels of them: its sums have large blocks."""
+    *_, step = Matmul(DType.F32, (394, 768), (768, 3072), False, False).steps().steps
+    assert isinstance(step.kernel, Contraction) and step.kernel.panel and step.kernel.k_block == 512
+    *_, few = Matmul(DType.F32, (20, 650), (650, 2600), False, False).steps().steps
+    assert isinstance(few.kernel, Contraction) and not few.kernel.panel and few.kernel.k_block == 64
 
 
 def test_tasks_depend_on_shapes_and_there_are_enough() -> None:

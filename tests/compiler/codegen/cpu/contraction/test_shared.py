@@ -45,7 +45,7 @@ PAIRS = {
     "rows": (product(480, 96, 128), product(960, 96, 128)),
     "depth": (product(384, 128, 128), product(384, 320, 128)),
     "lanes": (product(384, 128, 256, b=True), product(384, 128, 512, b=True)),
-    "sides turned": (product(384, 128, 256, a=True, b=True), product(384, 160, 512, a=True, b=True)),
+    "sides turned": (product(384, 128, 512, a=True, b=True), product(384, 160, 768, a=True, b=True)),
     "channels": (conv(2, 32, 64, 28), conv(2, 64, 64, 28)),
 }
 
@@ -68,7 +68,7 @@ def test_many_units_of_few_products_have_constants() -> None:
     taken(
         (
             (s, level)
-            for s in [(98, 130, 80), (100, 1100, 70), (7, 600, 33), (129, 64, 49)]
+            for s in [(98, 130, 80), (100, 1100, 70), (7, 600, 33), (129, 64, 49), (270, 800, 40)]
             for level in runnable_levels()
         ),
         3,
