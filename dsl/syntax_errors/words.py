@@ -50,7 +50,7 @@ def _behind_a_body_(p: Place) -> Diagnostic | None:
     """`if a { } elif b { }`"""
     if p.token.text != "elif" or p.before is None or p.before.kind != "}":
         return None
-    return p.error("`elif` is not a keyword", "", _FIRST["elif"])
+    return p.error(f"`{p.token.text}` is not a keyword", "", _FIRST["elif"])
 
 
 def _inside_(p: Place) -> Diagnostic | None:

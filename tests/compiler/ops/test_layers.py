@@ -110,7 +110,7 @@ def test_batchnorm_follows_the_batch_and_reads_its_buffers_in_eval() -> None:
     call = Recorder(DType.F64)
     x = draw(4, 3, 2, 2)
     [value] = values_of([x])
-    y = call.build("batchnorm", value, 1e-3, 0.2)
+    y = call.build("batchnorm", value, eps=1e-3, momentum=0.2)
     start = {
         "weight": np.array([1.0, 2, 3]), "bias": np.array([0.0, 1, 2]),
         "running_mean": np.array([0.5, 0, -0.5]), "running_var": np.array([1.0, 2, 0.5]),
