@@ -8,8 +8,8 @@ from math import prod
 from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, F32Epilogue
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -26,7 +26,7 @@ _DTYPES: Final = (DType.BF16, DType.F16, DType.F32)
 
 
 @dataclass(frozen=True)
-class FewRows(SizeGeneric):
+class FewRows(CodeWithArgs):
     """``k(a, b, others..., c, numbers)``: a ``[rows, inner]`` times the transpose of b ``[columns, inner]``, in f32.
     ``epilogue``: applied to a sum and the others, in f32, before it is rounded to ``result``."""
 
@@ -72,14 +72,6 @@ class FewRows(SizeGeneric):
         numbers = Numbers(FIRST=0)
         finished = NOTHING if self.epilogue is None else self.epilogue.text(numbers, DType.F32)
         return Code("few_rows.cu", text + numbers.text() + finished), numbers.scalar_args
-
-    @property
-    def code(self) -> Code:
-        return self._code_and_args[0]
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._code_and_args[1]
 
 
 def few_rows(node: Node, last: Node | None = None) -> FewRows | None:

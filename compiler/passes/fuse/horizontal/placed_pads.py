@@ -13,9 +13,8 @@ After::
 Parts of every k-th element along an axis, k of them, are stacked instead: ``x[::2]`` and ``x[1::2]`` become a
 ``concat`` along a new axis after that one, and a reshape. A chain of additions may have other
 terms if these are added in the order that they had: one, or several before or after the parts. Parts with elements in
-common stay as they are. An element gets the value
-that it had, except that a part's -0.0 stays -0.0 instead of -0.0 + 0. Each pad would write all of the tensor. Linear in
-nodes, quadratic in the parts of one tensor.
+common stay as they are. An element gets the value that it had, except that a part's -0.0 stays -0.0 instead of
+-0.0 + 0. Each pad would write all of the tensor. Linear in nodes, quadratic in the parts of one tensor.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS, expanded, fused, results_of
 from dslc.compiler.passes.fuse.pointwise.stacks import Split, made_of, split_by
 
-_MAX_INPUTS: Final = 48
+_MAX_INPUTS: Final = 48  # each is an argument of the kernel, and is loaded before the first step
 
 
 class Unfit(Exception):
