@@ -20,12 +20,13 @@ from math import gcd
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Input, Node, Value
-from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.scan import Loop
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.compound.fused import expanded, results_of
+from dslc.compiler.ops.compound.fused_stack import fused_stack
 
 _KEPT: Final = (DType.F32, DType.BF16, DType.F16)
 
@@ -127,10 +128,13 @@ def _flat(graph: Graph) -> tuple[Graph, list[Node]]:
             nodes.append(first)
             steps = expanded(last.inputs, last.attrs)
             results: Sequence[Value] = (steps[-1].out,)
-        elif current.op.name == "fused":
+        elif current.op.name in ("fused", "fused_stack"):
             steps = expanded(current.inputs, current.attrs)
             values = [*current.inputs, *(step.out for step in steps)]
             results = [values[i] for i in results_of(current.attrs, len(values))]
+            if current.op is fused_stack:
+                steps = (*steps, _joined(current, results))
+                results = steps[-1].outputs
         else:
             steps, results = [current], current.outputs
         nodes += steps
@@ -138,6 +142,13 @@ def _flat(graph: Graph) -> tuple[Graph, list[Node]]:
     outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
     updates = tuple((source, new.get(v, v)) for source, v in graph.updates)
     return Graph(graph.inputs, tuple(nodes), outputs, updates), nodes
+
+
+def _joined(node: Node, parts: Sequence[Value]) -> Node:
+    """The parts of a ``fused_stack`` as columns of one matrix, which a reshape of its result is. Raises Unfit."""
+    if node.attrs["axis"] != 1 or "perm" in node.attrs:
+        raise Unfit("it joins tensors other than along columns")
+    return Builder().at(node, node.phase).node(OPS["concat"], *parts, axis=1)
 
 
 def _add(cell: Cell, node: Node, constants: Mapping[Value, Input]) -> None:
