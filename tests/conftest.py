@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from pace import kept
 from processor_time import LIMIT, measured, too_long
-from thinning import SOAK, left_out
+from thinning import SOAK, left_out, part
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Set in the environment, so that worker processes of the same run draw from the same seed.
     os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
+    os.environ.setdefault("DSLC_PART", part(Path(__file__).parent))
     # The kernels that one test compiles serve the others of this run, and are removed afterwards.
     if "DSLC_TEST_CACHE" not in os.environ:
         os.environ["DSLC_TEST_CACHE"] = tempfile.mkdtemp(prefix="dslc-cache-")
@@ -86,7 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def pytest_report_header(config: pytest.Config) -> str:
     scale = "all of it" if os.environ.get("DSLC_SOAK") == "1" else "a tenth (DSLC_SOAK=1 for all)"
-    return f"fuzz: DSLC_SEED={os.environ['DSLC_SEED']}, {scale}"
+    return f"fuzz: DSLC_SEED={os.environ['DSLC_SEED']}, {scale}; cases drawn by DSLC_PART={os.environ['DSLC_PART']}"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from pace import kept, started, within
 from places import ROOT
 from processor_time import LIMIT, NAME, measured, spent, too_long
-from thinning import left_out, thinned
+from thinning import SOAK, left_out, part, taken, thinned
 
 TESTS = ROOT / "tests"
 MODULES = sorted(TESTS.rglob("*.py"))
@@ -123,6 +123,27 @@ def test_what_is_thinned_is_slow_and_not_lost() -> None:
     assert [[mark.name for mark in param.marks] for param in params] == [[], ["slow"], [], ["slow"]]
 
 
+def test_the_revision_draws_the_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(("git", *words), cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setenv("DSLC_SEED", "5")
+    assert part(tmp_path) == "5"
+    git("init", "-q")
+    (tmp_path / "one").write_text("1")
+    git("add", "one")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    drawn = part(tmp_path)
+    assert len(drawn) >= 40
+    monkeypatch.setenv("DSLC_SEED", "6")
+    assert part(tmp_path) == drawn
+    found = set()
+    for name in range(40):
+        monkeypatch.setenv("DSLC_PART", f"{name}")
+        found.add(tuple(taken(range(10), 3)))
+    assert found == ({tuple(range(10))} if SOAK else {(0, 3, 6, 9), (1, 4, 7), (2, 5, 8)})
+
+
 class Case:
     """Stands for one item of pytest."""
 
@@ -140,7 +161,7 @@ def test_of_many_slow_cases_a_run_takes_a_part_and_runs_together_take_all(monkey
     items: Any = slow + [Case(f"a::quick[{n}]", False) for n in range(50)]
     ran = set[str]()
     for seed in range(60):
-        monkeypatch.setenv("DSLC_SEED", str(seed))
+        monkeypatch.setenv("DSLC_PART", str(seed))
         taken = {each.nodeid for each in items} - {each.nodeid for each in left_out(items)}
         found = Counter(each.partition("[")[0].partition("_")[0] for each in taken)
         assert found == {**{name: part for name, (_, part) in counts.items()}, "c::few": 3, "a::quick": 50}

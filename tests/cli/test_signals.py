@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from thinning import SOAK, turn
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -46,12 +47,11 @@ COMMANDS = {
 }
 #: These begin without the artifact and with an empty cache.
 FRESH = ("build", "build and train")
-SOAK = os.environ.get("DSLC_SOAK") == "1"
-#: Every second command, those that the seed takes; all with DSLC_SOAK=1. The shortest is no slow test.
+#: Every second command, those that DSLC_PART draws; all with DSLC_SOAK=1. The shortest is no slow test.
 STRUCK = ["check"] + [
     pytest.param(name, marks=pytest.mark.slow)
     for number, name in enumerate(COMMANDS)
-    if name != "check" and (SOAK or number % 2 == int(os.environ["DSLC_SEED"]) % 2)
+    if name != "check" and (SOAK or number % 2 == turn(2))
 ]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 PATIENCE = 300.0  # seconds; for a machine that does much else

@@ -93,7 +93,7 @@ def _child(folder: Path, tests: tuple[str, ...], report: Path, stop: bool) -> No
     os.dup2(out, 2)
     os.chdir(folder)
     os.environ["PYTHONPATH"] = str(folder)
-    os.environ["DSLC_SEED"] = os.environ["DSLC_EVERY_SLOW"] = "1"
+    os.environ["DSLC_SEED"] = os.environ["DSLC_PART"] = os.environ["DSLC_EVERY_SLOW"] = "1"
     os.environ.pop("DSLC_TEST_CACHE", None)
     sys.path.insert(0, str(folder))
     sys.argv = ["pytest"]

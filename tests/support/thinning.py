@@ -1,11 +1,16 @@
 """Cases of which a run takes a part. ``thinned``: the normal run a part, the others have the marker ``slow``.
-``taken``: each run another part, which the seed takes; the soak all. ``left_out``: of slow cases, likewise."""
+``taken``: each revision another part; the soak all. ``left_out``: of slow cases, likewise.
+
+The revision draws the part, so all runs of a revision take the same cases: one that passes here passes there. Set
+DSLC_PART to draw another."""
 
 from __future__ import annotations
 
 import os
 import random
+import subprocess
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -23,10 +28,24 @@ def thinned(cases: Iterable[Any], every: int) -> list[Any]:
 
 
 def taken(cases: Iterable[_Case], every: int) -> list[_Case]:
-    """One of ``every`` cases, from the one that DSLC_SEED takes, but at least one; all of them with DSLC_SOAK=1."""
+    """One of ``every`` cases, but at least one, drawn by DSLC_PART; all of them with DSLC_SOAK=1."""
     values = list(cases)
     step = 1 if SOAK else min(every, len(values))
-    return values[int(os.environ["DSLC_SEED"]) % step :: step] if values else []
+    return values[turn(step) :: step] if values else []
+
+
+def turn(of: int) -> int:
+    """Which of so many parts of something a run takes, from 0: drawn by DSLC_PART."""
+    return random.Random(os.environ.get("DSLC_PART", "")).randrange(of)
+
+
+def part(folder: Path) -> str:
+    """What draws the cases of a run, unless DSLC_PART does: the revision of a folder that git keeps, else the seed."""
+    command = ("git", "rev-parse", "HEAD^{tree}")
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ["DSLC_SEED"]
 
 
 #: From so many slow cases of a test on, a run takes one of so many.
@@ -36,7 +55,7 @@ _FEW: Final = 2  # of the other slow tests of a file, a run takes one of so many
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The slow cases that this run leaves out: of a test with many, and of the tests of a file with few, it takes a
-    part, which DSLC_SEED draws."""
+    part, which DSLC_PART draws."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("slow"):
@@ -55,5 +74,5 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 def _drawn(name: str, those: list[_Case], share: int) -> list[_Case]:
     """All of those but one of ``share``."""
-    drawn = random.Random(f"{name} {os.environ['DSLC_SEED']}")
+    drawn = random.Random(f"{name} {os.environ['DSLC_PART']}")
     return drawn.sample(those, len(those) - -(-len(those) // share))

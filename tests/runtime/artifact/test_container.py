@@ -92,7 +92,7 @@ def flips_missed(data: bytes, bits: range) -> tuple[int, list[int]]:
 
 
 def test_every_flipped_bit_is_refused_with_its_place(fuzz_seed: int) -> None:
-    """Every sixteenth one, chosen by DSLC_SEED; all with DSLC_SOAK=1."""
+    """Every sixteenth one, chosen by DSLC_PART; all with DSLC_SOAK=1."""
     data, share = artifact_bytes(), 1 if os.environ.get("DSLC_SOAK") == "1" else 16
     tried, missed = flips_missed(data, range(fuzz_seed % share, 8 * len(data), share))
     assert tried * share > 30_000 and not missed

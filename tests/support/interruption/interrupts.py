@@ -23,6 +23,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+from thinning import SOAK, turn
 
 import dslc
 from dslc.base.errors import DslcError
@@ -343,15 +344,15 @@ class World:
 
 
 def spread(most: int) -> Callable[[int], Iterable[int]]:
-    """At most so many points, all over them; six times as many with DSLC_SOAK=1. The seed moves them."""
-    if os.environ.get("DSLC_SOAK") == "1":
+    """At most so many points, all over them; six times as many with DSLC_SOAK=1. DSLC_PART moves them."""
+    if SOAK:
         most *= 6
 
     def pick(points: int) -> Iterable[int]:
         if points <= most:
             return range(1, points + 1)
         step = points / most
-        first = int(os.environ.get("DSLC_SEED", "0")) % max(1, int(step))
+        first = turn(max(1, int(step)))
         return (1 + int(first + n * step) % points for n in range(most))
 
     return pick

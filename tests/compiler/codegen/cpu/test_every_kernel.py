@@ -1,6 +1,6 @@
 """Each kernel against the numpy meaning of its op, over the samples of op_samples; f32 to 2e-5, f64 to 1e-12.
 
-A run takes a tenth of the samples, chosen by DSLC_SEED; all with DSLC_SOAK=1.
+A run takes a tenth of the samples, chosen by DSLC_PART; all with DSLC_SOAK=1.
 """
 
 from __future__ import annotations

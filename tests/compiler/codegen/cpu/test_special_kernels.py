@@ -1,4 +1,4 @@
-"""The law of special values on the CPU. A run takes a tenth of the samples, chosen by DSLC_SEED; all with
+"""The law of special values on the CPU. A run takes a tenth of the samples, chosen by DSLC_PART; all with
 DSLC_SOAK=1."""
 
 from __future__ import annotations

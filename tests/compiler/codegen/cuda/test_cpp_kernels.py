@@ -5,7 +5,6 @@ That their code computes it is seen on a GPU (tests/gpu); here the description i
 
 from __future__ import annotations
 
-import os
 import re
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from gpu_kernels.kernel_sources import ops_of
 from gpu_kernels.sample_nodes import OPS, SAMPLES, node_of
 from op_laws.evaluation import apply, values_of
+from thinning import SOAK, turn
 
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import compile as cuda_compile
@@ -31,15 +31,14 @@ from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 
-SOAK = os.environ.get("DSLC_SOAK") == "1"
-#: One that the seed takes; both with DSLC_SOAK=1.
-ARCHITECTURES = ("sm_80", "sm_90") if SOAK else (("sm_80", "sm_90")[int(os.environ["DSLC_SEED"]) // 40 % 2],)
+#: One that DSLC_PART draws; both with DSLC_SOAK=1.
+ARCHITECTURES = ("sm_80", "sm_90") if SOAK else (("sm_80", "sm_90")[turn(2)],)
 CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing)
 
 
 def cases(names: Any, share: int) -> list[Any]:
     share = 1 if SOAK else share
-    first = int(os.environ["DSLC_SEED"]) % share
+    first = turn(share)
     listed = []
     for name in sorted(names):
         pairs = [(n, dtype) for n in range(len(SAMPLES[name])) for dtype in ("f32", "f64")]

@@ -2,12 +2,11 @@
 without a barrier between them, no barrier that some threads do not come to; and the values of the op's meaning.
 
 A run takes the smallest sample of each op that has CUDA C++, a list of kernels that use shared memory, and a share of
-the other samples of op_samples, chosen by DSLC_SEED; with DSLC_SOAK=1 all of them up to 20,000 threads.
+the other samples of op_samples, chosen by DSLC_PART; with DSLC_SOAK=1 all of them up to 20,000 threads.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gpu_kernels.kernel_sources import ops_of
 from gpu_kernels.on_ptx_machine import on_machine, threads_of
 from gpu_kernels.sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wanted
 from op_laws.evaluation import apply
+from thinning import SOAK, turn
 
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import compare, cuda_cpp
@@ -44,7 +44,6 @@ from dslc.compiler.ops.random.orthogonal import orthonormal
 
 pytestmark = pytest.mark.slow
 
-SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 20_000 if SOAK else 2000  # of a sample; 1,000 take some seconds
 CPP = ops_of(
     contraction,
@@ -176,7 +175,7 @@ def test_the_kernel_that_compares_two_tensors(dtype: str) -> None:
 def others() -> list[Any]:
     names = [n for n in sorted(SAMPLES) if n in OPS and not OPS[n].view and n not in CPP]
     share = 1 if SOAK else 12
-    return names[int(os.environ["DSLC_SEED"]) % share :: share]
+    return names[turn(share) :: share]
 
 
 @pytest.mark.parametrize("name", others())

@@ -1,5 +1,5 @@
 """The law of max pools for the kernels of GPUs, thread by thread. A run takes a part of the images, chosen by
-DSLC_SEED, and all of minus infinity; all with DSLC_SOAK=1."""
+DSLC_PART, and all of minus infinity; all with DSLC_SOAK=1."""
 
 from __future__ import annotations
 

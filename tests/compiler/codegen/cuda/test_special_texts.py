@@ -1,5 +1,5 @@
 """The law of special values on GPUs, whose texts a simulator runs. A run takes a part of the samples, chosen by
-DSLC_SEED; all with DSLC_SOAK=1."""
+DSLC_PART; all with DSLC_SOAK=1."""
 
 from __future__ import annotations
 

@@ -3,14 +3,13 @@ compiled, on memory of just so many bytes, whatever the memory holds."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gpu_kernels import ptx_machine
-from thinning import taken
+from thinning import SOAK, taken, turn
 
 from dslc.cli.build_options import options_of
 from dslc.compiler.artifact.plan import plan_of
@@ -22,7 +21,6 @@ from dslc.runtime.extents import rows_of
 
 pytestmark = pytest.mark.slow
 
-SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 3000  # of a launch: a second or two of the machine
 MODELS = {
     "images": """nn 1
@@ -67,14 +65,14 @@ def launches(folder: Path, model: str) -> tuple[list[Any], dict[str, Any]]:
 @pytest.mark.parametrize("model", taken(MODELS, 2))
 def test_threads_touch_no_more_than_the_header_says(tmp_path: Path, model: str) -> None:
     """The machine refuses an access beyond the bytes; and most launches touch the last one of each buffer. A normal run
-    takes a third of the launches, chosen by DSLC_SEED."""
+    takes a third of the launches, chosen by DSLC_PART."""
     rows, kernels = launches(tmp_path, model)
     small = [row for row in rows if np.prod(row[1]) * row[2][0] <= MOST_THREADS]
     assert len(small) > 0.6 * len(rows)
     share = 1 if SOAK else 3
     rng = np.random.default_rng(7)
     ended, every = 0, 0
-    for symbol, grid, block, shared_bytes, _, values, sizes in small[int(os.environ["DSLC_SEED"]) % share :: share]:
+    for symbol, grid, block, shared_bytes, _, values, sizes in small[turn(share) :: share]:
         ptx = compiled(kernels[symbol], symbol, "sm_90").ptx.decode("ascii")
         given = tuple((kind, value) for kind, value in values)
         assert block[1:] == [1, 1]

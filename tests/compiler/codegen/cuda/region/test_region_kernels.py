@@ -1,6 +1,6 @@
 """Kernels compiled for GPUs without one: what their PTX may hold, and that its bytes depend on nothing else.
 
-A run compiles a share of the regions of the samples of op_samples, chosen by DSLC_SEED; all with DSLC_SOAK=1.
+A run compiles a share of the regions of the samples of op_samples, chosen by DSLC_PART; all with DSLC_SOAK=1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The printed kernels against the numpy meanings of the ops, run by a simulator of the few functions that they call.
 
-A run takes a sixth of the samples of op_samples, chosen by DSLC_SEED; all with DSLC_SOAK=1.
+A run takes a sixth of the samples of op_samples, chosen by DSLC_PART; all with DSLC_SOAK=1.
 """
 
 from __future__ import annotations
