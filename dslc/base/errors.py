@@ -156,6 +156,7 @@ CODES: Final[dict[str, str]] = {
     "W009": "another build may give other bytes",
     "W010": "the algorithms were measured with another version of a library",
     "W011": "a line is far below the machine's speed",
+    "W012": "a process trains alone",
 }
 
 

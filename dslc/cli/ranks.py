@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from dslc.base.errors import RanksError
-from dslc.runtime.ranks.contract import Place, place_of
+from dslc.base.errors import DslcWarning, RanksError
+from dslc.runtime.ranks.contract import Place, lost_variables, place_of
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
@@ -24,6 +25,11 @@ def place(processes: int | None, gpus: int | None) -> Place | None:
     """This process's place among several; None if it is alone, or if it is to start ``processes`` or ``gpus`` of
     them."""
     found = place_of(os.environ)
+    lost = lost_variables(os.environ) if processes is None and gpus is None else ()
+    if lost:
+        said = f"{' and '.join(lost)} {'is' if len(lost) == 1 else 'are'} set, but not RANK and WORLD_SIZE"
+        help = "set both in each process to train together; to train alone, unset the others"
+        warnings.warn(DslcWarning("W012", f"{said}: this process trains alone; {help}"), stacklevel=2)
     for option, count in (("--processes", processes), ("--gpus", gpus)):
         if found is not None and count is not None and count != found.size:
             raise RanksError("R601", f"{option} is {count}, and WORLD_SIZE {found.size}", place=option,

@@ -29,6 +29,8 @@ _LAUNCHERS: Final = (
      "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )  # fmt: skip
+#: what else says that there are several processes
+_OF_SEVERAL: Final = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
     """This process's place; None if it is alone. RanksError R601 for variables that do not fit together."""
     found = next((names for names in _LAUNCHERS if names[2] in environment), None)
     if found is None:
+        _require_no_rank(environment)
         return None
     launcher, rank, size, local_rank, local_size = found
     count = _number(environment, size, 1, MOST_RANKS)
@@ -83,6 +86,23 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
         _seconds(environment, START_SECONDS, Place.start_seconds),
         _seconds(environment, STEP_SECONDS, Place.step_seconds),
     )
+
+
+def lost_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables that describe this process's place among several, though it is alone: no launcher's number of ranks
+    is set."""
+    if any(size in environment for _, _, size, _, _ in _LAUNCHERS):
+        return ()
+    return tuple(name for name in _OF_SEVERAL if name in environment)
+
+
+def _require_no_rank(environment: Mapping[str, str]) -> None:
+    """RanksError R601 for a rank without the number of ranks: of several processes, each would train alone. The script
+    of a batch job of Slurm is rank 0 of no step, and alone."""
+    for launcher, rank, size, *_ in _LAUNCHERS:
+        if rank in environment and not (launcher == "Slurm" and environment[rank] == "0"):
+            raise RanksError("R601", f"{rank} is {environment[rank][:40]}, but {size} is not set", place=size,
+                             help=f"set {size} to the number of processes, or unset {rank} to train alone")  # fmt: skip
 
 
 def _number(environment: Mapping[str, str], name: str, low: int, high: int) -> int:
