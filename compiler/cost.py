@@ -25,7 +25,7 @@ from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
-from dslc.compiler.ops.compound.fused import BODIES, PLACES, cut_inputs, read_bytes
+from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, read_bytes
 from dslc.compiler.ops.compound.fused_rows import core_of, fused_rows
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type
 
@@ -36,7 +36,6 @@ PRODUCTS: Final = frozenset(
 )
 #: Ops that compute matrix products.
 CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad"}
-_BODIES: Final = ("fused", "fused_rows", "fused_stack", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -151,7 +150,7 @@ def moved(node: Node) -> int:
     """Bytes that a node reads and writes, each tensor once; its sizes must be ints."""
     if node.op.view:
         return 0
-    read = read_bytes(node) if node.op.name in BODIES else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
+    read = read_bytes(node) if isinstance(node.op, FusedOp) else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
     return read + sum(t.bytes for t in node.types)
 
 
@@ -231,8 +230,8 @@ def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:
 
 def operations(node: Node) -> int:
     """Arithmetic operations of a node."""
-    if node.op.name in _BODIES:
-        cut = cut_inputs(node.attrs) if node.op.name in BODIES else ()
+    if isinstance(node.op, FusedOp):
+        cut = cut_inputs(node.attrs)
         whole = (v.type for i, v in enumerate(node.inputs) if i not in cut)
         made = node.types if node.op is not fused_stack else (part_type(node),)
         widest = max(t.bytes // t.dtype.itemsize for t in (*whole, *made))

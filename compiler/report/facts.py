@@ -19,7 +19,7 @@ from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
 from dslc.compiler.ir.scan import scan
-from dslc.compiler.ops.compound.fused import Fused, steps
+from dslc.compiler.ops.compound.fused import FusedOp, steps
 from dslc.compiler.ops.compound.fused_sums import FusedSums
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore, timeline
@@ -272,11 +272,11 @@ class Facts:
 
 def what(node: Node) -> str:
     """A node's op; for a fused node, its ops in order."""
-    if not isinstance(node.op, (Fused, FusedSums)):
+    if not isinstance(node.op, FusedOp):
         return node.op.name
     names = [name for name, _, _ in steps(node.attrs) if name != "full"]
     shown = " + ".join(names[:_SHOWN_STEPS]) + (f" + {len(names) - _SHOWN_STEPS} more" * (len(names) > _SHOWN_STEPS))
-    return shown if isinstance(node.op, Fused) else f"sums of {shown}"
+    return f"sums of {shown}" if isinstance(node.op, FusedSums) else shown
 
 
 def ranked(facts: Facts, count: int) -> Sequence[Line]:

@@ -19,8 +19,7 @@ from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused import BODIES, has_bits
+from dslc.compiler.ops.compound.fused import has_bits, is_elementwise
 
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
@@ -34,16 +33,16 @@ MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can ho
 
 def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None if no kernel exists for it. Sizes must be ints."""
-    types, pointwise_op = (*node.input_types, *node.types), isinstance(node.op, Pointwise) or node.op.name in BODIES
+    types, elementwise = (*node.input_types, *node.types), is_elementwise(node.op)
     if any(t.dtype not in SUPPORTED for t in types):
         return None
-    if any(t.dtype.is_half for t in types) and not (pointwise_op or node.op.moves or node.op.name in HALF_OPS):
+    if any(t.dtype.is_half for t in types) and not (elementwise or node.op.moves or node.op.name in HALF_OPS):
         return None
     if not any(t.bytes for t in node.types):
         return []
     if "body" in node.attrs and has_bits(node.attrs):
         return None
-    if pointwise_op:
+    if elementwise:
         if not all(can_emit(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
             return None
         launches: list[Launch] | None = pointwise.pointwise(node)

@@ -22,8 +22,7 @@ from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused import BODIES
+from dslc.compiler.ops.compound.fused import is_elementwise
 from dslc.compiler.ops.compound.fused_rows import FusedRows, core_of
 from dslc.compiler.ops.compound.fused_sums import FusedSums
 from dslc.compiler.ops.packages.composed import Composed
@@ -36,8 +35,8 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     rows are split."""
     if not any(type.bytes for type in node.types):
         return []
-    chain = isinstance(node.op, Pointwise) or node.op.name in BODIES
-    if chain:
+    elementwise = is_elementwise(node.op)
+    if elementwise:
         launches: list[Launch] | None = pointwise.pointwise(node)
     elif isinstance(node.op, FusedRows):
         return _with_neighbours(node, choose)
@@ -48,7 +47,7 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None:
         return None
-    return _size_generic(launches) if chain else finished(node, launches, choose)
+    return _size_generic(launches) if elementwise else finished(node, launches, choose)
 
 
 def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:

@@ -15,7 +15,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
-from dslc.compiler.ops.compound.fused import BODIES, PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, packed_inputs, results_of, steps_of
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type, strides_of
 from dslc.compiler.ops.constants.literal import MOST_WRITTEN, as_number
 from dslc.compiler.ops.constants.ramp import line
@@ -24,7 +24,7 @@ from dslc.compiler.ops.random.stochastic import ALL, kept_share
 
 def pointwise(node: Node) -> list[Launch]:
     """A pointwise, ``fused`` or ``fused_stack`` node: every step becomes a value rounded to its dtype."""
-    steps = expanded(node.inputs, node.attrs) if node.op.name in BODIES else [node]
+    steps = steps_of(node)
     values = [*node.inputs, *(step.out for step in steps)]
     places = results_of(node.attrs, len(values))
     shape, outputs = _stored_parts(node) if node.op is fused_stack else _stored(node, steps, places)
@@ -58,7 +58,7 @@ def _stored_parts(node: Node) -> tuple[tuple[int, ...], list[Access]]:
 
 def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
     """A value that the steps load from memory -> the input that contains it, and its access."""
-    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name in BODIES else ((), ())
+    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if isinstance(node.op, FusedOp) else ((), ())
     found = {
         v: (v, packed(shape) if i in bits else Access(v.type.dtype, all_strides(v.type.ints)))
         for i, v in enumerate(node.inputs)
@@ -122,7 +122,7 @@ def _dropout(
 def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
     """The scalar trees of a pointwise or fused node with their argument dtypes, which the target must be able to
     emit."""
-    steps = expanded(node.inputs, node.attrs) if node.op.name in BODIES else [node]
+    steps = steps_of(node)
     found = []
     for step in steps:
         if step.op.name != "full" and step.op.name not in PLACES:

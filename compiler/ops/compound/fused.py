@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, Pointwise, register
 from dslc.compiler.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -19,13 +19,21 @@ Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
 
 #: Steps that only select or reshape an input and compute nothing.
 PLACES = ("slice", "reshape")
-#: Ops of pointwise steps alone.
-BODIES = ("fused", "fused_stack")
 MAX_STEPS = 64  # per region, to limit its code and types
 _MAX_INPUTS = 3 * MAX_STEPS
 
 
-class Fused(Op):
+class FusedOp(Op):
+    """Base of the ops that passes make of several others: the attribute ``body`` holds the steps, as in ``fused``."""
+
+    #: Whether no step reads neighbours: element i of a step's result depends only on element i of what the step reads.
+    elementwise: ClassVar[bool] = False
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+
+class Fused(FusedOp):
     """fused(x0, x1, ...): the result of the last step of the attribute ``body``.
 
     A step is (op name, indices of its inputs, ((attribute, value), ...)); indices count the inputs of the node, then
@@ -36,6 +44,7 @@ class Fused(Op):
     """
 
     name = "fused"
+    elementwise = True
     inplace = (*((i, 0) for i in range(_MAX_INPUTS)), *((i, o) for i in range(8) for o in range(1, 16)))
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -44,9 +53,6 @@ class Fused(Op):
             (type_,) = OPS[name].infer([known[i] for i in inputs], step_attrs)
             known.append(type_)
         return tuple(known[i] for i in results_of(attrs, len(known)))
-
-    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("fusion comes after differentiation")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         known = list(xs)
@@ -128,3 +134,13 @@ def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:
         nodes.append(node)
         known.append(node.out)
     return nodes
+
+
+def steps_of(node: Node) -> list[Node]:
+    """The steps of a fused node as nodes that read its inputs; any other node is its own only step."""
+    return expanded(node.inputs, node.attrs) if isinstance(node.op, FusedOp) else [node]
+
+
+def is_elementwise(op: Op) -> bool:
+    """Whether an op is pointwise, or made of pointwise steps and dropouts alone."""
+    return op.elementwise if isinstance(op, FusedOp) else isinstance(op, Pointwise)

@@ -21,6 +21,7 @@ class FusedRows(Fused):
     """
 
     name = "fused_rows"
+    elementwise = False
     inplace = ()  # its kernel may read a row again after it stored the first elements
 
 

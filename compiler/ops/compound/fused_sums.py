@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dslc.compiler.ir.graph import Attrs, Input, Kind, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, broadcast, register
+from dslc.compiler.ir.graph import Attrs, Input, Kind, Node
+from dslc.compiler.ir.op import OPS, Cost, broadcast, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple, ints_attr
-from dslc.compiler.ops.compound.fused import expanded, packed_inputs, steps
+from dslc.compiler.ops.compound.fused import FusedOp, expanded, packed_inputs, steps
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_RESULTS: Final = 16
 _MAX_INPUTS: Final = 64
 
 
-class FusedSums(Op):
+class FusedSums(FusedOp):
     """fused_sums(x0, x1, ...): sums of step results over the axes ``over``, one output per entry of ``summed``.
 
     Attributes: ``body``, the steps as in ``fused``; ``summed``, indices of values as in ``body``; ``over``. The inputs
@@ -52,9 +52,6 @@ class FusedSums(Op):
                 found.extend(OPS[name].infer([found[i] for i in inputs], step_attrs))
             found = [found[i] for i in ints_attr(attrs, "results")]
         return (*found, *(TensorType(known[i].dtype, shape) for i in _kept(attrs)))
-
-    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("fusion comes after differentiation")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         wide, late = parted(xs, attrs)

@@ -7,10 +7,10 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused import results_of
+from dslc.compiler.ops.compound.fused import FusedOp, fused, results_of
+from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
-_BODIES: Final = ("fused", "fused_sums", "fused_rows")  # nodes with steps
 #: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
 SMALL_BYTES: Final = 1 << 16
 #: Number of steps that a memory-bound kernel computes at almost no cost.
@@ -27,17 +27,17 @@ def is_small(value: Value) -> bool:
 
 def is_pointwise(node: Node) -> bool:
     """Whether a node is a pointwise op, or a fused one, without random draws."""
-    return not draws(node) if node.op.name == "fused" else isinstance(node.op, Pointwise) and not node.op.random
+    return not draws(node) if node.op is fused else isinstance(node.op, Pointwise) and not node.op.random
 
 
 def is_chain(node: Node) -> bool:
     """Whether a node is pointwise with one result, possibly with random draws."""
-    return len(node.outputs) == 1 and node.op.name != "fused_sums" and (is_pointwise(node) or draws(node))
+    return len(node.outputs) == 1 and node.op is not fused_sums and (is_pointwise(node) or draws(node))
 
 
 def draws(node: Node) -> bool:
     """Whether a node is a dropout, or has one among its steps."""
-    return node.op.name == "dropout" or (node.op.name in _BODIES and "dropout" in names_of(node))
+    return node.op.name == "dropout" or (isinstance(node.op, FusedOp) and "dropout" in names_of(node))
 
 
 def has_neighbours(value: Value) -> bool:
@@ -53,7 +53,7 @@ def names_of(node: Node) -> list[str]:
 
 def body_of(node: Node) -> tuple[Attr, ...]:
     """The steps of a node: its body, or the node itself as one step."""
-    if node.op.name in _BODIES:
+    if isinstance(node.op, FusedOp):
         body = node.attrs["body"]
         assert isinstance(body, tuple)
         return body
@@ -78,14 +78,14 @@ class Body:
         def place(number: int) -> int:
             return inputs[number] if number < count else shift + number
 
-        if node.op.name not in _BODIES:
+        if not isinstance(node.op, FusedOp):
             self.number[node.outputs[0]] = len(self.inputs) + len(self.steps)
             self.steps.append((node.op.name, tuple(inputs), tuple(sorted(node.attrs.items()))))
             return place
         for step in body_of(node):
             assert isinstance(step, tuple) and isinstance(step[1], tuple)
             self.steps.append((step[0], tuple(map(place, step[1])), step[2]))  # type: ignore[arg-type]
-        if node.op.name != "fused_sums":
+        if not isinstance(node.op, FusedSums):
             last = count + len(body_of(node))
             self.number.update(zip(node.outputs, map(place, results_of(node.attrs, last))))
         return place

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.op import OPS, Op
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import fused, steps
 from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
+from dslc.compiler.ops.compound.fused_sums import fused_sums
 from dslc.compiler.passes.fuse.body import Body
 
 _T = TypeVar("_T")
@@ -50,7 +51,7 @@ def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Va
         body.add(producer, [new.get(v, v) for v in producer.inputs])
     place = body.add(node, read)
     origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
-    if node.op.name != "fused_sums":
+    if node.op is not fused_sums:
         op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused
         return node.replaced(op=op, inputs=body.inputs, attrs=attrs, origins=origins)
     own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
@@ -78,17 +79,17 @@ def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
 
 
 def needed_after(
-    first: Node, values: Iterable[Value], position: Mapping[Node, int], most: int, refused: str = ""
+    first: Node, values: Iterable[Value], position: Mapping[Node, int], most: int, refused: Op | None = None
 ) -> tuple[Node, ...] | None:
     """The nodes after ``first`` that the values depend on, in order; None if they depend on ``first``, are more than
-    ``most`` or include an op of the name ``refused``."""
+    ``most`` or include the op ``refused``."""
     found: set[Node] = set()
     stack = [v.producer for v in values]
     while stack:
         node = stack.pop()
         if not isinstance(node, Node) or node in found or position[node] < position[first]:
             continue
-        if node is first or node.op.name == refused or len(found) == most:
+        if node is first or node.op is refused or len(found) == most:
             return None
         found.add(node)
         stack += [v.producer for v in node.inputs]

@@ -26,6 +26,7 @@ from typing import Final
 from dslc.compiler.cost import Machine, kernel_seconds, kind, seconds
 from dslc.compiler.ir.graph import Graph, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.compound.fused_sums import fused_sums
 
 MAX_STEPS: Final = 48  # nodes between two values in memory; a fused region holds 64
 _LARGEST_TO_NEGLIGIBLE: Final = 1024  # the bytes of the largest value, divided by those of one that is kept in any case
@@ -237,6 +238,6 @@ def is_inline(reader: Node, value: Value) -> bool:
     made = value.producer
     if not isinstance(made, Node) or not isinstance(made.op, Pointwise):
         return False
-    if reader.op.name == "fused_sums":
+    if reader.op is fused_sums:
         return any(v.type.shape == value.type.shape for v in reader.inputs)
     return isinstance(reader.op, Pointwise) and reader.types[0].shape == value.type.shape

@@ -25,7 +25,7 @@ from dslc.compiler.ir.scan import Loop
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.contraction import product_and_epilogue
-from dslc.compiler.ops.compound.fused import BODIES, expanded, results_of
+from dslc.compiler.ops.compound.fused import expanded, is_elementwise, results_of, steps_of
 from dslc.compiler.ops.compound.fused_stack import fused_stack
 
 _KEPT: Final = (DType.F32, DType.BF16, DType.F16)
@@ -128,8 +128,8 @@ def _flat(graph: Graph) -> tuple[Graph, list[Node]]:
             nodes.append(first)
             steps = expanded(last.inputs, last.attrs)
             results: Sequence[Value] = (steps[-1].out,)
-        elif current.op.name in BODIES:
-            steps = expanded(current.inputs, current.attrs)
+        elif is_elementwise(current.op):
+            steps = steps_of(current)
             values = [*current.inputs, *(step.out for step in steps)]
             results = [values[i] for i in results_of(current.attrs, len(values))]
             if current.op is fused_stack:

@@ -26,7 +26,7 @@ from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.contraction import PRODUCTS
-from dslc.compiler.ops.compound.fused import expanded, results_of
+from dslc.compiler.ops.compound.fused import results_of, steps_of
 from dslc.compiler.passes.fuse.body import is_pointwise
 from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
@@ -94,7 +94,7 @@ def _product(node: Node) -> Node | None:
     type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
     if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MAX_ELEMENTS:
         return None
-    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    steps = steps_of(node)
     whole = len(node.inputs) + len(steps)
     if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not EXACT.issuperset(s.op.name for s in steps):
         return None

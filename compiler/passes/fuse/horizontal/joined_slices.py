@@ -24,7 +24,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
-from dslc.compiler.ops.compound.fused import expanded
+from dslc.compiler.ops.compound.fused import expanded, fused
 from dslc.compiler.passes.fuse.rebuild import chunks
 
 MAX_BYTES: Final = 1 << 20  # of a slice: copied in less time than a launch takes
@@ -55,7 +55,7 @@ def _slice(node: Node) -> Node | None:
     """The slice that a node is, alone or before a cast from f32 to 16 bits."""
     if node.op.name == "slice":
         return node
-    if node.op.name != "fused" or len(node.inputs) != 1 or len(node.outputs) != 1 or "results" in node.attrs:
+    if node.op is not fused or len(node.inputs) != 1 or len(node.outputs) != 1 or "results" in node.attrs:
         return None
     steps = expanded(node.inputs, node.attrs)
     if [step.op.name for step in steps] != ["slice", "cast"] or steps[1].inputs[0] is not steps[0].out:

@@ -24,7 +24,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.bits import BYTE
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused, results_of, steps
-from dslc.compiler.ops.compound.fused_sums import full_shape
+from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small
 
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -66,7 +66,7 @@ def _may_be_asked(value: Value, node: Node) -> bool:
     if is_pointwise(node):
         shape: tuple[int, ...] = node.types[0].ints
         whole = prod(shape)
-    elif node.op.name == "fused_sums":
+    elif node.op is fused_sums:
         shape = full_shape(node)
         whole = _stretch(node, shape)
         if value.type.dtype.itemsize > 2 and len(shape) - 1 in int_tuple(node.attrs, "over"):
@@ -92,7 +92,7 @@ def _stretch(sums: Node, shape: Sequence[int]) -> int:
 def _test(node: Node, number: int) -> _Test | None:
     """The only comparison that a node applies to its input ``number``; None if it uses the input otherwise."""
     body = body_of(node)
-    if node.op.name not in ("fused", "fused_sums"):
+    if node.op not in (fused, fused_sums):
         return None
     found: set[_Test] = set()
     for name, read, _ in steps(node.attrs):
@@ -102,7 +102,7 @@ def _test(node: Node, number: int) -> _Test | None:
         if name not in _COMPARISONS or read[0] != number or not isinstance(constant, tuple) or constant[0] != "full":
             return None
         found.add((name, constant))
-    kept = {number} & {*int_tuple(node.attrs, "summed")} if node.op.name == "fused_sums" else set()
+    kept = {number} & {*int_tuple(node.attrs, "summed")} if node.op is fused_sums else set()
     return found.pop() if len(found) == 1 and not kept else None
 
 

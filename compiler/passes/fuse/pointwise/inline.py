@@ -37,7 +37,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
-from dslc.compiler.ops.compound.fused_sums import full_shape
+from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import CHEAP, body_of, draws, has_neighbours, is_chain, is_small, names_of
 from dslc.compiler.passes.fuse.rebuild import inlined, with_producers
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, joins, times_computed
@@ -81,7 +81,7 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits)
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
         return fits(with_producers(reader, producers, {}))
-    if reader.op.name == "fused_sums":
+    if reader.op is fused_sums:
         drawn = draws(made) or draws(reader)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))
     operand = reader.op.name != "dropout" or made.out is reader.inputs[0]  # not one of dropout's scalars
@@ -104,7 +104,7 @@ def _is_summed(value: Value, made: Node, sums: Node) -> bool:
 def _saves_bytes(made: Node, readers: Sequence[Node]) -> bool:
     """Whether fewer bytes are moved if each reader computes the value."""
     type, drawn = made.types[0], draws(made) or any(map(draws, readers))
-    whole = [r for r in readers if r.op.name != "fused_sums" and not times_computed(r)]
+    whole = [r for r in readers if r.op is not fused_sums and not times_computed(r)]
     if any(r.types[0].shape != type.shape for r in whole) or not made.inputs:
         return False
     if len(readers) == 1 and not times_computed(readers[0]):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 from dslc.compiler.codegen.region.ir import all_strides
 from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.fused import MAX_STEPS, expanded, fused, results_of
+from dslc.compiler.ops.compound.fused import MAX_STEPS, fused, results_of, steps_of
 from dslc.compiler.passes.fuse.pointwise.stacks import Split, made_of, split_by
 
 _MAX_INPUTS: Final = 48  # each is an argument of the kernel, and is loaded before the first step
@@ -108,7 +108,7 @@ class Parts:
 
     def _computed(self, node: Node, number: int | None) -> tuple[_Ref, ...]:
         """The results of a pointwise node, a slice or a reshape, or a part of each."""
-        steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+        steps = steps_of(node)
         known: dict[Value, _Ref] = {}
 
         def read(value: Value) -> _Ref:

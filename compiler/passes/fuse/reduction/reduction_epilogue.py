@@ -45,7 +45,7 @@ def reduction_epilogue(graph: Graph) -> Graph:
 
 def _epilogues(graph: Graph) -> dict[Node, Node]:
     """A reduction -> the pointwise node that becomes its epilogue."""
-    all_sums = [node for node in graph.nodes if node.op.name == "fused_sums" and "finish" not in node.attrs]
+    all_sums = [node for node in graph.nodes if node.op is fused_sums and "finish" not in node.attrs]
     if not all_sums:
         return {}
     position = {node: i for i, node in enumerate(graph.nodes)}

@@ -72,13 +72,13 @@ def _operands(graph: Graph) -> dict[Node, _Operand]:
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Operand] = {}
     for node in graph.nodes:
-        if (node.op.name != "fused_sums" and summed_over(node) is None) or "kept" in node.attrs:
+        if (node.op is not fused_sums and summed_over(node) is None) or "kept" in node.attrs:
             continue
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
                 others = [v for v in node.inputs if v is not value]
-                moved = needed_after(made, others, position, _MAX_MOVED, refused="fused_sums")
+                moved = needed_after(made, others, position, _MAX_MOVED, refused=fused_sums)
                 if moved is not None and not any(n in found for n in moved):
                     found[made] = _Operand(node, moved, made.out in roots or len(readers[made.out]) > 1)
                     break
@@ -89,7 +89,7 @@ def _fits(made: Node, sums: Node) -> bool:
     """Whether the node is a chain of the shape of the summed tensor."""
     if not is_chain(made) or is_small(made.out) or (draws(made) and not has_neighbours(made.out)):
         return False
-    if sums.op.name != "fused_sums":
+    if sums.op is not fused_sums:
         return True
     steps = len(body_of(made)) + len(body_of(sums))
     return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
