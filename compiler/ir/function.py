@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
@@ -43,6 +43,11 @@ Ints: TypeAlias = tuple[int, ...]
 Operand: TypeAlias = "Value | int | float | bool"
 Number: TypeAlias = "int | float | Size"
 Numbers: TypeAlias = "int | float | bool | Size | list[Any] | tuple[Any, ...]"
+
+#: What the numbers of a tensor are.
+LOGITS: Final = "logits"
+LOG_PROBS: Final = "log-probabilities"
+PROBS: Final = "probabilities"
 
 #: The annotations, each also with ``| None``.
 ANNOTATIONS: Final = ("Value", "Operand", "list[Value]", "tuple[Value, ...]", "int", "float", "bool", "str", "Size",
@@ -118,6 +123,8 @@ class Function(ABC):
     surrogate: ClassVar[bool] = False
     #: The names of float arguments that may be `inf`, `-inf` or `nan`.
     not_finite: ClassVar[frozenset[str]] = frozenset()
+    #: What arguments must hold for the result to be right: LOGITS, LOG_PROBS or PROBS.
+    takes: ClassVar[Mapping[str, str]] = {}
     build: Any  # (self, call: Call, *arguments) -> Value | tuple[Value, ...]
 
     @property

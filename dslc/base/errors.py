@@ -157,6 +157,7 @@ CODES: Final[dict[str, str]] = {
     "W010": "the algorithms were measured with another version of a library",
     "W011": "a line is far below the machine's speed",
     "W012": "a process trains alone",
+    "W013": "a loss gets other numbers than it takes",
 }
 
 

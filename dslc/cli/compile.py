@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.config.config import Config
 
+#: The warnings about a model that a build tells: of what trains otherwise than meant. `check` tells the others, too.
+_OF_A_BUILD: Final = ("W008", "W013")
+
 Progress = Callable[[str, int, int], None]
 
 #: The first bytes of the files that a build writes.
@@ -210,7 +213,7 @@ def publish(
     folder = out / name
     if root is not None:
         require_within(folder, root, LINK)
-    tell_warnings([checked], codes=("W008",))  # only `check` reports labels; every build warns of what is not trained
+    tell_warnings([checked], codes=_OF_A_BUILD)
     made = _make(folder)
     try:
         if not force:

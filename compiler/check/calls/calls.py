@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.arguments import bind_function
 from dslc.compiler.check.calls.given import Given, take_arguments
+from dslc.compiler.check.calls.scales import warn_scale
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup, resolve_callee
@@ -213,6 +214,7 @@ class Calls:
             raise self._mismatch(function.name, given, wrong, site) from None
         except PackageFault as fault:
             raise Problem("E0115", fault.message, site.span, "this call", help=fault.help) from fault
+        warn_scale(function, named, given, site.span, self.expander)
         return result  # type: ignore[no-any-return]
 
     def _mismatch(self, name: str, given: list[Given], wrong: Mismatch, site: CallSite) -> Problem:

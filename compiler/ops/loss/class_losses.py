@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dslc.compiler.ir.function import Axis, Call, Floats, Function, function
+from dslc.compiler.ir.function import LOG_PROBS, LOGITS, Axis, Call, Floats, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ops.axes import from_zero
@@ -94,6 +94,7 @@ class CrossEntropy(Function):
     """
 
     name = "cross_entropy"
+    takes = {"logits": LOGITS}
 
     def build(
         self,
@@ -164,6 +165,7 @@ class NllFunction(Function):
     """
 
     name = "nll"
+    takes = {"log_probs": LOG_PROBS}
 
     def build(
         self,

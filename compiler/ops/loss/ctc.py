@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.ir.function import Call, Function, function
+from dslc.compiler.ir.function import LOG_PROBS, Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
@@ -39,6 +39,7 @@ class Ctc(Function):
     """
 
     name = "ctc"
+    takes = {"log_probs": LOG_PROBS}
 
     def build(
         self, call: Call, log_probs: Value, targets: Value, input_lengths: Value, target_lengths: Value,

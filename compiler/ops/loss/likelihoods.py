@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.ir.function import Axes, Call, Function, Operand, function
+from dslc.compiler.ir.function import LOGITS, PROBS, Axes, Call, Function, Operand, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ops.elementwise.activation import sigmoid
@@ -124,6 +124,7 @@ class Focal(Function):
     """
 
     name = "focal"
+    takes = {"x": LOGITS}
 
     def build(
         self,
@@ -161,6 +162,7 @@ class Dice(Function):
     """
 
     name = "dice"
+    takes = {"p": PROBS}
 
     def build(
         self,
