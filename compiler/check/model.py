@@ -15,7 +15,7 @@ from dslc.compiler.check.instance import Instance, arguments, check_unread, decl
 from dslc.compiler.check.scope import ModuleScope, build_scope
 from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_mesh, read_precision
 from dslc.compiler.check.selection import Selection
-from dslc.compiler.check.static_rules import check_names, check_placement
+from dslc.compiler.check.static_rules import check_names, check_placement, warn_unused
 from dslc.compiler.check.tensors import ParamInfo, StateInfo
 from dslc.compiler.check.training.averages import check_averages
 from dslc.compiler.check.training.gradients import check_gradients, unreached
@@ -223,6 +223,7 @@ def _finish(
     if train is not None and train.loss is not None:
         missed = unreached(train, tensors, dims, expander.reports)
         expander.reports.raise_errors()
+    warn_unused(model.frame.scope, expander.reports)
     names = [p.name for p in model.ref.block.params]
     args = {n: v for n, v in model.frame.locals.items() if n in names and not isinstance(v, Value)}
     return Checked(

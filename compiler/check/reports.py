@@ -42,6 +42,11 @@ class Reports:
             self._seen.add(key)
             self.warnings.append(Diagnostic(code, title, Label(span, text), also, help, None))
 
+    def warned(self, code: str, span: Span) -> bool:
+        """True if a warning of this code stands inside the span."""
+        places = [found.label.span for found in self.warnings if found.code == code]
+        return any(p.source is span.source and span.start <= p.start and p.end <= span.end for p in places)
+
     def stop_if_full(self) -> None:
         """Raises the errors if there are enough to show."""
         if len(self.errors) >= MAX_ERRORS:

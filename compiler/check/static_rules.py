@@ -15,6 +15,7 @@ from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
 from dslc.compiler.check.calls.callgraph import called_name, walk
 from dslc.compiler.check.calls.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
+from dslc.compiler.check.training.section import RESERVED
 from dslc.compiler.check.values import NAMED_NUMBERS, Problem, declare_hint
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
@@ -162,3 +163,95 @@ def _bound(block: syntax.Block) -> Iterator[str]:
                 yield from names
             case syntax.Scan(names=names, carry=carry, into=into):
                 yield from (*names, *carry, *into)
+
+
+def warn_unused(scope: ModuleScope, reports: Reports) -> None:
+    """W014 for each declaration of a file that nothing in it reads, unless W008 tells of it. Names that begin with `_`
+    may be unused. Only for the file that is checked: others `use` what a library declares."""
+    items = scope.module.file.items
+    read = _read(items)
+    for item in items:
+        match item:
+            case syntax.Const(name=name):
+                _warn_unread(f"the constant `{name}` is never used", name, item, read, reports)
+            case syntax.DimDecl(name=name):
+                _warn_unread(f"the dim `{name}` is never used", name, item, read, reports)
+            case syntax.Use(names=names):
+                for name in names:
+                    _warn_unread(f"the imported name `{name}` is never used", name, item, read, reports)
+            case syntax.Block():
+                if item.kind == "block":
+                    _warn_unread(f"the block `{item.name}` is never used", item.name, item, read, reports)
+                of_train = [i for i in items if isinstance(i, syntax.Section) and i.target == item.name]
+                _warn_unread_params(item.params, item.name, _read((item, *of_train)), reports)
+                _warn_unread_statements(item, reports)
+            case syntax.Section(kind="train"):
+                _warn_unread_params(item.params, "train", _read((item,)), reports)
+                _warn_unread_entries(item.entries, _read((item,)), reports)
+
+
+def _read(trees: tuple[syntax.Tree, ...]) -> set[str]:
+    """The names that are read; a name that is only assigned is not."""
+    found: set[str] = set()
+    assigned: set[int] = set()
+    for tree in walk(trees):
+        if isinstance(tree, syntax.Assign):
+            assigned |= {id(target) for target in tree.targets if isinstance(target, syntax.Name)}
+        elif isinstance(tree, syntax.Scan):
+            found |= {*tree.carry, *tree.into}
+        elif isinstance(tree, (syntax.StateStmt, syntax.BufferStmt)):
+            found.add(tree.name)  # the next step reads it
+        elif isinstance(tree, syntax.Name) and id(tree) not in assigned:
+            found.add(tree.name)
+    return found
+
+
+def _warn_unread(
+    title: str, name: str, tree: syntax.Tree, read: set[str], reports: Reports, help: str = "use it, or remove it"
+) -> None:
+    if name not in read and not name.startswith("_") and not reports.warned("W008", tree.span):
+        reports.warn("W014", title, name_span(tree, name), "not used", help=help)
+
+
+def _warn_unread_params(params: tuple[syntax.Param, ...], owner: str, read: set[str], reports: Reports) -> None:
+    for param in params:
+        if isinstance(param.type, syntax.ScalarTypeExpr):
+            _warn_unread(f"`{param.name}` of `{owner}` is never read", param.name, param, read, reports)
+
+
+def _warn_unread_statements(block: syntax.Block, reports: Reports) -> None:
+    read = _read((block,))
+    for tree in walk(block.body):
+        match tree:
+            case syntax.LayerStmt(name=name):
+                _warn_unread(
+                    f"the layer `{name}` is never used",
+                    name,
+                    tree,
+                    read,
+                    reports,
+                    f"call it, as in `x |> {name}`, or remove it",
+                )
+            case syntax.ParamStmt(name=name):
+                _warn_unread(f"the parameter `{name}` is never used", name, tree, read, reports)
+            case syntax.Assign(targets=(syntax.Name(name=name),)):
+                _warn_unread(f"the variable `{name}` is never used", name, tree, read, reports)
+
+
+def _warn_unread_entries(entries: tuple[syntax.Entry, ...], read: set[str], reports: Reports) -> None:
+    for entry in entries:
+        if entry.entries is not None and entry.targets == ("step",):
+            _warn_unread_entries(entry.entries, read, reports)
+        elif entry.entries is None and len(entry.targets) == 1 and entry.targets[0] not in (*RESERVED, "params"):
+            name = entry.targets[0]
+            _warn_unread(f"`{name}` of `train` is never read", name, entry, read, reports, _for_setting(name))
+
+
+def _for_setting(name: str) -> str:
+    """The help for an unread variable of `train`, which may be meant as a setting of dslc.yaml."""
+    from dslc.runtime.config.fields import FIELDS
+    from dslc.runtime.config.habits import key_hint
+
+    if f"train.{name}" in {field.name for field in FIELDS}:
+        return f"dslc.yaml sets it: `train: {{{name}: ...}}`"
+    return key_hint(name) or "use it, or remove it"

@@ -158,6 +158,7 @@ CODES: Final[dict[str, str]] = {
     "W011": "a line is far below the machine's speed",
     "W012": "a process trains alone",
     "W013": "a loss gets other numbers than it takes",
+    "W014": "a declaration is not used",
 }
 
 

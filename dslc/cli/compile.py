@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dslc.runtime.config.config import Config
 
 #: The warnings about a model that a build tells: of what trains otherwise than meant. `check` tells the others, too.
-_OF_A_BUILD: Final = ("W008", "W013")
+_OF_A_BUILD: Final = ("W008", "W013", "W014")
 
 Progress = Callable[[str, int, int], None]
 

@@ -98,7 +98,7 @@ def _entry(
         else:
             help = "its groups are `metrics { ... }`, `metrics epoch { ... }` and `step NAME { ... }`"
             raise Problem("E0113", f"`{name}` is not a group of `train`", entry.span, help=help)
-    elif len(entry.targets) == 1 and name in _RESERVED:
+    elif len(entry.targets) == 1 and name in RESERVED:
         if name in seen:
             raise Problem("E0103", f"`train` gives `{name}` twice", entry.span, "again here",
                           help="keep one of them")  # fmt: skip
@@ -139,7 +139,7 @@ def _add_step(
                                   help="keep one of them")  # fmt: skip
                 seen.add(target)
                 read_update(each, update, frame, expander)
-            elif each.entries is None and target not in _RESERVED:
+            elif each.entries is None and target not in RESERVED:
                 _variable(each, section, frame, expander)
             else:
                 raise Problem("E0113", f"`{target}` does not belong to a step", each.span,
@@ -178,7 +178,7 @@ def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
     if name == "metrics" and not more:
         help = "write `metrics { NAME = value }`: each metric has a name"
         raise Problem("E0113", "`metrics` is a group of `train`", name_span(entry, name), help=help)
-    near = did_you_mean(name, _RESERVED)
+    near = did_you_mean(name, RESERVED)
     if (
         near
         and not more
@@ -280,4 +280,4 @@ def _check_cuttable(entry: syntax.Entry, expander: Expander, by: str, parts: str
 _OF_UPDATE: Final = ("loss", "optimizer")
 _OF_SECTION: Final = {"ema": _ema, "accumulate": _accumulate}
 #: names that `train` reserves; others are variables
-_RESERVED: Final = (*_OF_UPDATE, *_OF_SECTION)
+RESERVED: Final = (*_OF_UPDATE, *_OF_SECTION)
