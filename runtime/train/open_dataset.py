@@ -69,8 +69,8 @@ def open_dataset(
     """
     tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
     wanted = {tensor.name: tensor for tensor in interface.train_inputs}
-    _refuse_unknown(sources, wanted, section)
-    _refuse_unknown(augment or {}, wanted, "data.augment")
+    refuse_unknown(sources, wanted, section)
+    refuse_unknown(augment or {}, wanted, "data.augment")
     opening: dict[str, Wanted] = {}
     wants: dict[str, Wanted] = {}
     whole: dict[str, NDArray[Any]] = {}
@@ -136,7 +136,7 @@ def open_dataset(
     return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
 
 
-def _refuse_unknown(names: Iterable[str], wanted: Mapping[str, Tensor], place: str) -> None:
+def refuse_unknown(names: Iterable[str], wanted: Mapping[str, Tensor], place: str) -> None:
     """DataError R102 for a name that is no input."""
     for name in names:
         if name not in wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,14 @@ from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.artifact.reserved import EPOCH_STEPS
 from dslc.runtime.config.config import Config
-from dslc.runtime.config.policies import Best
 from dslc.runtime.config.schedule import Curve
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.source import Source
-from dslc.runtime.nearest import nearest
 from dslc.runtime.session.results import EvalResult
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.eval_rows import eval_order, in_streams, require_batches
 from dslc.runtime.train.fitted_data import require_same
+from dslc.runtime.train.named import require_names, scalar_schedules, train_section
 from dslc.runtime.train.open_dataset import open_dataset
 from dslc.runtime.train.tolerance import Tolerance
 from dslc.runtime.train.trainable import Declared, Trainable
@@ -93,10 +92,9 @@ def plan_run(config: Config, session: Declared, notice: Callable[[str], None], f
     Raises BuildError E0605 (the model has no train section), DataError R101 to R104 and R106.
     """
     interface = session.interface
-    section = _train_section(interface)
-    scalars = _scalar_schedules(config, section)
-    _check_metric(config.save.best, "save.best", section)
-    _check_metric(config.train.stop.metric if config.train.stop else None, "train.stop.metric", section)
+    section = train_section(interface)
+    require_names(config, interface)
+    scalars = scalar_schedules(config, section)
     sizes = _sizes(session, "train_step")
     batch = section.parts * (sizes[interface.batch] if interface.batch is not None else 1)
     train, evaluation = _datasets(config, session, sizes, notice, fitted)
@@ -163,9 +161,6 @@ def _datasets(
     whole = _open(config.data.train, "data.train", config, session, sizes, notice, fitted=fitted, training=True)
     if config.data.split is None:
         return whole, _eval(config, session, notice, whole.fitted) if config.data.eval else None
-    if config.data.eval:
-        cause = "`data.split` and `data.eval` exclude each other"
-        raise DataError("R104", cause, place="data.split", help="remove one of them")
     _sizes(session, "eval_step")
     if session.interface.states:
         name = session.interface.states[0].name
@@ -178,7 +173,7 @@ def _datasets(
 def open_eval(config: Config, session: Declared, notes: Mapping[str, str], notice: Callable[[str], None]) -> Dataset:
     """The evaluation data, encoded as the ``notes`` of the weights say. Raises DataError R101 to R103, R104 (none is
     configured, or other columns or another tokenizer than the weights') and R106."""
-    _train_section(session.interface)
+    train_section(session.interface)
     fitted = Fitted.of_notes(notes, "the weights") or Fitted()
     require_same(config.data.columns, fitted, "the weights")
     if config.data.split is not None:
@@ -252,40 +247,7 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
 
 def eval_scalars(config: Config, session: Declared) -> dict[str, Any]:
     """Float arguments in evaluation: their base values, so that the losses of different epochs are comparable."""
-    return _scalar_schedules(config, _train_section(session.interface))
-
-
-def _train_section(interface: Interface) -> Train:
-    if interface.train is None:
-        raise BuildError(
-            "E0605",
-            f"`{interface.model}` has no train section",
-            place=interface.name,
-            help=f"add `train {interface.model}(...) {{ ... }}` to the model's file",
-        )
-    return interface.train
-
-
-def _scalar_schedules(config: Config, section: Train) -> dict[str, float]:
-    """The base value of each scheduled float argument."""
-    found: dict[str, float] = {}
-    for name, schedule in config.train.schedules.items():
-        arguments = {n: v for n, v in section.scalars.items() if n != EPOCH_STEPS or not section.epoch_metrics}
-        if name not in arguments:
-            _no_such(f"train.schedules.{name}", f"train has no float argument `{name}`", name, arguments)
-        found[name] = section.scalars[name] if schedule.base is None else schedule.base
-    return found
-
-
-def _check_metric(best: Best | None, place: str, section: Train) -> None:
-    if best is not None and best.metric not in ("loss", *section.metrics):
-        _no_such(place, f"there is no metric `{best.metric}`", best.metric, ("loss", *section.metrics))
-
-
-def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple[str, ...]) -> NoReturn:
-    close = nearest(name, known)
-    help = f"did you mean `{close}`?" if close else f"known here: {', '.join(known) or 'none'}"
-    raise DataError("R104", cause, place=place, help=help)
+    return scalar_schedules(config, train_section(session.interface))
 
 
 def _sizes(session: Declared, entry: str) -> dict[str, int]:

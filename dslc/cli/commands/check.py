@@ -10,10 +10,8 @@ from dslc.base.errors import EXIT_OK, DslcError
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
-from dslc.cli.origins import placed
 from dslc.cli.output import emit, note, report_error, settings, size_text, tell_warnings
 from dslc.cli.settings import default_config
-from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
@@ -29,8 +27,10 @@ if TYPE_CHECKING:
 def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, path: str | None) -> int:
     """Check models: names, types, shapes, train sections.
 
-    Checks all models of each FILE, or the named one. Without FILE, checks the model of ./dslc.yaml with its arguments.
+    Checks all models of each FILE, or the named one. Without FILE, checks ./dslc.yaml: its model with its arguments,
+    the build options, and the parameters, inputs, metrics and schedules that it names.
     """
+    from dslc.cli.compile import check_config
     from dslc.compiler.check.model import check_all
 
     if models and (with_data or path is not None):
@@ -39,19 +39,15 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, 
     config = None
     if not models:
         config = default_config("name a model: FILE.nn", path=path, defines=defines)
-        name = f":{config.model_name}" if config.model_name else ""
-        models = (f"{config.model}{name}",)
-        given = {key: as_argument(value) for key, value in config.args.items()}
+        models = (str(config.model),)
     plan: Plan | None = None
     errors: list[DslcError] = []
     found: list[Checked] = []
     for text in models:
         try:
-            with placed(config):
-                checked = check_all(text, given)
-            found += checked
-            if config is not None and with_data:
-                plan = _plan(config, checked[0])
+            found += check_all(text, given) if config is None else [check_config(config)]
+            if config is not None:
+                plan = _plan(config, found[0], with_data=with_data)
         except DslcError as error:
             errors.append(error)
     if errors and not settings().json:
@@ -70,13 +66,20 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, 
     return code
 
 
-def _plan(config: Config, checked: Checked) -> Plan:
-    """The run that `dslc train` would begin. Raises DslcError for data and weights that do not fit."""
+def _plan(config: Config, checked: Checked, *, with_data: bool) -> Plan | None:
+    """The run that `dslc train` would begin; None without its data. Raises DslcError for build options and names of
+    dslc.yaml that do not fit the model, and for data and weights that do not."""
     from dslc.cli.compile import foreseen
     from dslc.runtime.train.files import require_data, require_weights
+    from dslc.runtime.train.named import require_names
     from dslc.runtime.train.setup import plan_run
     from dslc.runtime.train.start import require_start
 
+    if not with_data:
+        model = foreseen(config, checked)
+        if checked.train is not None:
+            require_names(config, model.interface)
+        return None
     require_data(config, training=True)
     require_weights(config.start.weights)
     model = foreseen(config, checked)
