@@ -158,6 +158,12 @@ class Node:
         return f"Node({self.op.name} {self.name})"
 
 
+def made_by(value: Value, op: str) -> Node | None:
+    """The node that makes a value, if it is a node of this op."""
+    made = value.producer
+    return made if isinstance(made, Node) and made.op.name == op else None
+
+
 def origins_of(nodes: Iterable[Node]) -> tuple[Origin, ...]:
     """The origins of several nodes, each once."""
     return tuple(dict.fromkeys(origin for n in nodes for origin in n.origins or ((n.name, n.span),)))

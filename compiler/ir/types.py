@@ -115,3 +115,10 @@ class TensorType:
         """The type as a user writes it: float tensors without a dtype."""
         sizes = ", ".join(str(s) for s in self.shape)
         return f"[{sizes}]" if self.dtype is DType.FLOAT else f"{self.dtype}[{sizes}]"
+
+
+def alike(a: TensorType, b: TensorType) -> bool:
+    """Whether both types have the same shape except for axes of size 1, and the same item size, so that they may share
+    bytes."""
+    shapes = ([size for size in t.shape if size != 1] for t in (a, b))
+    return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize

@@ -1,6 +1,7 @@
 """The passes: ``Program -> Program``, each a plain function in a file of its own.
 
 The folders run in this order: ``lower``, ``mirror``, ``fuse``, ``plan``. The order of the passes is the tuple
-``PIPELINE`` of ``order.py``, and ``conditions.py`` has the conditions under which one runs. ``runner.py`` runs them and
-verifies the program after each. A new pass is a file in the folder of its stage and an entry in ``order.py``.
+``PIPELINE`` of ``order.py``, and ``conditions.py`` has the conditions under which one runs. ``runner.py`` runs them
+and verifies the program after each. ``rebuild.py`` has the ways to rebuild a graph that several of them share. A
+new pass is a file in the folder of its stage and an entry in ``order.py``.
 """

@@ -93,7 +93,7 @@ def reads_slices(build: Build) -> bool:
 
 
 def reads_any_layout(build: Build) -> bool:
-    """Whether kernels take tensors with their axes in any order, as fast as row-major ones."""
+    """Whether the build fuses, and kernels take tensors with their axes in any order, as fast as row-major ones."""
     return build.fuse and traits_of(build.target).reads_any_layout
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of CPU kernels."""
+"""Descriptions of CPU kernels: what ``Launch.spec`` is on this target."""
 
 from __future__ import annotations
 

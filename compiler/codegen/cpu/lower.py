@@ -24,7 +24,8 @@ from dslc.compiler.ops.compound.fused import has_bits, is_elementwise
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
 SHARED: Final[Mapping[type, Callable[[Any], SizeGeneric]]] = {Region: RegionLaunch, Draw: DrawLaunch}
-#: Ops with kernels for floats of 16 bits, in addition to pointwise ones and those that move elements.
+#: Ops with kernels for floats of 16 bits, in addition to pointwise ones and those that move elements. In a model, the
+#: pass ``widen_halves`` leaves fewer of them in 16 bits.
 HALF_OPS: Final = frozenset(
     {"full", "gather_rows", "logcumsumexp", "logcumsumexp_grad", "nonfinite", "placed", "recurrence"}
 )

@@ -1,1 +1,9 @@
-"""GPU kernels: regions as LLVM IR through Numba-CUDA, and CUDA C++ for tiled kernels; built without a GPU."""
+"""Kernels for NVIDIA GPUs, built without a GPU: a node becomes launches, and each kernel PTX and a cubin.
+
+``lower.py`` takes a node, ``compile.py`` its kernels, and ``target.py`` gives the blobs. There are two ways to
+write a kernel. ``region`` writes the source of a region, which becomes LLVM IR through Numba-CUDA with the
+functions of ``llvm``. All others are CUDA C++: a file of ``kernels`` after the constants that ``cuda_cpp.py`` puts
+before it; their descriptions are in ``contraction``, ``attention`` and ``ops``. ``chain`` and ``recurrent`` make
+one kernel of many nodes. ``libraries`` are kernels that are not ours. ``variants.py`` lists the ways that ``dslc
+tune`` measures.
+"""

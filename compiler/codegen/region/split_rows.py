@@ -234,8 +234,8 @@ class _Splitter:
         return found
 
     def _reach(self, values: Iterable[int], seen: dict[int, None]) -> list[int]:
-        """Adds to ``seen`` the values and, before each, what it is computed from if it is a row stage's. Returns the
-        row stages' values among the added ones, in order."""
+        """Adds the values to ``seen``; before a value of a row stage, those that it is computed from. Returns the added
+        values of row stages, in order."""
         added: list[int] = []
         for n in values:
             if n in seen:
@@ -256,7 +256,7 @@ def _written(stages: Iterable[Stage]) -> list[Store | SetFlag]:
 
 
 def _write(b: RegionBuilder, stage: Stage, first: int, known: Mapping[int, Expr]) -> int:
-    """Writes what a stage writes to the outputs from number ``first``; returns the number after them."""
+    """Emits the stores and flags of a stage to the outputs from number ``first`` on; returns the number after them."""
     written = _written([stage])
     for output, each in enumerate(written, first):
         write = b.store if isinstance(each, Store) else b.set_flag

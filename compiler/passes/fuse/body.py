@@ -1,14 +1,17 @@
-"""Bodies of fused nodes: their steps, and bodies of nodes that are merged."""
+"""Bodies of fused nodes: their steps, bodies of nodes that are merged, and producers inside their readers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Node, Value
-from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused import FusedOp, fused, results_of
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.op import OPS, Pointwise
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.compound.fused import FusedOp, fused, results_of, steps
+from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
 from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
+from dslc.compiler.passes.rebuild import rebuilt
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
 #: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
@@ -89,3 +92,29 @@ class Body:
             last = count + len(body_of(node))
             self.number.update(zip(node.outputs, map(place, results_of(node.attrs, last))))
         return place
+
+
+def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
+    """The graph in which nodes compute some of their inputs themselves: a node -> the producers of these inputs."""
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        return with_producers(node, chosen[node], new) if node in chosen else node.reading(new)
+
+    return rebuilt(graph, rule)
+
+
+def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+    """Returns ``node`` with the bodies of producers of its inputs placed before its own; inputs are renamed by
+    ``new``."""
+    read = [v if v.producer in producers else new.get(v, v) for v in node.inputs]
+    inputs = [v for v in read if v.producer not in producers]
+    body = Body([*inputs, *(new.get(v, v) for producer in producers for v in producer.inputs)])
+    for producer in producers:
+        body.add(producer, [new.get(v, v) for v in producer.inputs])
+    place = body.add(node, read)
+    origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
+    if node.op is not fused_sums:
+        op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused
+        return node.replaced(op=op, inputs=body.inputs, attrs=attrs, origins=origins)
+    own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
+    return node.replaced(inputs=body.inputs, attrs={**node.attrs, **attrs, **own}, origins=origins)

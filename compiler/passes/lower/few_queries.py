@@ -23,8 +23,8 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound import few_queries as op
 from dslc.compiler.ops.compound.strided_attention import View
 from dslc.compiler.ops.products.attention import sdpa
-from dslc.compiler.passes.fuse.rebuild import reading
 from dslc.compiler.passes.lower.layout.attention_views import furthest, result, whole_of
+from dslc.compiler.passes.rebuild import reading
 
 
 def few_queries(graph: Graph) -> Graph:

@@ -25,13 +25,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, made_by, origins_of
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.strided_attention import View, whole
 from dslc.compiler.ops.index.put_rows import MOST_ROWS, MOST_TABLES, put
-from dslc.compiler.passes.fuse.rebuild import needed_after, reading
 from dslc.compiler.passes.lower.layout.attention_views import moved
+from dslc.compiler.passes.rebuild import needed_after, reading
 
 _NEAR = 64  # nodes that may come between puts that are joined
 
@@ -99,10 +99,10 @@ def _matched(node: Node) -> _Put | None:
     if node.op.name != "where" or node.phase.value in ("backward", "update"):
         return None
     known, gathered, x = node.inputs
-    there, rows = _made(_before_reshapes(known), "ge"), _made(gathered, "gather_rows")
+    there, rows = made_by(_before_reshapes(known), "ge"), made_by(gathered, "gather_rows")
     if there is None or rows is None or x.type != node.types[0] or not x.type.rank:
         return None
-    last, place = _made(there.inputs[0], "scatter_reduce"), _made(rows.inputs[1], "where")
+    last, place = made_by(there.inputs[0], "scatter_reduce"), made_by(rows.inputs[1], "where")
     if last is None or place is None or last.inputs[0].type.ints != x.type.ints[:1] or last.attrs["how"] != "max":
         return None
     none, places, ids = last.inputs
@@ -111,7 +111,7 @@ def _matched(node: Node) -> _Put | None:
         return None
     if not (_is_full(none, -1) and _is_full(there.inputs[1], 0) and _counts(places)):
         return None
-    if _made(place.inputs[0], "ge") is not there or place.inputs[1] is not last.out:
+    if made_by(place.inputs[0], "ge") is not there or place.inputs[1] is not last.out:
         return None
     if known.type.ints != (x.type.ints[0], *(1 for _ in x.type.ints[1:])):
         return None
@@ -122,32 +122,26 @@ def _matched(node: Node) -> _Put | None:
     return _Put(node, table, _source(rows.inputs[0]), ids, state)
 
 
-def _made(value: Value, op: str) -> Node | None:
-    """The node of an op that makes a value."""
-    made = value.producer
-    return made if isinstance(made, Node) and made.op.name == op else None
-
-
 def _is_full(value: Value, number: int) -> bool:
-    made = _made(value, "full")
+    made = made_by(value, "full")
     return made is not None and made.attrs["value"] == number
 
 
 def _counts(value: Value) -> bool:
     """Whether a vector is 0, 1, 2, ..."""
-    made = _made(value, "arange")
+    made = made_by(value, "arange")
     return made is not None and (made.attrs["start"], made.attrs["step"]) == (0, 1)
 
 
 def _before_reshapes(value: Value) -> Value:
-    while (made := _made(value, "reshape")) is not None:
+    while (made := made_by(value, "reshape")) is not None:
         value = made.inputs[0]
     return value
 
 
 def _state_of(x: Value) -> Input | None:
     """The wider state whose cast the table is."""
-    cast = _made(_before_reshapes(x), "cast")
+    cast = made_by(_before_reshapes(x), "cast")
     if cast is None or not x.type.dtype.is_float:
         return None
     source = _before_reshapes(cast.inputs[0]).producer
@@ -164,7 +158,7 @@ def _reshaped(node: Node, state: Value, like: Value) -> Value:
 
 def _is_widened(value: Value, of: Value) -> bool:
     """Whether the new value of a state is a put's result in the state's dtype."""
-    cast = _made(_before_reshapes(value), "cast")
+    cast = made_by(_before_reshapes(value), "cast")
     return cast is not None and _before_reshapes(cast.inputs[0]) is of
 
 

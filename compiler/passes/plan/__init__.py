@@ -2,4 +2,5 @@
 
 ``pack_weights`` and ``prepare`` still rewrite the graph. Then ``select_kernels``, ``schedule``, ``streams`` and
 ``memory`` each fill a field of the ``Program``; the tuple is ``PLANNING`` of ``compiler/passes/order.py``.
+``allocate.py`` and ``stream_timeline.py`` are the algorithms of ``memory`` and ``streams``.
 """

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from dslc.compiler.ir.build import SHARD, Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import TRAINING, MemoryPlan, Move, Place, Program, aligned
-from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ir.types import TensorType, alike
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.step_block import scalar_offsets
@@ -48,13 +48,6 @@ def work_bound(program: Program, build: Build) -> int:
     assert program.schedule is not None, "memory is planned on a schedule"
     alone = dataclasses.replace(program, streams={}, waits={})
     return _Planner(alone, program.schedule, build).bound()
-
-
-def alike(a: TensorType, b: TensorType) -> bool:
-    """Whether both types have the same shape except for axes of size 1, and the same item size, so that they may share
-    bytes."""
-    shapes = ([size for size in t.shape if size != 1] for t in (a, b))
-    return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
 
 
 @dataclass(slots=True)

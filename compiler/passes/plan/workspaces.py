@@ -55,8 +55,8 @@ def _nothing_to_gain(planned: Program, build: Build) -> bool:
 
 
 def _limits(planned: Program, build: Build) -> list[int]:
-    """Smaller limits than what the plan takes, largest first: workspaces of measured ways, with each of which every
-    measured problem still has a way. The smallest is among them."""
+    """Limits below the workspace of the plan, largest first. Each is the workspace of a measured way, and under each
+    every measured problem has a way. The smallest such limit is among them."""
     choices, sizes, taken, least = build.choices, set[int](), 0, 0
     for key in dict.fromkeys(key_of(node) for node in planned.graph.nodes if not node.op.view):
         way = choices.best(key, build.providers)

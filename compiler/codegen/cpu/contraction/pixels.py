@@ -19,7 +19,7 @@ from dslc.compiler.codegen.cpu.llvm.writer import I64, Code
 from dslc.compiler.ir.types import DType
 
 AT_ONCE: Final = 4  # vectors of channels whose results are in registers together
-_TASK_ELEMENTS: Final = 1 << 16  # that a task meets, about
+_TASK_ELEMENTS: Final = 1 << 16  # elements of the source that a task reads, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Pixels(KernelSpec):
         return [w.k for w in self.space]
 
     def met(self, code: Code, axis: int, at: Any) -> Met:
-        """What the pixel ``at`` of the target meets along an axis."""
+        """The kernel positions and pixels of the source that the pixel ``at`` of the target meets along an axis."""
         return (back if self.gradient else forth)(code, self.space[axis], at)
 
     @property

@@ -14,6 +14,7 @@ from typing import Final
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width
 from dslc.compiler.codegen.cpu.contraction.dot import Dot
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
+from dslc.compiler.codegen.cpu.contraction.layouts import row_major
 from dslc.compiler.codegen.cpu.contraction.pack import Combine, lanes_of
 from dslc.compiler.codegen.cpu.contraction.panels import Pack, Strided
 from dslc.compiler.codegen.cpu.contraction.steps import Step
@@ -203,9 +204,9 @@ class _Candidate:
             pack = self._pack
             b, start = scratch.take(p.dtype, pack.elements), 0
             found.append(Step(pack, (p.b, b)))
-            inner = tuple(replace(x, b=n * self.panel) for x, n in zip(inner, _row_major([x.size for x in inner])))
+            inner = tuple(replace(x, b=n * self.panel) for x, n in zip(inner, row_major([x.size for x in inner])))
             kept = [x.size for x in batch if x.b]
-            strides = iter(n * pack.panels * pack.depth * self.panel for n in _row_major(kept))
+            strides = iter(n * pack.panels * pack.depth * self.panel for n in row_major(kept))
             batch = tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
             inner = _merged(inner)
         starts = (p.starts[0], start, p.starts[2])
@@ -275,11 +276,6 @@ def _strided(axes: Sequence[tuple[int, int]]) -> tuple[Strided, ...]:
         else:
             found.append((size, stride))
     return tuple(found)
-
-
-def _row_major(sizes: Sequence[int]) -> list[int]:
-    """The strides of a dense tensor."""
-    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
 
 def _packed_batch(batch: Sequence[Axis]) -> tuple[Axis, ...]:

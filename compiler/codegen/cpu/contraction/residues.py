@@ -1,4 +1,4 @@
-"""Elements of a strided convolution's input, by what is left of their index after a division by the stride."""
+"""Elements of a strided convolution's input, in classes by the remainder of their index divided by the stride."""
 
 from __future__ import annotations
 

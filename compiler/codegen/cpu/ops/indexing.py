@@ -8,6 +8,7 @@ would add to. Dtypes without nan get zeros, and nothing is added.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -146,14 +147,21 @@ class ScatterAdd(KernelSpec):
     def emit(self, code: Code) -> None:
         t = self.table
         pointers = [code.argument(i) for i in range(3)]
+        for outer, first, lanes in self.columns(code):
+            with code.loop(t.length) as j:
+                self._row(code, pointers, outer, code.add(code.mul(outer, t.length), j), first, lanes)
+
+    def columns(self, code: Code) -> Iterator[tuple[Any, Any, int]]:
+        """Emits the loop over the units of the tasks. Yields the place of a unit along the outer axis, the first of its
+        elements along the inner axis, and their number."""
+        inner = self.table.inner
         stop = code.least(code.mul(code.last, self.group), self.units)
         with code.loop(stop, code.mul(code.first, self.group)) as unit:
-            outer, part = code.divmod(unit, -(-t.inner // self.width))
+            outer, part = code.divmod(unit, -(-inner // self.width))
             start = code.mul(part, self.width)
-            end = t.inner if self.width == t.inner else code.least(code.add(start, self.width), t.inner)
-            for first, lanes in spans(code, start, end, t.inner, self.width):
-                with code.loop(t.length) as j:
-                    self._row(code, pointers, outer, code.add(code.mul(outer, t.length), j), first, lanes)
+            end = inner if self.width == inner else code.least(code.add(start, self.width), inner)
+            for first, lanes in spans(code, start, end, inner, self.width):
+                yield outer, first, lanes
 
     def combined(self, values: Values, old: Reg, new: Reg) -> Reg:
         """An element of the table with one of the source."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I32, Code, memory_type
 from dslc.compiler.codegen.cpu.ops.indexing import ScatterAdd, Table
@@ -38,31 +37,26 @@ class Put(ScatterAdd):
         t = self.table
         *source, ids, table = (code.argument(i) for i in range(2 if self.places else 3))
         one, missed = Values(code, 1), code.local(I1)
-        stop = code.least(code.mul(code.last, self.group), self.units)
-        with code.loop(stop, code.mul(code.first, self.group)) as unit:
-            outer, part = code.divmod(unit, -(-t.inner // self.width))
-            start = code.mul(part, self.width)
-            end = t.inner if self.width == t.inner else code.least(code.add(start, self.width), t.inner)
-            for first, lanes in spans(code, start, end, t.inner, self.width):
-                code.b.store(I1(0), missed)
-                with code.loop(t.length) as j:
-                    row = code.mul(code.add(code.mul(outer, t.length), j), t.inner)
-                    with code.loop(lanes) as k:
-                        column = code.add(first, k)
-                        at = code.add(row, column)
-                        known, place = t.find(code, ids, outer, at)
-                        with code.b.if_else(known, likely=True) as (then, otherwise):
-                            with then:
-                                here = code.add(place, column)
-                                if source:
-                                    one.store(one.load(source[0], at, 0, t.dtype), table, here, 1)
-                                else:
-                                    one.store_value(code.b.trunc(code.int(j), I32), t.dtype, table, here, 1)
-                            with otherwise:
-                                code.b.store(I1(1), missed)
-                if self.filler is not None:
-                    with code.b.if_then(code.b.load(missed, typ=I1), likely=False):
-                        self._fill(code, ids, table, outer, first, lanes)
+        for outer, first, lanes in self.columns(code):
+            code.b.store(I1(0), missed)
+            with code.loop(t.length) as j:
+                row = code.mul(code.add(code.mul(outer, t.length), j), t.inner)
+                with code.loop(lanes) as k:
+                    column = code.add(first, k)
+                    at = code.add(row, column)
+                    known, place = t.find(code, ids, outer, at)
+                    with code.b.if_else(known, likely=True) as (then, otherwise):
+                        with then:
+                            here = code.add(place, column)
+                            if source:
+                                one.store(one.load(source[0], at, 0, t.dtype), table, here, 1)
+                            else:
+                                one.store_value(code.b.trunc(code.int(j), I32), t.dtype, table, here, 1)
+                        with otherwise:
+                            code.b.store(I1(1), missed)
+            if self.filler is not None:
+                with code.b.if_then(code.b.load(missed, typ=I1), likely=False):
+                    self._fill(code, ids, table, outer, first, lanes)
 
     def _fill(self, code: Code, ids: Any, table: Any, outer: Any, first: Any, lanes: int) -> None:
         """Fills the lines of some columns that have an id which does not exist."""

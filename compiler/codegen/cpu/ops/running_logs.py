@@ -77,7 +77,7 @@ class RunningLogsGrad(Lines):
 
 
 def _most(dtype: DType) -> float:
-    """The greatest finite number of what is computed in."""
+    """The greatest finite number of the dtype in which values are computed: f64 for f64, else f32."""
     return (2.0 - 2.0**-52) * 2.0**1023 if dtype is DType.F64 else (2.0 - 2.0**-23) * 2.0**127
 
 

@@ -20,7 +20,7 @@ _ELEMENT = f"{_ROW}\n#pragma unroll\n      for (int e = 0; e < E; ++e)"
 
 
 def left_text(region: Region, rows: int, inner: int, outer: Sequence[bool]) -> str:
-    """``struct Left`` of a region of that many rows of ``inner`` elements. ``outer``: which inputs are there before the
+    """``struct Left`` of a region of that many rows of ``inner`` elements. ``outer``: which inputs exist before the
     chain."""
     text = constants(R=rows, E=-(-inner // THREADS), INNER=inner)
     members = "".join(f"  const {C_TYPES[a.dtype]} *l{n};\n" for n, a in enumerate(region.inputs))

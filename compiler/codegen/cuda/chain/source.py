@@ -104,7 +104,7 @@ class Source:
         return found
 
     def _product(self, stage: Product) -> tuple[str, list[str]]:
-        """The text of the kind of a product, and what its function is given after the turn."""
+        """The namespace of a kind of product, and the arguments of its function after ``turn``."""
         spec, node = stage.spec, stage.node
         rows, columns, inner = spec.rows, spec.columns, spec.inner
         per, down = _division(spec)
@@ -141,7 +141,7 @@ class Source:
         return text, [each for _, each in given]
 
     def _last(self, stage: Product) -> tuple[str, list[Value]]:
-        """What becomes of a sum, and the tensors that it reads."""
+        """``struct Last``, the epilogue of each sum, and the tensors that the epilogue reads."""
         others = list(stage.node.inputs[2:])
         epilogue = stage.spec.epilogue
         if epilogue is None:
@@ -151,7 +151,7 @@ class Source:
         return _epilogue_text(epilogue, stage.spec.columns, [v in self.outer for v in reads]), reads
 
     def _attention(self, stage: Attention) -> tuple[str, list[str]]:
-        """The text of the kind of an attention, and what its function is given after the turn."""
+        """The namespace of a kind of attention, and the arguments of its function after ``turn``."""
         spec, node, made = stage.spec, stage.node, stage.put
         self.shared_bytes = max(self.shared_bytes, 4 * _WARPS * spec.rows * (2 + team_of(spec.features) * 8))
         text = _attending(stage)
@@ -195,7 +195,8 @@ def _function(parameters: Sequence[str], body: str) -> str:
 
 
 def _division(spec: FewRows) -> tuple[int, int]:
-    """Columns of a team, and its warps: a column for each warp, or several of both if there are more of the other."""
+    """The columns of a team, and its warps. With more columns than warps a team has several columns; with fewer,
+    several warps share a column."""
     warps, per, down = BLOCKS * _WARPS, 1, 1
     turn = 32 * 16 // spec.dtype.itemsize
     while per < _MOST_COLUMNS and 2 * per * spec.rows <= _MOST_SUMS and spec.columns > per * warps:
@@ -213,7 +214,7 @@ def _splits(stage: Attention) -> int:
 
 
 def _attending(stage: Attention) -> str:
-    """The constants of an attention, and what is made of them."""
+    """The constants of an attention and the file ``attend.cuh``, which uses them."""
     names = ("Q", "K", "V", "Y", "MASKED", "MASK", "SIZES", "STEPS")
     return _attention_head(stage) + kernel_text("attend.cuh") + "".join(f"#undef {name}\n" for name in names)
 
@@ -247,8 +248,8 @@ def _attention_head(stage: Attention) -> str:
 
 
 def _last_text(members: Sequence[tuple[str, str, bool, str]], values: str, body: str, result: str) -> str:
-    """``members``: of each tensor its declaration, the name of its value, whether it is there before the chain, and the
-    expression that reads it. ``values``: the declarations of the values."""
+    """``struct Last`` from its parts. ``members``: for each tensor its declaration, the name of its value, whether it
+    exists before the chain, and the expression that reads it. ``values``: the declarations of the values."""
     text = "struct Last {\n"
     text += "".join(f"  {declared};\n" for declared, _, _, _ in members) + values
     for when, early in (("early", True), ("late", False)):
@@ -263,7 +264,7 @@ _AT: Final = "    const int at = row * Sizes::N + column;\n"
 
 
 def _epilogue_text(epilogue: F32Epilogue, columns: int, outer: Sequence[bool]) -> str:
-    """``struct Last`` of an epilogue. ``outer``: which of its further inputs are there before the chain."""
+    """``struct Last`` of an epilogue. ``outer``: which of its further inputs exist before the chain."""
     region = epilogue.region
     own = region.inputs[0].strides
     members, values = [], []

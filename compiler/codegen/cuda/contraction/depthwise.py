@@ -70,7 +70,7 @@ class Shape:
         return "int" if most <= _MAX_I32_ELEMENTS else "long long"
 
     def head(self, lanes: int, pixels: int, back: bool) -> str:
-        """The text that both kernels need: types, and what is known about the last axis."""
+        """The constants of both kernels: types, and the reads along the last axis."""
         lowest, span = self.span(pixels, back)
         axes = {"TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad, "GAP": self.dilation}
         text = f"#define LAST {int(self.last)}\nusing X = {C_TYPES[self.dtype]};\n"
@@ -212,7 +212,7 @@ class DepthwiseSums(SizeGeneric):
 
     @property
     def _rows(self) -> int:
-        """Threads that share the pixels of a block, a power of two: not many more than there are pieces."""
+        """Threads that share the pixels of a block, a power of two, less than twice the number of pieces."""
         most = 1 << ((_BLOCK_THREADS // self._width).bit_length() - 1)
         return min(most, 1 << max(0, self.items - 1).bit_length())
 

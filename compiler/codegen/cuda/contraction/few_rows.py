@@ -41,7 +41,7 @@ class FewRows(CodeWithArgs):
 
     @property
     def per_warp(self) -> int:
-        """Columns of a warp: several if there are many."""
+        """Columns of a warp: more than one if there are more columns than busy warps need."""
         found = 1
         while found * self.rows < MOST_ROWS and found < _MOST_COLUMNS and self.columns >= 4 * found * _BUSY_WARPS:
             found *= 2
@@ -49,7 +49,8 @@ class FewRows(CodeWithArgs):
 
     @property
     def down(self) -> int:
-        """Warps that share a column: several if there are few, as far as each has something to add."""
+        """Warps that share a column: more than one if there are few columns, as long as each warp has a whole turn to
+        add."""
         found, turn = 1, 32 * 16 // self.dtype.itemsize
         while found < _THREADS // 32 and self.columns * found < _BUSY_WARPS and 2 * found * turn <= self.inner:
             found *= 2

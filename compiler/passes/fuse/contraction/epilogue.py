@@ -30,7 +30,7 @@ from dslc.compiler.ops.compound.fused import results_of, steps_of
 from dslc.compiler.passes.fuse.body import is_pointwise
 from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
-from dslc.compiler.passes.fuse.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import rebuilt
 
 EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",

@@ -9,7 +9,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.contraction import with_epilogue
 from dslc.compiler.passes.fuse.body import Body
-from dslc.compiler.passes.fuse.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import rebuilt
 
 #: (product, the pointwise node that reads it, both as one node) -> whether to fuse them.
 Takes: TypeAlias = Callable[[Node, Node, Node], bool]

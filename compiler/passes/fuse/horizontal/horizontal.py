@@ -30,7 +30,7 @@ MAX_RESULTS: Final = 16
 
 
 def slices(build: Build) -> Mapping[str, int]:
-    """The slices of what the update of a step with shards changes, by name."""
+    """The slice of each tensor of the state that the update of a step with shards changes, by name."""
     return build.slices
 
 

@@ -23,8 +23,8 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused_sums import finished_sums, fused_sums
-from dslc.compiler.passes.fuse.rebuild import chunks, reading
 from dslc.compiler.passes.fuse.reduction.reduction_outputs import summed_over
+from dslc.compiler.passes.rebuild import chunks, reading
 
 MAX_SUMMED_BYTES: Final = 1 << 20  # of a summed tensor
 _MAX_SUMS: Final = 4  # per node: they fit a thread's registers

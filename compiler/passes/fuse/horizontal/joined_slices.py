@@ -25,7 +25,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
 from dslc.compiler.ops.compound.fused import expanded, fused
-from dslc.compiler.passes.fuse.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks
 
 MAX_BYTES: Final = 1 << 20  # of a slice: copied in less time than a launch takes
 

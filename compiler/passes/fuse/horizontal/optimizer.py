@@ -32,7 +32,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, member, merged_updates, parted
 from dslc.compiler.ops.optimizer.optim import Update
-from dslc.compiler.passes.fuse.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks
 
 _HALF: Final = (DType.BF16, DType.F16)
 _MOVES: Final = ("reshape", "transpose")  # ops whose results have the elements of their input

@@ -28,7 +28,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, lines, placed
-from dslc.compiler.passes.fuse.rebuild import chunks, rebuilt
+from dslc.compiler.passes.rebuild import chunks, rebuilt
 
 _MAX_TERMS: Final = 256  # of one sum
 

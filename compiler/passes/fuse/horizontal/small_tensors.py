@@ -26,7 +26,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origi
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.compound.many import MAX_CASTS, casts, pick
-from dslc.compiler.passes.fuse.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks
 
 MAX_CAST_BYTES: Final = 1 << 25  # of the result of a cast that is batched
 _MAX_COPIED_PIECES: Final = 2  # of a concat that stays a copy

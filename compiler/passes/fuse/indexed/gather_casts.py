@@ -22,7 +22,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import dtype_attr
-from dslc.compiler.passes.fuse.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import rebuilt
 
 _CAST: Final = {DType.F32: (DType.BF16, DType.F16)}
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
@@ -65,7 +65,7 @@ class _Rule:
 
     def _places(self, node: Node) -> Value | None:
         (x, src, index), axis = node.inputs, int_attr(node.attrs, "axis")
-        none, count = _producer(x, "full"), x.type.ints[axis]
+        none, count = made_by(x, "full"), x.type.ints[axis]
         if none is None or none.attrs["value"] != -1 or node.attrs["how"] != "max" or not _counts(src, axis):
             return None
         if index.type.rank != src.type.rank or not self._fits(index, axis, count):
@@ -80,7 +80,7 @@ class _Rule:
 
     def _replaced(self, node: Node) -> Value | None:
         known, found, x = node.inputs
-        gather, last = _producer(found, "gather"), self._last(known)
+        gather, last = made_by(found, "gather"), self._last(known)
         if gather is None or last not in self.alone or _least(gather.inputs[1]) is not last:
             return None
         index, axis, count = self.found[last]
@@ -103,12 +103,12 @@ class _Rule:
 
     def _last(self, known: Value) -> Value | None:
         """The last places of a comparison with 0."""
-        made = _producer(known, "ge")
+        made = made_by(known, "ge")
         return made.inputs[0] if made and made.inputs[0] in self.found and _is_zero(made.inputs[1]) else None
 
     def _gradient(self, node: Node) -> Value | None:
         (given, place), axis = node.inputs, int_attr(node.attrs, "axis")
-        last, chosen = _least(place), _producer(given, "where")
+        last, chosen = _least(place), made_by(given, "where")
         if last not in self.found or chosen is None or self._last(chosen.inputs[0]) is not last:
             return None
         index, of, count = self.found[last]
@@ -151,31 +151,26 @@ class _Rule:
         return [b(OPS["transpose"], value, perm=perm) for value in values], rank - 1, back
 
 
-def _producer(value: Value, name: str) -> Node | None:
-    made = value.producer
-    return made if isinstance(made, Node) and made.op.name == name else None
-
-
 def _is_zero(value: Value) -> bool:
-    made = _producer(value, "full")
+    made = made_by(value, "full")
     return made is not None and made.attrs["value"] == 0
 
 
 def _least(value: Value) -> Value | None:
     """x of max(x, 0)."""
-    made = _producer(value, "maximum")
+    made = made_by(value, "maximum")
     return made.inputs[0] if made and _is_zero(made.inputs[1]) else None
 
 
 def _counts(value: Value, axis: int) -> bool:
     """Whether elements are their places along the axis."""
-    made = _producer(value, "expand")
+    made = made_by(value, "expand")
     line = value if made is None else made.inputs[0]  # of a single line, nothing expands it
     if line.type.rank != value.type.rank:
         return False
-    made = _producer(line, "reshape")
+    made = made_by(line, "reshape")
     source = line if made is None else made.inputs[0]
     if line.type.ints[axis] != prod(line.type.ints):
         return False
-    made = _producer(source, "arange")
+    made = made_by(source, "arange")
     return made is not None and made.attrs["start"] == 0 and made.attrs["step"] == 1

@@ -23,7 +23,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
 from dslc.compiler.ops.index.ordered import MANY_ROWS
-from dslc.compiler.passes.fuse.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks
 
 MAX_BYTES: Final = 1 << 21  # of a result: written in about the time of a launch
 

@@ -38,8 +38,17 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import CHEAP, body_of, draws, has_neighbours, is_chain, is_small, names_of
-from dslc.compiler.passes.fuse.rebuild import inlined, with_producers
+from dslc.compiler.passes.fuse.body import (
+    CHEAP,
+    body_of,
+    draws,
+    has_neighbours,
+    inlined,
+    is_chain,
+    is_small,
+    names_of,
+    with_producers,
+)
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, joins, times_computed
 
 _MAX_FREE_STEPS: Final = 12  # of a value that costs nothing

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
-from dslc.compiler.passes.fuse.rebuild import reading
+from dslc.compiler.passes.rebuild import reading
 
 
 def recompute_outputs(graph: Graph) -> Graph:

@@ -22,12 +22,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, alike
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
-from dslc.compiler.passes.fuse.rebuild import rebuilt
-from dslc.compiler.passes.plan.memory import alike
+from dslc.compiler.passes.rebuild import rebuilt
 
 _VECTOR: Final = 16  # bytes
 _SMALL: Final = 1 << 18  # bytes of a part that is loaded one by one in less time than a launch takes

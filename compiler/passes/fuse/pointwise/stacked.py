@@ -31,12 +31,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from dslc.compiler.ir.graph import Graph, Node, Origin, Value, origins_of
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import alike
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused_stack import fused_stack
 from dslc.compiler.passes.fuse.body import is_pointwise, names_of
 from dslc.compiler.passes.fuse.pointwise.parts import Parts, Unfit
 from dslc.compiler.passes.fuse.pointwise.stacks import Split, Stack, split_by, stack_of
-from dslc.compiler.passes.plan.memory import alike
 
 _SECTOR: Final = 32  # bytes that memory moves at once
 _BITS: Final = frozenset({"pack_bits", "unpack_bits"})

@@ -8,10 +8,9 @@ from math import prod
 from typing import Final, NamedTuple
 
 from dslc.compiler.ir.graph import Node, Value
-from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ir.types import TensorType, alike
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.compound.boxes import placed, places_of
-from dslc.compiler.passes.plan.memory import alike
 
 MAX_PARTS: Final = 8  # each is an output of the kernel
 

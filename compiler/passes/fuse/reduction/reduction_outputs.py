@@ -25,8 +25,8 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small
-from dslc.compiler.passes.fuse.rebuild import needed_after, with_producers
+from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small, with_producers
+from dslc.compiler.passes.rebuild import needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 

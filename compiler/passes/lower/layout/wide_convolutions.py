@@ -124,8 +124,8 @@ def _is_product(node: Node) -> bool:
 
 
 def _product(b: Builder, node: Node, inputs: list[Value], shape: tuple[int, ...]) -> Value:
-    """The product of an image as rows of what a window reads, its gradient as rows of results, and a weight as both; as
-    ``shape``."""
+    """The convolution, or its gradient, as one product, reshaped to ``shape``. An image has a row for each window, of
+    the elements that it reads; a gradient has a row of results for each window; a weight maps one to the other."""
     kind, results, read = node.op.name, _weight(node)[0], prod(_weight(node)[1:])
     width = {"conv": (read, read), "conv_dgrad": (results, read), "conv_wgrad": (read, results)}[kind]
     first, second = (b(OPS["reshape"], v, shape=(prod(v.type.ints) // w, w)) for v, w in zip(inputs, width))

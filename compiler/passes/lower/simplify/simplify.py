@@ -77,7 +77,7 @@ def simplify_graph(graph: Graph) -> Graph:
         return found
 
     def settled(node: Node) -> Node:
-        """The node of a rule, with what the rule made for its inputs simplified, too."""
+        """A node that a rule made, after the nodes that the rule made for its inputs are simplified, too."""
         new: dict[Value, Value] = {}
         for value in node.inputs:
             made = value.producer

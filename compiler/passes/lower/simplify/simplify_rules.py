@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Final, TypeAlias
 
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -29,15 +29,9 @@ def rewritten(node: Node) -> Value | Node | None:
     return rule(node) if rule is not None else None
 
 
-def _producer(value: Value, op: str) -> Node | None:
-    """The producer of the value if it has this op, else None."""
-    made = value.producer
-    return made if isinstance(made, Node) and made.op.name == op else None
-
-
 def _is(value: Value, number: float) -> bool:
     """Whether a value is this constant everywhere, the sign of zero included."""
-    made = _producer(value, "full")
+    made = made_by(value, "full")
     if made is None:
         return False
     have = made.attrs["value"]
@@ -80,12 +74,12 @@ def _sub(node: Node) -> Value | None:
 
 
 def _neg(node: Node) -> Value | None:
-    inner = _producer(node.inputs[0], "neg")
+    inner = made_by(node.inputs[0], "neg")
     return inner.inputs[0] if inner is not None else None
 
 
 def _logical_not(node: Node) -> Value | None:
-    inner = _producer(node.inputs[0], "logical_not")
+    inner = made_by(node.inputs[0], "logical_not")
     return inner.inputs[0] if inner is not None and _same_type(inner.inputs[0], node) else None
 
 
@@ -93,7 +87,7 @@ def _cast(node: Node) -> Value | None:
     """A cast to the operand's own dtype, or to a wider float and back."""
     if _same_type(node.inputs[0], node):
         return node.inputs[0]
-    inner = _producer(node.inputs[0], "cast")
+    inner = made_by(node.inputs[0], "cast")
     wide = node.inputs[0].type.dtype is DType.F64 and node.types[0].dtype is DType.F32
     return inner.inputs[0] if inner is not None and wide and _same_type(inner.inputs[0], node) else None
 
@@ -102,10 +96,10 @@ def _reshape(node: Node) -> Value | Node | None:
     x = node.inputs[0]
     if _same_type(x, node):
         return x
-    inner = _producer(x, "reshape")
+    inner = made_by(x, "reshape")
     if inner is not None:
         return node.with_inputs(inner.inputs)
-    inner = _producer(x, "expand")
+    inner = made_by(x, "expand")
     number = inner is not None and inner.input_types[0].rank == 0
     return _expanded(node, inner.inputs[0]) if inner is not None and number else _filled(node)
 
@@ -113,7 +107,7 @@ def _reshape(node: Node) -> Value | Node | None:
 def _expand(node: Node) -> Value | Node | None:
     if _same_type(node.inputs[0], node):
         return node.inputs[0]
-    inner = _producer(node.inputs[0], "expand")
+    inner = made_by(node.inputs[0], "expand")
     return _expanded(node, inner.inputs[0]) if inner is not None else _filled(node)
 
 
@@ -124,7 +118,7 @@ def _expanded(node: Node, x: Value) -> Node:
 
 def _filled(node: Node) -> Node | None:
     """A constant in the node's shape."""
-    made = _producer(node.inputs[0], "full")
+    made = made_by(node.inputs[0], "full")
     return None if made is None else _at(node).node(made.op, **{**made.attrs, "shape": node.types[0].shape})
 
 
@@ -138,7 +132,7 @@ def _transpose(node: Node) -> Value | Node | None:
     perm = _perm(node)
     if perm == tuple(range(len(perm))):
         return node.inputs[0]
-    inner = _producer(node.inputs[0], "transpose")
+    inner = made_by(node.inputs[0], "transpose")
     if inner is None:
         return None
     first = _perm(inner)
@@ -148,7 +142,7 @@ def _transpose(node: Node) -> Value | Node | None:
 def _matmul(node: Node) -> Node | None:
     """Turns a transpose of the last two axes into a flag of the contraction."""
     for i, flag in enumerate(("transpose_a", "transpose_b")):
-        made = _producer(node.inputs[i], "transpose")
+        made = made_by(node.inputs[i], "transpose")
         if made is None:
             continue
         perm = _perm(made)
@@ -172,7 +166,7 @@ def _slice(node: Node) -> Value | Node | None:
     few elements are cast."""
     if node.types == node.input_types and all(step == 1 for step in int_tuple(node.attrs, "steps")):
         return node.inputs[0]
-    made = _producer(node.inputs[0], "cast")
+    made = made_by(node.inputs[0], "cast")
     if made is None or prod(node.types[0].ints) * _FEW_OF > prod(node.input_types[0].ints):
         return None
     at = _at(node)

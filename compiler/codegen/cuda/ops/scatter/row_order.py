@@ -25,7 +25,8 @@ Argument: TypeAlias = Value | Scratch
 
 
 class Keyed:
-    """What has ``parts`` times ``length`` ids below ``count``: a key is an id of a part."""
+    """Base of kernels over ``parts`` lists of ``length`` ids, each below ``count``. A key is the pair of a part and an
+    id: ``part * count + id``."""
 
     parts: int
     length: int

@@ -1,17 +1,12 @@
-"""Graphs rebuilt after fusion: producers inside their readers, values replaced, nodes that move, groups to merge."""
+"""Rebuilds a graph: nodes replaced in turn, values read instead of others, nodes that move; shared by passes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ir.op import OPS, Op
-from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.fused import fused, steps
-from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
-from dslc.compiler.ops.compound.fused_sums import fused_sums
-from dslc.compiler.passes.fuse.body import Body
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.op import Op
 
 _T = TypeVar("_T")
 
@@ -30,32 +25,6 @@ def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
     return graph.replace_values(new) if new else graph
-
-
-def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
-    """The graph in which nodes compute some of their inputs themselves: a node -> the producers of these inputs."""
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        return with_producers(node, chosen[node], new) if node in chosen else node.reading(new)
-
-    return rebuilt(graph, rule)
-
-
-def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
-    """Returns ``node`` with the bodies of producers of its inputs placed before its own; inputs are renamed by
-    ``new``."""
-    read = [v if v.producer in producers else new.get(v, v) for v in node.inputs]
-    inputs = [v for v in read if v.producer not in producers]
-    body = Body([*inputs, *(new.get(v, v) for producer in producers for v in producer.inputs)])
-    for producer in producers:
-        body.add(producer, [new.get(v, v) for v in producer.inputs])
-    place = body.add(node, read)
-    origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
-    if node.op is not fused_sums:
-        op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused
-        return node.replaced(op=op, inputs=body.inputs, attrs=attrs, origins=origins)
-    own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
-    return node.replaced(inputs=body.inputs, attrs={**node.attrs, **attrs, **own}, origins=origins)
 
 
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
