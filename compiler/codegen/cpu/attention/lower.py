@@ -6,8 +6,9 @@ import math
 
 from dslc.compiler.codegen.cpu.attention.backward import AttentionGrad
 from dslc.compiler.codegen.cpu.attention.forward import PANEL, Attention, Heads
-from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill, lanes_of
+from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill
 from dslc.compiler.codegen.cpu.contraction.panels import Pack
+from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder

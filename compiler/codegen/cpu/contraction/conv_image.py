@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.conv_windows import Fetcher, Pair, Window
-from dslc.compiler.codegen.cpu.contraction.microkernel import Matrix, Multiply, columns_of, lanes_of
+from dslc.compiler.codegen.cpu.contraction.microkernel import Matrix, Multiply, columns_of
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code, lane_type
+from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code, lane_type, lanes_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node

@@ -12,9 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.contraction.microkernel import lanes_of
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, lane_type, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, lane_type, lanes_of, suffix, wide
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 

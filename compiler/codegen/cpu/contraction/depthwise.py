@@ -11,11 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.contraction.microkernel import lanes_of
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.cpu.llvm.writer import Code, lanes_of
 from dslc.compiler.codegen.cpu.region.accumulate import Accumulator
 from dslc.compiler.codegen.cpu.region.row import Nest
 from dslc.compiler.ir.described import described

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
-from dslc.compiler.codegen.cpu.contraction.pack import lanes_of
 from dslc.compiler.codegen.cpu.contraction.pixels import AT_ONCE, Met, ceil, forth, positive, split, vectors
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, lanes_of
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 

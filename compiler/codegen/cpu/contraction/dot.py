@@ -14,7 +14,7 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, spans
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
-from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code
+from dslc.compiler.codegen.cpu.llvm.writer import I64, Code, lanes_of
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -41,7 +41,7 @@ class Dot(KernelSpec):
 
     @property
     def vector(self) -> int:
-        return VECTOR_BYTES // self.dtype.itemsize
+        return lanes_of(self.dtype)
 
     @property
     def grid(self) -> tuple[int, ...]:

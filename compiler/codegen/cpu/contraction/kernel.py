@@ -23,7 +23,7 @@ from typing import Final
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
 from dslc.compiler.codegen.cpu.contraction.near import ROWS as NEAR_ROWS
 from dslc.compiler.codegen.cpu.contraction.shared import ContractionCode, shared
-from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES
+from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
@@ -67,7 +67,7 @@ class Contraction(SizeGeneric):
 
     @property
     def vector(self) -> int:
-        return VECTOR_BYTES // self.dtype.itemsize
+        return lanes_of(self.dtype)
 
     @cached_property
     def row_blocks(self) -> tuple[int, ...]:

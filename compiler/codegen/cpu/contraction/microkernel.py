@@ -15,17 +15,13 @@ from typing import Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, shuffle_of, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, lanes_of, shuffle_of, suffix, wide
 from dslc.compiler.ir.types import DType
 
 PANEL_BYTES: Final = 2 * VECTOR_BYTES
 #: By registers the rows and vectors of a tile.
 TILES: Final = {32: (12, 2), 8: (6, 1)}
 ROWS: Final = 12  # tasks start at multiples of it: a multiple of the rows of every tile
-
-
-def lanes_of(dtype: DType) -> int:
-    return VECTOR_BYTES // dtype.itemsize
 
 
 def columns_of(dtype: DType) -> int:

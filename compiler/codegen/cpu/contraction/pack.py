@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
-from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
+from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -235,8 +235,3 @@ def each_vector(v: Vectors, count: int, body: Callable[[Any, int], None]) -> Non
 def fill(v: Vectors, target: Any, start: Any, count: int) -> None:
     """Stores ``count`` zeros from ``start`` on."""
     each_vector(v, count, lambda k, n: v.store(v.zero, target, v.code.add(start, k), n))
-
-
-def lanes_of(dtype: DType) -> int:
-    """Elements per vector."""
-    return VECTOR_BYTES // dtype.itemsize

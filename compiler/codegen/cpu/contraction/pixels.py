@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
-from dslc.compiler.codegen.cpu.contraction.pack import lanes_of
 from dslc.compiler.codegen.cpu.contraction.residues import residue_classes
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I64, Code
+from dslc.compiler.codegen.cpu.llvm.writer import I64, Code, lanes_of
 from dslc.compiler.ir.types import DType
 
 AT_ONCE: Final = 4  # vectors of channels whose results are in registers together

@@ -15,9 +15,10 @@ from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width
 from dslc.compiler.codegen.cpu.contraction.dot import Dot
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
 from dslc.compiler.codegen.cpu.contraction.layouts import row_major
-from dslc.compiler.codegen.cpu.contraction.pack import Combine, lanes_of
+from dslc.compiler.codegen.cpu.contraction.pack import Combine
 from dslc.compiler.codegen.cpu.contraction.panels import Pack, Strided
 from dslc.compiler.codegen.cpu.contraction.steps import Step
+from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.ir.types import DType
 
 # vector instructions per element

@@ -48,6 +48,11 @@ def lane_type(dtype: DType) -> Any:
     return _TYPES[dtype.computed]
 
 
+def lanes_of(dtype: DType) -> int:
+    """Elements of a vector of ``VECTOR_BYTES``."""
+    return VECTOR_BYTES // dtype.itemsize
+
+
 def memory_type(dtype: DType) -> Any:
     """The type of one value in memory; b1 is a byte, floats of 16 bits are i16."""
     return I16 if dtype.is_half else I8 if dtype is DType.B1 else _TYPES[dtype]

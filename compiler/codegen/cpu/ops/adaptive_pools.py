@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.contraction.pack import lanes_of
 from dslc.compiler.codegen.cpu.contraction.pixels import Met, Pixels
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg, lane_type, suffix, wide
+from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg, lane_type, lanes_of, suffix, wide
 from dslc.compiler.codegen.cpu.ops.pooling_last import greatest
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers

@@ -14,10 +14,9 @@ from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.contraction.conv_image import paired
 from dslc.compiler.codegen.cpu.contraction.conv_windows import Fetcher, Window
-from dslc.compiler.codegen.cpu.contraction.microkernel import lanes_of
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import I1, I8, I64, POINTER, VOID, Code, Reg, lane_type
+from dslc.compiler.codegen.cpu.llvm.writer import I1, I8, I64, POINTER, VOID, Code, Reg, lane_type, lanes_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pooling
