@@ -271,12 +271,12 @@ class Facts:
 
 
 def what(node: Node) -> str:
-    """A node's op; for a fused node, its ops in order."""
+    """A node's op; for a fused node, its ops in order. Sums that are computed together may have none."""
     if not isinstance(node.op, FusedOp):
         return node.op.name
     names = [name for name, _, _ in steps(node.attrs) if name != "full"]
     shown = " + ".join(names[:_SHOWN_STEPS]) + (f" + {len(names) - _SHOWN_STEPS} more" * (len(names) > _SHOWN_STEPS))
-    return f"sums of {shown}" if isinstance(node.op, FusedSums) else shown
+    return f"sums of {shown or 'inputs'}" if isinstance(node.op, FusedSums) else shown
 
 
 def ranked(facts: Facts, count: int) -> Sequence[Line]:

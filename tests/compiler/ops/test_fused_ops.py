@@ -8,6 +8,7 @@ from op_samples.every import SAMPLES
 
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.compound.fused import PLACES, FusedOp, is_elementwise, steps_of
+from dslc.compiler.report.facts import what
 
 #: Ops whose ``body`` has steps; those of a ``contraction`` read its product, which is none.
 NAMES = [name for name, samples in SAMPLES.items() if any("body" in s.attrs for s in samples) and name != "contraction"]
@@ -28,6 +29,15 @@ def test_an_op_with_steps_is_a_fused_op(name: str) -> None:
         assert [step.op.name for step in steps] == [step[0] for step in node.attrs["body"]]
         local = all(isinstance(step.op, Pointwise) or step.op.name in LOCAL for step in steps)
         assert is_elementwise(node.op) == (local and name not in ("fused_sums", "finished_sums"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reports_name_the_steps(name: str) -> None:
+    for number in range(len(SAMPLES[name])):
+        node, _ = node_of(name, number, "f32")
+        names = [step.op.name for step in steps_of(node) if step.op.name != "full"]
+        shown = what(node)
+        assert shown.endswith((*names, "more") if names else "sums of inputs") and name not in shown
 
 
 @pytest.mark.parametrize("name", ["relu", "add", "matmul", "softmax"])
