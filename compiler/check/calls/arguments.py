@@ -51,7 +51,8 @@ def bind_function(
                 continue
             else:
                 help = known_size(function, given) or listed(function, given)
-                raise _too_many(function.name, [p.name for p in order], arg, help)
+                named_only = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+                raise _too_many(function.name, [p.name for p in order], named_only, arg, help)
             count += 1
         elif arg.name in by_name and not (extra is not None and arg.name in named):
             parameter = by_name[arg.name]
@@ -92,6 +93,7 @@ def unknown_argument(callee: str, arg: Given, known: list[str]) -> Problem:
     return Problem("E0201", f"`{callee}` has no argument `{arg.name}`", arg.span, "not expected", help=help)
 
 
-def _too_many(callee: str, known: list[str], arg: Given, help: str | None) -> Problem:
+def _too_many(callee: str, known: list[str], by_name: list[str], arg: Given, help: str | None) -> Problem:
     takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    takes += f", and by name {', '.join(by_name)}" if by_name else ""
     return Problem("E0201", f"`{callee}` gets too many arguments", arg.span, "one too many", help=help or takes)

@@ -96,7 +96,7 @@ def known_size(function: Function, given: list[Given]) -> str | None:
 
 def _makes(function: Function) -> bool:
     """True for a layer whose first number is the size of its result."""
-    return [p.name for p in function.parameters][1:2] == ["out"]
+    return [p.name for p in function.parameters][1:2] in (["out"], ["hidden"])
 
 
 def usage(function: Function) -> str:

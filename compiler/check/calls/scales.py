@@ -28,10 +28,7 @@ _GIVES: Final = {
     "conv_transpose": LOGITS,
 }
 _KEEP: Final = ("cast", "stop_gradient")  # ops beside those that only move elements
-_APPLY: Final = {
-    "nll": "apply `log_softmax` first, or write `cross_entropy`, which includes it",
-    "dice": "apply `sigmoid` or `softmax` first",
-}
+_APPLY: Final = {"nll": "apply `log_softmax` first, or write `cross_entropy`, which includes it"}
 
 
 def warn_scale(
@@ -51,12 +48,19 @@ def warn_scale(
         also = () if node.span is None or node.span == place else (Label(node.span, f"`{by}`"),)
         holds = "numbers of any size" if holds == LOGITS else holds
         title = f"`{function.name}` takes {wanted}, but {what} is the result of `{by}`"
-        expander.reports.warn("W013", title, place, holds, _help(function.name, wanted, found[1], by), also)
+        help = _help(function.name, wanted, found[1], by)
+        first, second = (p.name for p in function.parameters[:2])
+        if name == second:
+            title = f"`{function.name}` takes a target of {wanted}, but {what} is the result of `{by}`"
+            help += f"; the target comes second: `{function.name}({first}, {second})`"
+        expander.reports.warn("W013", title, place, holds, help, also)
 
 
 def _help(loss: str, wanted: str, holds: str, by: str) -> str:
     if holds == LOGITS:
-        return _APPLY.get(loss, "apply `log_softmax` first")
+        return (
+            "apply `sigmoid` or `softmax` first" if wanted == PROBS else _APPLY.get(loss, "apply `log_softmax` first")
+        )
     if wanted == LOG_PROBS:
         return f"write `log_softmax` instead of `{by}`"
     if wanted == PROBS:

@@ -124,7 +124,7 @@ class Focal(Function):
     """
 
     name = "focal"
-    takes = {"x": LOGITS}
+    takes = {"x": LOGITS, "t": PROBS}
 
     def build(
         self,
@@ -162,7 +162,7 @@ class Dice(Function):
     """
 
     name = "dice"
-    takes = {"p": PROBS}
+    takes = {"p": PROBS, "t": PROBS}
 
     def build(
         self,

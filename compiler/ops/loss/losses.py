@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir import scalar as tree
-from dslc.compiler.ir.function import LOG_PROBS, LOGITS, Call, Floats, Function, Operand, function
+from dslc.compiler.ir.function import LOG_PROBS, LOGITS, PROBS, Call, Floats, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
@@ -85,7 +85,7 @@ class BceWithLogitsFunction(Function):
     """
 
     name = "bce_with_logits"
-    takes = {"x": LOGITS}
+    takes = {"x": LOGITS, "t": PROBS}
 
     def build(
         self, call: Call, x: Operand, t: Operand, pos_weight: Floats | None = None, reduce: str = "mean"
@@ -172,7 +172,7 @@ class KlDiv(Function):
     """
 
     name = "kl_div"
-    takes = {"log_q": LOG_PROBS}
+    takes = {"log_q": LOG_PROBS, "p": PROBS}
 
     def build(self, call: Call, log_q: Operand, p: Operand, reduce: str = "mean") -> Value:
         q, p = pair(call, self.name, log_q, p)

@@ -59,7 +59,7 @@ class LstmFunction(Function):
     name = "lstm"
 
     def build(
-        self, call: Call, x: Value, hidden: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0,
+        self, call: Call, x: Value, hidden: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
         bias: bool = True, h: Value | None = None, c: Value | None = None, lengths: Value | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
         return Layers("lstm", Lstm(), hidden, layers, bidirectional, dropout, bias).build(call, x, [h, c], lengths)
@@ -78,7 +78,7 @@ class GruFunction(Function):
     name = "gru"
 
     def build(
-        self, call: Call, x: Value, hidden: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0,
+        self, call: Call, x: Value, hidden: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
         bias: bool = True, h: Value | None = None, lengths: Value | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
         return Layers("gru", Gru(), hidden, layers, bidirectional, dropout, bias).build(call, x, [h], lengths)
@@ -97,7 +97,7 @@ class RnnFunction(Function):
     name = "rnn"
 
     def build(
-        self, call: Call, x: Value, hidden: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0,
+        self, call: Call, x: Value, hidden: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
         bias: bool = True, h: Value | None = None, lengths: Value | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
         return Layers("rnn", Tanh(), hidden, layers, bidirectional, dropout, bias).build(call, x, [h], lengths)

@@ -57,6 +57,18 @@ def test_an_expression_is_told_what_to_write(expression: str, code: str, help: s
     assert found.code == code and found.help is not None and help in found.help
 
 
+@pytest.mark.parametrize("layer", ["lstm", "gru", "rnn"])
+def test_the_number_of_layers_is_given_by_name(layer: str) -> None:
+    """`LSTM(8, 64)` of PyTorch has an input of 8; a third number by position made 64 layers."""
+    [found] = told(body(f"y = {layer}(x, 8, 64)", "return y", x="[B, 3, 8]"))
+    assert (
+        found.code == "E0201"
+        and f"leave out `8`, the size of the input, which is known: write `{layer}(x, 64)`" in (found.help or "")
+    )
+    [found] = told(body(f"y = {layer}(x, 64, 2)", "return y", x="[B, 3, 8]"))
+    assert found.code == "E0201" and "it takes x, hidden, and by name layers, bidirectional" in (found.help or "")
+
+
 def test_several_values_have_no_axes() -> None:
     [found] = told(body("y = gru(x, 4)", "return y[:, -1]", x="[B, 3, 8]"))
     assert found.title == "these are 2 values, no tensor" and found.help is not None and "`a, b = ...`" in found.help

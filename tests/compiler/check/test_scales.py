@@ -50,6 +50,8 @@ def found(result: str, loss: str, head: str = "") -> list[Diagnostic]:
         (LINEAR, "nll(output, label)", "`nll` takes log-probabilities, but `output` is the result of `linear`"),
         (f"{LINEAR} |> softmax", "nll(output, label)", "`nll` takes log-probabilities, but `output` is the result of"),
         ("linear(x, 3) + linear(x, 3, bias=false)", "kl_div(output, t)", "`kl_div` takes log-probabilities"),
+        (LINEAR, "bce_with_logits(t, output)", "`bce_with_logits` takes a target of probabilities, but `output` is"),
+        (LINEAR, "kl_div(log(t), output)", "`kl_div` takes a target of probabilities, but `output` is the result of"),
         (LINEAR, "dice(output, t)", "`dice` takes probabilities, but `output` is the result of `linear`"),
     ],
 )  # fmt: skip

@@ -135,7 +135,7 @@ def test_dropout_is_between_layers_and_bias_may_be_missing(tmp_path: Path) -> No
     [
         ("lstm(x[:, 0], 4)", "runs over [B, T, D]"),
         ("gru(x, 0)", "hidden=0"),
-        ("rnn(x, 4, 0)", "layers=0"),
+        ("rnn(x, 4, layers=0)", "layers=0"),
         ("lstm(x, 4, dropout=1.5)", "dropout=1.5"),
         ("gru(x, 4, h=zeros([2, 2, 4]))", "first state"),
         ("gru(x, 4, lengths=tensor([1, 2, 3]))", "`lengths` is i32[3]"),
