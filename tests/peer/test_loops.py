@@ -69,7 +69,7 @@ def packed(name: str, layers: int, ways: int) -> str:
     return (
         f"nn 1\nconst B = 3\nmodel Net(x: [B, 5, 4], n: i32[B], {', '.join(f'{s}0: {shape}' for s in states)})"
         f" -> (y: [B, 5, {2 * ways}], {results}) {{\n"
-        f"  y, {', '.join(states)} = {name}(x, 2, {layers}, bidirectional={str(ways == 2).lower()}, "
+        f"  y, {', '.join(states)} = {name}(x, 2, layers={layers}, bidirectional={str(ways == 2).lower()}, "
         f"{', '.join(f'{s}={s}0' for s in states)}, lengths=n) as net\n  return y, {', '.join(states)}\n}}\n"
         f"train Net(t: [B, 5, {2 * ways}]) {{\n"
         f"  loss = mean(y * t) + {' + '.join(f'sum({s} * {s})' for s in states)}\n  optimizer = sgd(lr=0.5)\n}}\n" + F64

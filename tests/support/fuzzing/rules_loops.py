@@ -15,7 +15,7 @@ def _recurrent(w: Writer) -> None:
     x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (3,)), 5)
     batch, steps, _ = x.shape
     hidden, layers, both = w.size(1, 3), w.rng.choice([1, 1, 2]), w.rng.random() < 0.3
-    uses, text = [x], f"{name}({x.name}, {hidden}, {layers}"
+    uses, text = [x], f"{name}({x.name}, {hidden}, layers={layers}"
     text += ", bidirectional=true" if both else ""
     text += w.rng.choice(["", ", bias=false", ", dropout=0.3"])
     ends: Shape = (layers * (2 if both else 1), batch, hidden)

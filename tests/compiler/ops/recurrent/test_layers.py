@@ -77,7 +77,7 @@ def source(name: str, layers: int, ways: int, more: str = "") -> str:
     results = ", ".join(f"{s}: {shape}" for s in names)
     head = f"model Net(x: [B, {T}, {D}], n: i32[B], {inputs}) -> (y: [B, {T}, {ways * H}], {results})"
     both = str(ways == 2).lower()
-    call = f"{name}(x, {H}, {layers}, bidirectional={both}, {given}, lengths=n{more}) as net"
+    call = f"{name}(x, {H}, layers={layers}, bidirectional={both}, {given}, lengths=n{more}) as net"
     return (
         f"nn 1\nconst B = {B}\n{head} {{\n"
         f"  y, {', '.join(names)} = {call}\n  return y, {', '.join(names)}\n}}\n"
