@@ -93,7 +93,8 @@ class Accesses:
     def read(self, thread: int, shared: bool, address: int, size: int) -> None:
         mine = self._stamp(thread)
         for at, cell in self._cells(shared, address, size):
-            self._not_coming(at, cell, thread)
+            if cell.coming is not None:
+                self._not_coming(at, cell, thread)
             if cell.writer is not None and not self._ordered(cell.writer, mine):
                 self._race(f"thread {thread} reads what thread {cell.writer[1]} writes, at {at:#x}: no barrier between")
             if cell.many != (mine[0], mine[2]):  # else each later writer meets one of the readers that are known
@@ -122,10 +123,12 @@ class Accesses:
             self._take(at, cell, mine, b"", True, False)
 
     def _add_reader(self, cell: _Cell, mine: _Stamp) -> None:
-        cell.readers.add(mine)
-        warps = {r[1] // WARP for r in cell.readers if r[0] == mine[0] and r[2] == mine[2]}
-        if len(warps) > 1:
+        if mine in cell.readers:
+            return
+        warp = mine[1] // WARP
+        if any(r[1] // WARP != warp and r[2] == mine[2] and r[0] == mine[0] for r in cell.readers):
             cell.many = mine[0], mine[2]
+        cell.readers.add(mine)
 
     def _take(self, at: int, cell: _Cell, mine: _Stamp, data: bytes, shared: bool, atomic: bool) -> None:
         same = not shared and data == cell.data  # a flag that several set

@@ -1,7 +1,9 @@
-"""PTX instructions that compute: bits to bits. ``computed(words, operands)`` gives an instruction's result.
+"""PTX instructions that compute: bits to bits. ``function_of(words)`` gives an instruction's function of its operands.
 
 ``words`` is the instruction at its dots (``("fma", "rn", "f32")``); an operand is the bits of a register. One that is
-not known here is a NotImplementedError with its name.
+not known here is a NotImplementedError with its name. Floats overflow and become nan without a word, so callers let
+numpy say nothing (``np.errstate``). The instructions that kernels are mostly made of have functions of their own
+(``ptx_common.py``).
 """
 
 from __future__ import annotations
@@ -26,17 +28,14 @@ _NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 _PAIRS = ("bf16x2", "f16x2")
 
 
-def computed(words: tuple[str, ...], x: Sequence[int]) -> int:
-    function, mask = _known(words)
-    return function(words, x) & mask
-
-
 @cache
-def _known(words: tuple[str, ...]) -> tuple[Any, int]:
+def function_of(words: tuple[str, ...]) -> Callable[..., int]:
+    """An instruction's result, from the bits of its operands."""
     function = _FUNCTIONS.get(words[0])
     if function is None:
         raise NotImplementedError(".".join(words))
-    return function, (1 << result_width(words)) - 1
+    mask = (1 << result_width(words)) - 1
+    return lambda *x: function(words, x) & mask
 
 
 @cache
@@ -73,10 +72,8 @@ def as_float(bits: int, type: str = "f32") -> Any:
 def bits_of(value: Any, type: str = "f32") -> int:
     if type == "bf16":
         return int(simulator.bf16_bits(np.float32([value]))[0])
-    with np.errstate(all="ignore"):
-        rounded = _NUMPY[type](value)
     unpacked, packed = _CODES[type]
-    return int(struct.unpack(packed, struct.pack(unpacked, rounded))[0])
+    return int(struct.unpack(packed, struct.pack(unpacked, _NUMPY[type](value)))[0])
 
 
 def pair(word: int) -> np.ndarray:
@@ -189,8 +186,7 @@ def _root(words: Sequence[str], x: Sequence[int]) -> int:
 def _inverse_root(words: Sequence[str], x: Sequence[int]) -> int:
     if words[-1] == "f32":
         return _fast("fast_inverse_root", x)
-    with np.errstate(divide="ignore"):
-        gross = 1 / np.sqrt(as_float(x[0], "f64"))
+    gross = 1 / np.sqrt(as_float(x[0], "f64"))
     return bits_of(gross, "f64") & ~((1 << 32) - 1)  # the upper 32 bits
 
 
