@@ -116,6 +116,8 @@ def _reason(node: Node, program: Program, target: Target, machine: Machine) -> t
     reason = target.why_no_library(node)
     if reason is None or reason == OTHERWISE:
         return "own kernels compute it", _MEASURE
+    if target.library(node) is not None:
+        return f"own kernels compute it unless a library was measured faster ({reason})", _MEASURE
     return f"own kernels compute it, as no library does ({reason})", f"other sizes may avoid that; {_MEASURE}"
 
 

@@ -1,10 +1,11 @@
-"""Checks a plan's calls of vendor libraries: whether the operands of a matrix product or an operation graph fit."""
+"""Checks a plan's calls of vendor libraries: whether the operands of a matrix product or of a convolution fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dslc.runtime.artifact.attention_check import KINDS, attention_fault
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
 
@@ -47,6 +48,9 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     """Why an operation graph is invalid; None if it is valid. Its indices have been checked."""
     if graph.provider != "cudnn":
         return f"{graph.provider} has no operation graphs"
+    if graph.kind in KINDS:
+        shared = (_shared(out, graph.workspace, graph.inputs, buffers) for out in graph.outputs)
+        return attention_fault(graph, buffers) or next((why for why in shared if why is not None), None)
     if graph.kind not in ("conv", "conv_dgrad", "conv_wgrad"):
         return f"cuDNN has no operation `{graph.kind}`"
     if len(graph.inputs) != 2 or len(graph.outputs) != 1:

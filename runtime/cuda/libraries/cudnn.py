@@ -1,9 +1,9 @@
-"""Convolutions through cuDNN's operation graphs, by the Python package nvidia-cudnn-frontend.
+"""Convolutions and attention through cuDNN's operation graphs, by the Python package nvidia-cudnn-frontend.
 
 An algorithm is cuDNN's name of a plan: an engine and its knobs, ``eng62_k2=5_k13=0``. cuDNN proposes plans, best first.
 Without a name, the first one is used that is deterministic, accumulates in f32 without narrower intermediate types,
-compiles nothing, and fits the workspace. A named plan is made from its engine and knobs, in a third of a millisecond;
-proposals take 20.
+compiles nothing unless all plans do, and fits the workspace. A named plan is made from its engine and knobs, in a third
+of a millisecond; proposals take 20. Plans of attention are compiled, which takes about a second for each.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from math import prod
 from operator import call
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -23,17 +22,12 @@ from dslc.base.turns import Turn
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
 from dslc.runtime.cuda.libraries.cublaslt_abi import load_cublaslt
+from dslc.runtime.cuda.libraries.cudnn_problems import TYPES, Problem, problem_of
 from dslc.runtime.cuda.libraries.library import Installed, Library, Way, missing, unknown, version_text
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.checked_calls import Noted
 
-_BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgrad": "conv_wgrad"}
-_NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
-_TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
-_OPERANDS: Final = (1, 2, 3)  # the ids of a graph's operands: two inputs, the output
-#: Forbidden properties of a plan. Tensor cores compute f32 as TF32, which must have been requested.
-_INEXACT: Final = ("DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
 _UNREPEATABLE: Final = "NONDETERMINISTIC"
 _PLAN: Final = re.compile(r"eng(0|[1-9][0-9]{0,9})((?:_k(?:0|[1-9][0-9]{0,9})=-?[0-9]{1,10})*)", re.ASCII)
 #: cudnnBackendKnobType_t: the knobs' numbers in plan names -> their names in the package, which numbers them otherwise.
@@ -59,29 +53,6 @@ def load_cudnn() -> Any:
     return cudnn
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """``kind`` is that of ``GraphOp``; shapes are those in memory, with channels ``last`` or first; ``workspace``: its
-    size in bytes; ``compute``: ``tf32`` if f32 factors may be rounded to TF32; ``algorithm``: the name of a plan, empty
-    for the library's choice."""
-
-    kind: str
-    inputs: tuple[tuple[int, ...], tuple[int, ...]]
-    out: tuple[int, ...]
-    dtype: str
-    last: bool
-    stride: tuple[int, ...]
-    pad: tuple[int, ...]
-    dilation: tuple[int, ...]
-    workspace: int
-    compute: str = "f32"
-    algorithm: str = ""
-
-    def __str__(self) -> str:
-        first, second = (f"{self.dtype}{list(s)}" for s in self.inputs)
-        return f"{self.kind} of {first} and {second} to {self.dtype}{list(self.out)}"
-
-
 def plan_name(engine: int, knobs: Sequence[tuple[int, int]]) -> str:
     """``eng62_k2=5``, cuDNN's name of a plan; empty for engine -1, which is cuDNN's choice."""
     return f"eng{engine}" + "".join(f"_k{knob}={value}" for knob, value in knobs) if engine >= 0 else ""
@@ -90,12 +61,6 @@ def plan_name(engine: int, knobs: Sequence[tuple[int, int]]) -> str:
 def _same_plan(one: str, other: str) -> bool:
     """True if two names say one engine and the same knobs; cuDNN's order of the knobs varies."""
     return sorted(one.split("_")) == sorted(other.split("_"))
-
-
-def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
-    """Sizes and strides in cuDNN's order: batch, channels, and the spatial axes."""
-    order = [0, len(shape) - 1, *range(1, len(shape) - 1)] if last else range(len(shape))
-    return [shape[axis] for axis in order], [prod(shape[axis + 1 :]) for axis in order]
 
 
 def _destroy(module: Any, handles: list[Any]) -> None:
@@ -138,12 +103,7 @@ class Cudnn(Library[Problem]):
     ) -> Problem:
         if not isinstance(call, GraphOp):
             raise unknown("a product by cudnn")
-        first, second, out = buffers
-        stride, pad, dilation = (tuple(call.attrs[name]) for name in ("stride", "pad", "dilation"))
-        return Problem(
-            call.kind, (first.shape, second.shape), out.shape, out.dtype, call.attrs["layout"] == "last",
-            stride, pad, dilation, workspace, call.attrs["compute"], plan_name(call.engine, call.knobs),
-        )  # fmt: skip
+        return problem_of(call, buffers, workspace, plan_name(call.engine, call.knobs))
 
     def default(self, problem: Problem) -> Way:
         made = self.prepare(replace(problem, algorithm=""))
@@ -159,7 +119,7 @@ class Cudnn(Library[Problem]):
             raise self.refused(asked, "has no plan")
         return list(found.items())
 
-    def prepare(self, problem: Problem) -> Convolution:
+    def prepare(self, problem: Problem) -> Planned:
         with self._refusing(problem):
             return self._named(problem) if problem.algorithm else self._chosen(problem)
 
@@ -172,14 +132,14 @@ class Cudnn(Library[Problem]):
             why = (str(error).strip() or repr(error)).splitlines()[0][:200]
             raise self.refused(problem, why if problem.algorithm else f"has no plan ({why})") from error
 
-    def _chosen(self, problem: Problem) -> Convolution:
+    def _chosen(self, problem: Problem) -> Planned:
         """The first plan that cuDNN proposes and the rules permit."""
         modes = [self.module.heur_mode.A, self.module.heur_mode.FALLBACK]
         for made in self._proposed(problem, modes, deterministic=True):
             return made
         raise RuntimeError("none of its plans satisfies the rules")
 
-    def _named(self, problem: Problem) -> Convolution:
+    def _named(self, problem: Problem) -> Planned:
         """The plan of an engine and its knobs, for which cuDNN proposes nothing."""
         match = _PLAN.fullmatch(problem.algorithm)
         if match is None:
@@ -201,9 +161,9 @@ class Cudnn(Library[Problem]):
         graph.build_plan_at_index(0)
         if (need := int(graph.get_workspace_size())) > problem.workspace:
             raise RuntimeError(f"it needs a workspace of {need} bytes, not {problem.workspace}")
-        return Convolution(self, problem, graph, problem.algorithm, need)
+        return Planned(self, problem, graph, problem.algorithm, need)
 
-    def _of_each_mode(self, problem: Problem, deterministic: bool) -> Iterator[Convolution]:
+    def _of_each_mode(self, problem: Problem, deterministic: bool) -> Iterator[Planned]:
         """As ``_proposed``, in every mode. Each is asked for alone: of several, the package takes plans for one that
         differ only in a knob without a name."""
         modes = self.module.heur_mode
@@ -211,7 +171,7 @@ class Cudnn(Library[Problem]):
             with suppress(self.module.cudnnGraphNotSupportedError):  # it proposes nothing in this mode
                 yield from self._proposed(problem, [mode], deterministic)
 
-    def _proposed(self, problem: Problem, modes: Sequence[Any], deterministic: bool) -> Iterator[Convolution]:
+    def _proposed(self, problem: Problem, modes: Sequence[Any], deterministic: bool) -> Iterator[Planned]:
         """The plans that cuDNN proposes and the rules permit, best first, or the named one; each is valid until the
         next."""
         graph = self._described(problem)
@@ -219,6 +179,8 @@ class Cudnn(Library[Problem]):
         self._deselect(graph, problem, deterministic)
         for index in range(graph.get_execution_plan_count()):
             name = str(graph.get_plan_name_at_index(index))
+            if not _PLAN.fullmatch(name):
+                continue  # one of the package's own kernels, which is compiled from Python
             if problem.algorithm and not _same_plan(name, problem.algorithm):
                 continue
             try:
@@ -226,33 +188,23 @@ class Cudnn(Library[Problem]):
             except (self.module.cudnnGraphNotSupportedError, RuntimeError):
                 continue  # forbidden, or unsupported on this GPU
             if (need := int(graph.get_workspace_size())) <= problem.workspace:
-                yield Convolution(self, problem, graph, name, need)
+                yield Planned(self, problem, graph, name, need)
 
     def _described(self, problem: Problem) -> Any:
-        module, p = self.module, problem
-        kind, f32 = getattr(module.data_type, _TYPES[p.dtype]), module.data_type.FLOAT
+        module = self.module
+        kind, f32 = getattr(module.data_type, TYPES[problem.dtype]), module.data_type.FLOAT
         graph = self.graph(io_data_type=kind, intermediate_data_type=f32, compute_data_type=f32)
-        operands = []
-        for number, name, shape in zip(_OPERANDS, _NAMES[p.kind], p.inputs):
-            dim, stride = dims_of(shape, p.last)
-            operands.append(graph.tensor(dim=dim, stride=stride, data_type=kind, name=name, uid=number))
-        pads = {"pre_padding": list(p.pad), "post_padding": list(p.pad)}
-        out = getattr(graph, _BUILDERS[p.kind])(
-            **dict(zip(_NAMES[p.kind], operands)), **pads, stride=list(p.stride), dilation=list(p.dilation)
-        )
-        dim, stride = dims_of(p.out, p.last)
-        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(_OPERANDS[-1])
+        problem.describe(module, graph)
         graph.validate()
         graph.build_operation_graph()
         return graph
 
     def _deselect(self, graph: Any, problem: Problem, deterministic: bool) -> None:
         """Forbid plans that compute something else or compile; with ``deterministic``, those that differ each time."""
-        notes = [*_INEXACT, *([_UNREPEATABLE] if deterministic else [])]
-        if problem.dtype == problem.compute == "f32":
-            notes.append("TENSOR_CORE")
+        notes = [*problem.forbidden, *([_UNREPEATABLE] if deterministic else [])]
         graph.deselect_numeric_notes([getattr(self.module.numerical_note, note) for note in notes])
-        graph.deselect_behavior_notes([self.module.behavior_note.RUNTIME_COMPILATION])
+        if not problem.compiles:
+            graph.deselect_behavior_notes([self.module.behavior_note.RUNTIME_COMPILATION])
         graph.deselect_workspace_greater_than(problem.workspace)
 
     def graph(self, **options: Any) -> Any:
@@ -266,8 +218,8 @@ class Cudnn(Library[Problem]):
             graph.execute(dict(operands), workspace, handle=self._handle)
 
 
-class Convolution:
-    """An operation graph of one convolution with its plan. ``algorithm``: the plan's name; ``workspace``: the bytes
+class Planned:
+    """An operation graph of one problem with its plan. ``algorithm``: the plan's name; ``workspace``: the bytes
     that it needs."""
 
     def __init__(self, library: Cudnn, problem: Problem, graph: Any, algorithm: str, workspace: int) -> None:
@@ -276,6 +228,6 @@ class Convolution:
 
     def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
         try:
-            self._library.execute(self.built, dict(zip(_OPERANDS, operands)), workspace, stream)
+            self._library.execute(self.built, self._problem.addresses(operands), workspace, stream)
         except RuntimeError as error:
             raise EnvironmentFault("R206", f"cuDNN failed in {self._problem}: {error}", place="cuDNN") from error

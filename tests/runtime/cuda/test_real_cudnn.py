@@ -16,7 +16,8 @@ import pytest
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.cuda.libraries import cudnn
-from dslc.runtime.cuda.libraries.cudnn import Cudnn, Problem, load_cudnn
+from dslc.runtime.cuda.libraries.cudnn import Cudnn, load_cudnn
+from dslc.runtime.cuda.libraries.cudnn_problems import Convolution
 
 H200 = {
     "deviceVer": 900, "multiProcessorCount": 132, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
@@ -30,17 +31,17 @@ IMAGE, WINDOW = (256, 56, 56, 64), (64, 3, 3, 64)
 VOLUMES = ((2, 32, 32, 32, 32), (64, 3, 3, 2, 32), (2, 32, 32, 16, 64))  # an image, a weight and a result
 AROUND = ((1, 1), (1, 1), (1, 1), 32 << 20)
 PROBLEMS = [
-    Problem("conv", (IMAGE, WINDOW), IMAGE, "bf16", True, *AROUND),
-    Problem("conv_dgrad", (IMAGE, WINDOW), IMAGE, "bf16", True, *AROUND),
-    Problem("conv_wgrad", (IMAGE, IMAGE), WINDOW, "bf16", True, *AROUND),
-    Problem("conv_wgrad", ((256, 28, 28, 128), (256, 28, 28, 512)), (512, 1, 1, 128), "bf16", True,
+    Convolution("conv", (IMAGE, WINDOW), IMAGE, "bf16", True, *AROUND),
+    Convolution("conv_dgrad", (IMAGE, WINDOW), IMAGE, "bf16", True, *AROUND),
+    Convolution("conv_wgrad", (IMAGE, IMAGE), WINDOW, "bf16", True, *AROUND),
+    Convolution("conv_wgrad", ((256, 28, 28, 128), (256, 28, 28, 512)), (512, 1, 1, 128), "bf16", True,
             (1, 1), (0, 0), (1, 1), 32 << 20),
     # Two modes propose plans that differ in knob 0 alone, for which the package has no name.
-    Problem("conv_wgrad", ((6, 35, 32, 56), (6, 11, 32, 64)), (64, 4, 3, 56), "bf16", True,
+    Convolution("conv_wgrad", ((6, 35, 32, 56), (6, 11, 32, 64)), (64, 4, 3, 56), "bf16", True,
             (3, 1), (0, 1), (1, 1), 32 << 20),
-    Problem("conv", ((8, 3, 32, 32), (16, 3, 3, 3)), (8, 16, 32, 32), "f32", False, *AROUND),
+    Convolution("conv", ((8, 3, 32, 32), (16, 3, 3, 3)), (8, 16, 32, 32), "f32", False, *AROUND),
     *(
-        Problem(kind, tuple(VOLUMES[i] for i in of), VOLUMES[out], "bf16", True,
+        Convolution(kind, tuple(VOLUMES[i] for i in of), VOLUMES[out], "bf16", True,
                 (1, 1, 2), (1, 1, 0), (1, 1, 1), 32 << 20)
         for kind, *of, out in (("conv", 0, 1, 2), ("conv_dgrad", 2, 1, 0), ("conv_wgrad", 0, 2, 1))
     ),
@@ -63,7 +64,7 @@ class Counting(Cudnn):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.kind} {p.dtype} {p.out}")
-def test_a_plan_is_made_again_from_its_name(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_made_again_from_its_name(problem: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
     library = Counting()
     found = library.candidates(problem, 1 << 40, deterministic=True)
     assert library.default(problem) in found and len(found) > 5

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_gpu.fake_attention import RESULTS, attention
 from fake_gpu.fake_driver import FakeDriver
 
 from dslc.compiler.ops import registry
@@ -341,11 +342,25 @@ class Graph:
 
     def _made(self, op: str, first: Tensor, second: Tensor, attrs: Mapping[str, Any]) -> Tensor:
         assert attrs["pre_padding"] == attrs["post_padding"]
-        self.op, self.inputs, self.attrs, self.out = op, (first, second), attrs, Tensor()
-        return self.out
+        self.op, self.inputs, self.attrs, self.outs = op, (first, second), attrs, (Tensor(),)
+        return self.outs[0]
+
+    def sdpa(self, **given: Any) -> tuple[Tensor, ...]:
+        return self._attention("sdpa", given)
+
+    def sdpa_backward(self, **given: Any) -> tuple[Tensor, ...]:
+        return self._attention("sdpa_backward", given)
+
+    def _attention(self, op: str, given: Mapping[str, Any]) -> tuple[Tensor, ...]:
+        self.names = tuple(name for name, each in given.items() if isinstance(each, Tensor))
+        self.op, self.inputs = op, tuple(given[name] for name in self.names)
+        self.attrs = {name: each for name, each in given.items() if name not in self.names}
+        self.outs = tuple(Tensor() for _ in range(RESULTS[op]))
+        return self.outs
 
     def validate(self) -> None:
-        assert self.out.is_output and len({t.dtype for t in (*self.inputs, self.out)}) == 1
+        assert all(out.is_output for out in self.outs)
+        assert self.op in RESULTS or len({t.dtype for t in (*self.inputs, *self.outs)}) == 1
 
     def build_operation_graph(self) -> None:
         pass
@@ -405,25 +420,29 @@ class Graph:
 
     def execute(self, operands: Mapping[int, int], workspace: int, handle: int) -> None:
         assert self.chosen is not None and handle in self.module.objects
-        tensors = (*self.inputs, self.out)
-        driver, [dtype] = self.module.driver, {t.dtype for t in tensors}
-        views = [strided(driver, operands[t.uid], dtype, t.dim, t.stride) for t in tensors]
+        tensors, driver = (*self.inputs, *self.outs), self.module.driver
+        views = [strided(driver, operands[t.uid], t.dtype, t.dim, t.stride) for t in tensors]
+
+        def run() -> None:
+            xs = [np.ascontiguousarray(numbers(v, t.dtype)) for v, t in zip(views, self.inputs)]
+            for view, out, y in zip(views[len(xs) :], self.outs, self._values(xs)):
+                put(view, y, out.dtype)
+
+        driver.enqueue(self.module.stream, run)
+
+    def _values(self, xs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if self.op in RESULTS:
+            return attention(self.op, dict(zip(self.names, xs)), self.attrs)
         attrs = {"stride": tuple(self.attrs["stride"]), "pad": tuple(self.attrs["pre_padding"]),
-                 "dilation": tuple(self.attrs["dilation"]), "size": tuple(self.out.dim[2:]),
+                 "dilation": tuple(self.attrs["dilation"]), "size": tuple(self.outs[0].dim[2:]),
                  "groups": self._groups()}  # fmt: skip
         if self.op == "conv":
             del attrs["size"]
-
-        def run() -> None:
-            xs = [np.ascontiguousarray(numbers(v, dtype)) for v in views[:2]]
-            [y] = registry.ops()[self.op].meaning(xs, attrs)
-            put(views[2], y, dtype)
-
-        driver.enqueue(self.module.stream, run)
+        return registry.ops()[self.op].meaning(xs, attrs)
 
     def _groups(self) -> int:
         """As the real one, from the channels of the image and of the weight."""
         first, second = (t.dim[1] for t in self.inputs)
-        out = self.out.dim[1]
+        out = self.outs[0].dim[1]
         image, weight = {"conv": (first, second), "conv_dgrad": (out, second), "conv_wgrad": (first, out)}[self.op]
         return image // weight

@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar, Final, Literal
 
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
-from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small
+from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -43,6 +43,11 @@ class VendorGemm:
         rows, columns = self.out[-2:]
         return prod(self.out[:-2]), rows, columns, self.a[-2 if self.transpose_a else -1]
 
+    @property
+    def room(self) -> int:
+        """As for ``Call``."""
+        return shared_room(self.product)
+
     def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Gemm:
         """The call on buffers of a plan. Without an algorithm, the library chooses one on the GPU that runs it."""
         a, b, out = operands
@@ -72,6 +77,11 @@ class VendorSum:
     def product(self) -> tuple[int, int, int, int]:
         """As of the product."""
         return self.gemm.product
+
+    @property
+    def room(self) -> int:
+        """As of the product."""
+        return self.gemm.room
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Gemm:
         """The call on buffers of a plan. Without an algorithm, the library chooses one on the GPU that runs it."""

@@ -1,14 +1,15 @@
-"""Convolutions and their gradients through cuDNN."""
+"""cuDNN, which computes convolutions and their gradients, and attention where a measurement says so."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final, Literal
 
-from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small
+from dslc.compiler.codegen.cuda.libraries.cudnn_attention import VendorAttention, attention_call
+from dslc.compiler.codegen.cuda.libraries.cudnn_plans import PLAN, engine_and_knobs
+from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -24,8 +25,6 @@ _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at o
 _MAX_OWN_CHANNELS: Final = 8
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
 _HALF: Final = (DType.BF16, DType.F16)
-#: An algorithm is cuDNN's name of a plan: an engine and its knobs, ``eng62_k2=5_k13=0``.
-_PLAN: Final = re.compile(r"eng(0|[1-9][0-9]{0,8})((?:_k(?:0|[1-9][0-9]{0,8})=(?:0|-?[1-9][0-9]{0,8}))*)", re.ASCII)
 
 
 @described("VendorConv", "kind last inputs out stride pad dilation compute")
@@ -81,6 +80,11 @@ class VendorConv:
         return self.groups, prod(self.out) // (into * self.groups), into, out * window
 
     @property
+    def room(self) -> int:
+        """As for ``Call``."""
+        return shared_room(self.product)
+
+    @property
     def multiply_adds(self) -> int:
         """Those of the convolution; a gradient has as many."""
         return prod(self.weight) * self._places
@@ -98,7 +102,7 @@ class VendorConv:
     def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> GraphOp:
         """As for ``LibraryCall``; without an algorithm, cuDNN chooses one on the GPU that runs it."""
         first, second, out = operands
-        engine, knobs = _engine_and_knobs(algorithm)
+        engine, knobs = engine_and_knobs(algorithm)
         attrs: Mapping[str, object] = {
             "compute": self.compute,
             "dilation": list(self.dilation),
@@ -112,10 +116,10 @@ class VendorConv:
         )  # fmt: skip
 
 
-def _call(node: Node) -> VendorConv | str | None:
+def _call(node: Node) -> VendorConv | VendorAttention | str | None:
     kind = _kind(node)
     if kind is None:
-        return None
+        return attention_call(node)
     last = node.op.name.endswith("_last")
     types = (*node.input_types, *node.types)
     rank, dtype = types[0].rank, types[0].dtype
@@ -138,6 +142,8 @@ def _call(node: Node) -> VendorConv | str | None:
 def _own(node: Node) -> str | None:
     """Of groups, cuDNN's own choice for the gradient of the image is often its plainest algorithm, ``eng0``."""
     call = _call(node)
+    if isinstance(call, VendorAttention):
+        return "cuDNN compiles its attention at each load"
     assert isinstance(call, VendorConv), "only calls are asked about"
     if int_attr(node.attrs, "groups") != 1:
         return "groups"
@@ -157,15 +163,6 @@ def _kind(node: Node) -> str | None:
     return kind if kind in ("conv", "conv_dgrad", "conv_wgrad") else None
 
 
-def _engine_and_knobs(plan: str) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """The numbers in the name of a plan; -1 and none for cuDNN's choice."""
-    match = _PLAN.fullmatch(plan)
-    if match is None:
-        return -1, ()
-    pairs = [text.split("=") for text in match[2].split("_k")[1:]]
-    return int(match[1]), tuple((int(knob), int(value)) for knob, value in pairs)
-
-
 def _plane(shape: Shape, last: bool) -> Shape:
     """The shape with a first spatial axis of size 1 inserted if it has only one."""
     if len(shape) > 3:
@@ -173,4 +170,5 @@ def _plane(shape: Shape, last: bool) -> Shape:
     return (shape[0], 1, *shape[1:]) if last else (*shape[:2], 1, shape[2])
 
 
-LIBRARY: Final = Library(VendorConv.library, _call, _PLAN, _own)
+#: An algorithm is cuDNN's name of a plan.
+LIBRARY: Final = Library(VendorConv.library, _call, PLAN, _own)

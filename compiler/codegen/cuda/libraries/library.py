@@ -32,11 +32,11 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class Call(LibraryCall, Protocol):
-    """A library's call of a contraction."""
+    """A library's call for a node."""
 
     @property
-    def product(self) -> tuple[int, int, int, int]:
-        """How many matrices, their rows and columns, and how many products each element sums."""
+    def room(self) -> int:
+        """Bytes of its workspace, by an algorithm that the library chooses; with some for alignment."""
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> Instruction:
         """The call on buffers of a plan, by an algorithm of the library's form. Without one, the library chooses on the
@@ -56,10 +56,11 @@ class Library:
     own: Callable[[Node], str | None] = lambda _: None
 
 
-def workspace_bytes(call: Call) -> int:
-    """Workspace bytes of a call, which consecutive calls share: the maximum, or the need of a small call. That is both
-    factors copied in f32 (an image as its patches) and the parts of sums."""
-    count, rows, columns, added = call.product
+def shared_room(product: tuple[int, int, int, int]) -> int:
+    """Workspace bytes of a contraction, which consecutive calls share: the maximum, or the need of a small call. That
+    is both factors copied in f32 (an image as its patches) and the parts of sums. ``product``: how many matrices, their
+    rows and columns, and how many products each element sums."""
+    count, rows, columns, added = product
     parts = -(-added // _ADDED_AT_ONCE)
     need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTER_BYTES
     return min(WORKSPACE, -(-need // 256) * 256 + 256)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dslc.compiler.codegen.cuda.libraries import cublaslt, cudnn
-from dslc.compiler.codegen.cuda.libraries.library import Call, Library, workspace_bytes
+from dslc.compiler.codegen.cuda.libraries.library import Call, Library
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.choice import Choice, impossible
@@ -61,7 +61,7 @@ def library_call(node: Node) -> Launch | str | None:
         call = library.call(node)
         if call is not None and not isinstance(call, str):
             own = library.own(node)
-            return _launch(node, call, workspace_bytes(call)) if own is None else own
+            return _launch(node, call, call.room) if own is None else own
         why = why or call
     return why
 
@@ -82,7 +82,7 @@ def chosen_call(node: Node, choice: Choice) -> Launch:
     if call is None or isinstance(call, str):
         raise impossible(node, choice, f"{library.name} is not called for it: {call or 'it has other ops'}")
     if not choice.algorithm:
-        return _launch(node, call, workspace_bytes(call))
+        return _launch(node, call, call.room)
     if not library.algorithm.fullmatch(choice.algorithm):
         raise impossible(node, choice, f"{library.name} does not write algorithms like this")
     whole = -(-choice.workspace // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
@@ -90,4 +90,4 @@ def chosen_call(node: Node, choice: Choice) -> Launch:
 
 
 def _launch(node: Node, call: LibraryCall, workspace: int) -> Launch:
-    return Launch(call, node.inputs, (node.out, Scratch(0, workspace)))
+    return Launch(call, node.inputs, (*node.outputs, Scratch(0, workspace)))

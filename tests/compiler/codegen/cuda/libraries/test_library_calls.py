@@ -23,7 +23,7 @@ from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
-from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, workspace_bytes
+from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE
 from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.targets import target_of
@@ -69,7 +69,7 @@ def convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], last: bool, *
 def called(made: Node) -> Any:
     found = library_call(made)
     assert isinstance(found, Launch), found
-    assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, workspace_bytes(found.spec)))
+    assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, found.spec.room))
     return found.spec
 
 
@@ -213,7 +213,7 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
         assert len(graphs) == 52 + 53 + 52
         assert [what for what in rest if what.startswith("conv")] == ["conv (few channels)"]
     made = (found.spec for found in map(library_call, program.kernels) if isinstance(found, Launch))
-    wanted = Counter(map(workspace_bytes, made))
+    wanted = Counter(each.room for each in made)
     given = Counter(plan.buffers[call.workspace].bytes for call in (*gemms, *graphs) if call.workspace is not None)
     assert given == wanted and max(given) <= WORKSPACE
     own = programs(model, size, "own", **options)
@@ -232,11 +232,11 @@ def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None
     # a gradient of an image with strides as a product: with the zeros between
     assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and spec.kind == "conv_dgrad")
     need = 4 * count * (rows * added + added * columns + rows * columns * (added // 32 + 1)) + (64 << 10)
-    assert 64 << 10 <= workspace_bytes(spec) <= min(WORKSPACE, need + 512)
+    assert 64 << 10 <= spec.room <= min(WORKSPACE, need + 512)
 
 
 def test_a_larger_call_is_given_no_less() -> None:
-    found = [workspace_bytes(called(matmul((2**i, 512), (512, 256)))) for i in range(4, 20)]
+    found = [called(matmul((2**i, 512), (512, 256))).room for i in range(4, 20)]
     assert found == sorted(found) and found[0] < 2 << 20 and found[-1] == WORKSPACE
 
 
