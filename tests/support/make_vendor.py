@@ -1,4 +1,5 @@
-"""What ``test_vendor.py`` runs on a GPU: ``.gpu/vendor``, models built with both providers, and random contractions.
+"""What ``test_vendor.py`` runs on a GPU: ``.gpu/vendor``, models built with both providers, and random contractions
+and attention.
 
     python tests/support/make_vendor.py [ARCHITECTURE]
 
@@ -18,6 +19,8 @@ from real_gpu.vendor_cases import convolution, describe, node_of
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ops import registry
 from dslc.compiler.options import Options
 
 FOLDER = STORE / "vendor"
@@ -109,21 +112,45 @@ def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
             return f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, held, **attrs, **more)
 
 
+def random_attention(rng: np.random.Generator) -> tuple[str, Node]:
+    """Heads that share keys or not, any lengths, causal or not, forward or its gradient."""
+    share, heads, batch = int(rng.choice([1, 1, 3])), int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    length = int(rng.integers(100, 300))
+    causal, d = bool(rng.integers(2)), 8 * int(rng.integers(4, 17))
+    keys = length if causal else int(rng.integers(100, 300))
+    q, k = (batch, heads * share, length, d), (batch, heads, keys, d)
+    attrs = {"scale": d**-0.5, "causal": causal}
+    node = node_of("sdpa", (q, k, k), ("bf16", "f16")[int(rng.integers(2))], **attrs)
+    if rng.integers(3):
+        [dy] = node_of("sdpa", (q, k, k), node.types[0].dtype.value, **attrs).inputs[:1]
+        node = Builder(name="case").node(registry.ops()["sdpa_grad"], *node.inputs, *node.outputs, dy, **attrs)
+    return f"{node.op.name} {q} {k} {'causal ' * causal}{node.types[0].dtype.value}", node
+
+
+def drawn(node: Node, rng: np.random.Generator) -> list[np.ndarray]:
+    """Inputs that their types hold exactly; those of a gradient of attention fit each other."""
+    xs = [rng.integers(-8, 9, t.ints).astype(np.float64) / 8 for t in node.input_types]
+    if node.op.name == "sdpa_grad":
+        y, lse = registry.ops()["sdpa"].meaning(xs[:3], node.attrs)
+        xs[3:5] = np.round(y * 128) / 128, lse.astype(np.float32).astype(np.float64)
+    return xs
+
+
 def contractions(architecture: str) -> None:
-    """Ten products and twenty convolutions, with operands that each type holds exactly, and the results in f64."""
+    """Ten products, twenty convolutions and twelve attentions, with operands that each type holds exactly, and the
+    results in f64."""
     store, rng = Writer(architecture), np.random.default_rng(20)
-    for make, count in ((random_product, 10), (random_convolution, 20)):
+    for make, count in ((random_product, 10), (random_convolution, 20), (random_attention, 12)):
         end = len(store.cases) + count
         while len(store.cases) < end:
             name, node = make(rng)
             case = describe(store, name, node)
             if case is not None:
-                xs = [rng.integers(-8, 9, t.ints).astype(np.float64) / 8 for t in node.input_types]
-                [exact] = node.op.meaning(xs, node.attrs)
+                xs = drawn(node, rng)
                 case["inputs"] = [store.array(x.astype(np.float32)) for x in xs]
-                case["exact"] = store.array(np.asarray(exact))
+                case["exact"] = [store.array(np.asarray(each)) for each in node.op.meaning(xs, node.attrs)]
     store.finish(FOLDER)
-    print(len(store.cases), "contractions,", len(store.data) >> 10, "KiB before compression")
+    print(len(store.cases), "contractions and attentions,", len(store.data) >> 10, "KiB before compression")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.cuda.libraries import cudnn
 from dslc.runtime.cuda.libraries.cudnn import Cudnn, load_cudnn
-from dslc.runtime.cuda.libraries.cudnn_problems import Convolution
+from dslc.runtime.cuda.libraries.cudnn_problems import Attention, Convolution
 
 H200 = {
     "deviceVer": 900, "multiProcessorCount": 132, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,
@@ -60,7 +60,7 @@ class Counting(Cudnn):
         self._device = self.module.create_device_properties(json.dumps(H200))
 
     def graph(self, **options: Any) -> Any:
-        return self.module.pygraph(device_property=self._device, **options)
+        return self.module.pygraph(device_property=self._device, sm_version=90, **options)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.kind} {p.dtype} {p.out}")
@@ -112,3 +112,20 @@ def test_another_name_is_refused(name: str) -> None:
     with pytest.raises(EnvironmentFault, match=r"cuDNN 9.* cannot run") as caught:
         library.prepare(replace(PROBLEMS[0], algorithm=name))
     assert caught.value.code == "R202" and "dslc tune" in str(caught.value.help)
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "sdpa_grad"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_is_described(kind: str, causal: bool) -> None:
+    """As parts of one tensor [B, T, 3, H, d]. Its plans are compiled, for which cuDNN needs a driver."""
+    library, (batch, heads, length, features) = Counting(), (2, 3, 256, 64)
+    step = heads * features
+    sizes = (batch, heads, length, features)
+    parts = tuple((sizes, (3 * length * step, features, 3 * step, 1), n * step) for n in range(3))
+    y = (sizes, (length * step, features, step, 1), 0)
+    row = ((*sizes[:3], 1), (heads * length, length, 1, 1), 0)
+    reads, writes = (
+        (parts, ((0, y), (1, row))) if kind == "sdpa" else ((*parts, y, row, y), tuple((0, p) for p in parts))
+    )
+    graph = library._described(Attention(kind, reads, writes, "bf16", causal, 0.125, 1 << 30))
+    assert graph._variant_pack_uids() == [*range(1, len(reads) + len(writes) + 1)]

@@ -1,4 +1,5 @@
-"""Contractions for a machine that cannot compile: our kernels, and the library's call as a plan of one instruction.
+"""Contractions and attention for a machine that cannot compile: our kernels, and the library's call as a plan of one
+instruction.
 
 ``describe`` runs where CUDA can be compiled, ``Contraction`` on the GPU.
 """
@@ -64,16 +65,19 @@ def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any
     call = chosen_call(node, Choice(library))
     assert isinstance(call.spec, LibraryCall)
     buffers, end = [], 0
-    dtypes = [v.type.dtype.value for v in (*node.inputs, node.out)]
+    operands = (*node.inputs, *node.outputs)
+    dtypes = [v.type.dtype.value for v in operands]
     for dtype, shape in zip(dtypes, call.spec.shapes, strict=True):
         buffers.append(Buffer("work", end, dtype, shape))
         end += -(-buffers[-1].bytes // 256) * 256
     buffers.append(Buffer("work", end, "u8", (call.scratch[0].bytes,)))
-    plan = Plan(tuple(buffers), (), (), (), (), (call.spec.instruction((0, 1, 2), 3, 0),), (name,))
+    plan = Plan(
+        tuple(buffers), (), (), (), (), (call.spec.instruction(range(len(operands)), len(operands), 0),), (name,)
+    )
     launches = lower(node) or []
-    places: dict[Any, int] = {v: i for i, v in enumerate((*node.inputs, node.out))}
+    places: dict[Any, int] = {v: i for i, v in enumerate(operands)}
     scratch = sorted({s for launch in launches for s in launch.scratch}, key=lambda s: s.number)
-    places |= {s: 3 + i for i, s in enumerate(scratch)}
+    places |= {s: len(operands) + i for i, s in enumerate(scratch)}
     case = {
         "name": name,
         "plan": store.put(plan.encode()),
@@ -86,7 +90,7 @@ def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any
 
 
 class Contraction:
-    """A case with its memory on the GPU. ``addresses``: of both operands and of the result."""
+    """A case with its memory on the GPU. ``addresses``: of all inputs and results."""
 
     def __init__(self, gpu: Gpu, store: Reader, case: dict[str, Any], libraries: Libraries) -> None:
         from dslc.runtime.artifact.plan import Plan
