@@ -168,7 +168,7 @@ BAD: list[tuple[str, Plan, str, str]] = [
                 ({"inputs": (10, 17)}, "do not give"),
                 ({"inputs": (10, 18), "outputs": (19,)}, "do not give"),  # two groups, three filters
                 ({"kind": "conv_wgrad"}, "do not give"),
-                ({"kind": "sdpa"}, "has no operation `sdpa`"),
+                ({"kind": "norm"}, "has no operation `norm`"),
                 ({"provider": "cublaslt"}, "no operation graphs"),
                 ({"workspace": 15}, "shares bytes"),
                 ({"outputs": (16,)}, "the result f32[1, 2, 3, 2] at work+576 shares bytes"),

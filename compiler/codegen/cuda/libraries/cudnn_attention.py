@@ -109,9 +109,7 @@ def attention_call(node: Node) -> VendorAttention | str | None:
     if len(found) < len(wide) or len(results) < len(made):
         return "rows that it cannot load"
     shapes = tuple(t.ints for t in (*node.input_types, *node.types))
-    call = VendorAttention(
-        kind, found, results, shapes, float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal")
-    )
+    call = VendorAttention(kind, found, results, shapes, float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal"))
     return "scores that take more than 2 GiB" if call.room > _MOST_ROOM else call
 
 
