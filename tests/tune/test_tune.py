@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,8 @@ from dslc.compiler.lock.text import format_lock
 from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.options import Options, entry_sizes
 from dslc.compiler.pipeline import compile_entry
-from dslc.tune import client
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+from dslc.tune import client, supply
 from dslc.tune.client import Client
 from dslc.tune.problems import problems
 from dslc.tune.settings import Settings
@@ -47,6 +49,11 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSLC_TEST_BLIND", "1")
     monkeypatch.setenv("DSLC_TEST_LIBRARIES", "1")
     monkeypatch.setattr(client, "WORKER", planted.WORKER)
+    # Each test has a cache of its own, but what one has compiled serves the others of this run.
+    compiled = Cache(Path(os.environ["DSLC_TEST_CACHE"]))
+    monkeypatch.setattr(
+        supply, "KernelCompiler", lambda cache, *args, **kwargs: KernelCompiler(compiled, *args, **kwargs)
+    )
 
 
 @pytest.fixture
@@ -247,6 +254,7 @@ def test_two_at_a_time_measure_each_problem_once(checked: Checked, tmp_path: Pat
 def test_nothing_is_left_on_the_disk_and_no_process(
     checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(supply, "KernelCompiler", KernelCompiler)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     made: list[Client] = []
