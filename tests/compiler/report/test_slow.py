@@ -35,6 +35,13 @@ model Net(x: [B, 256, 16, 16]) -> [B, 256, 16, 16] {
 }
 """
 
+ATTENTION = """nn 1
+dim B in 1..4096 = 2048
+model Net(q: [B, 8, 128, 64]) -> [B, 8, 128, 64] {
+  return sdpa(q, q, qMASK)
+}
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -90,7 +97,22 @@ def test_own_products_name_the_libraries_or_why_none_computes_them(path: Path, m
     assert slow_lines([planned(path, "vendor")], {}) == []  # the library computes them
     path.write_text(GROUPED)
     [found] = slow_lines([planned(path, "vendor")], {})
-    assert found.line == 4 and "no library does (groups)" in found.why and "other sizes" in found.help
+    assert found.line == 4 and "unless a library was measured faster (groups)" in found.why
+    assert "dslc tune" in found.help
+
+
+@pytest.mark.parametrize(
+    ("mask", "why"),
+    [("", "unless a library was measured faster (cuDNN compiles its attention at each load)"),
+     (", mask=tri(128) != 0", "no library does (a mask)")],
+)  # fmt: skip
+def test_own_attention_names_the_library_or_why_it_does_not_compute_it(
+    mask: str, why: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "machine_of", slowed("attention"))
+    path.write_text(ATTENTION.replace("MASK", mask))
+    [found] = slow_lines([planned(path, "vendor")], {})
+    assert found.line == 4 and why in found.why
 
 
 def test_small_kernels_and_cpus_do_not_count(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
