@@ -104,7 +104,7 @@ def test_own_products_name_the_libraries_or_why_none_computes_them(path: Path, m
 @pytest.mark.parametrize(
     ("mask", "why"),
     [("", "unless a library was measured faster (cuDNN compiles its attention at each load)"),
-     (", mask=tri(128) != 0", "no library does (a mask)")],
+     (", mask=tri(128, diagonal=1)", "no library does (a mask)")],
 )  # fmt: skip
 def test_own_attention_names_the_library_or_why_it_does_not_compute_it(
     mask: str, why: str, path: Path, monkeypatch: pytest.MonkeyPatch
