@@ -1,11 +1,11 @@
-"""Attention on a GPU: kernels in tiles, attention in parts, and PyTorch, forward and backward.
+"""Attention on a GPU: kernels in tiles, cuDNN by dslc, attention in parts, and PyTorch, forward and backward.
 
     python benchmarks/gpu_attention.py [--only TEXT] [--rounds 9]      on a GPU, with torch, where CUDA can be compiled
 
 Each case has 16-bit heads with masks, windows or grouped heads of keys. ``error`` is the root mean square of the
 difference from a result in f64, by the root mean square of that; PyTorch's is next to it. Times are medians of CUDA
-graphs of ten calls each, in turns. ``parts`` is the same attention with scores in memory. The gradients of two runs
-must have the same bits.
+graphs of ten calls each, in turns. ``cuDNN`` is the calls that a measured choice would name, where it computes the
+case, ``parts`` the same attention with scores in memory. The gradients of two runs must have the same bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -28,11 +30,16 @@ from real_gpu.launcher import Gpu  # noqa: E402
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile  # noqa: E402
 from dslc.compiler.codegen.cuda.attention import lower as attention  # noqa: E402
+from dslc.compiler.codegen.cuda.libraries.cudnn_attention import VendorAttention, attention_call  # noqa: E402
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
 from dslc.compiler.ir.graph import Input, Kind, Node, Value  # noqa: E402
 from dslc.compiler.ir.op import OPS, Builder  # noqa: E402
 from dslc.compiler.ir.types import DType, TensorType  # noqa: E402
 from dslc.compiler.ops.products.attention_terms import is_plain, plain  # noqa: E402
+from dslc.runtime.artifact.plan import Buffer  # noqa: E402
+from dslc.runtime.cuda import device as devices  # noqa: E402
+from dslc.runtime.cuda.libraries.libraries import Libraries  # noqa: E402
+from dslc.runtime.cuda.owned import Owned  # noqa: E402
 
 #: Results in the order of a forward and a backward pass.
 RESULTS: Final = ("y", "lse", "dq", "dk", "dv")
@@ -69,20 +76,28 @@ CASES: Final = (
 
 
 class Program:
-    """Launches over buffers: one of them for each value and block of scratch memory."""
+    """Launches over buffers: one of them for each value and block of scratch memory. ``libraries``: they compute what
+    they can."""
 
-    def __init__(self, gpu: Gpu, nodes: Sequence[Node], given: dict[Value, int]) -> None:
-        self.gpu, self.places, self.launches = gpu, dict(given), []
+    def __init__(
+        self, gpu: Gpu, nodes: Sequence[Node], given: dict[Value, int], libraries: Libraries | None = None
+    ) -> None:
+        self.gpu, self.places = gpu, dict(given)
+        self.steps: list[Callable[[], None]] = []
         self.own: list[int] = []
         for node in nodes:
             if node.op.view:
                 self.places[node.out] = self.places[node.inputs[0]]
                 continue
+            for value in node.outputs:
+                self.places.setdefault(value, self._allocated(value.type.bytes))
+            call = attention_call(node) if libraries is not None else None
+            if libraries is not None and isinstance(call, VendorAttention):
+                self.steps.append(self._call(node, call, libraries))
+                continue
             launches = lower(node)
             assert launches is not None, node.op.name
             blocks: dict[Any, int] = {}
-            for value in node.outputs:
-                self.places.setdefault(value, self._allocated(value.type.bytes))
             for launch in launches:
                 for block in launch.scratch:
                     if block not in blocks:
@@ -92,15 +107,27 @@ class Program:
             numbers = {name: i for i, name in enumerate(names)}
             for launch, told in zip(launches, Writer(gpu.architecture).launches(launches, numbers), strict=True):
                 code = cuda_compile.compiled(launch.code, launch.symbol, gpu.architecture)
-                self.launches.append((gpu.kernel(launch.symbol, code.cubin), told, arguments(told, addresses)))
+                kernel, values = gpu.kernel(launch.symbol, code.cubin), arguments(told, addresses)
+                self.steps.append(
+                    partial(gpu.launch, kernel, told["grid"], told["block"], told["shared"], values, early=True)
+                )
+
+    def _call(self, node: Node, call: VendorAttention, libraries: Libraries) -> Callable[[], None]:
+        operands = (*node.inputs, *node.outputs)
+        buffers = [Buffer("work", 0, v.type.dtype.value, v.type.ints) for v in operands]
+        buffers.append(Buffer("work", 0, "u8", (call.room,)))
+        places = [*(self.places[v] for v in operands), self._allocated(call.room)]
+        count = len(operands)
+        run = libraries.call(call.instruction(range(count), count, 0), buffers, places.__getitem__)
+        return lambda: run(self.gpu.stream)
 
     def _allocated(self, size: int) -> int:
         self.own.append(self.gpu.allocate(size))
         return self.own[-1]
 
     def run(self) -> None:
-        for kernel, told, given in self.launches:
-            self.gpu.launch(kernel, told["grid"], told["block"], told["shared"], given, early=True)
+        for step in self.steps:
+            step()
 
     def free(self) -> None:
         for address in self.own:
@@ -271,11 +298,18 @@ def error(found: Any, wanted: Any) -> float:
     return float((found - wanted).pow(2).mean().sqrt() / wanted.pow(2).mean().sqrt())
 
 
-def rows(only: str, rounds: int) -> Iterator[str]:
+def results(gpu: Gpu, program: Program, nodes: Sequence[Node], like: Sequence[Any]) -> list[Any]:
+    """What a run of the program makes of its inputs."""
+    program.run()
+    gpu.wait()
+    outputs = [program.places[v] for node in nodes for v in node.outputs]
+    return [read(gpu, address, each) for address, each in zip(outputs, like, strict=True)]
+
+
+def rows(gpu: Gpu, libraries: Libraries, only: str, rounds: int) -> Iterator[str]:
     """A line of the table for each case."""
     import torch
 
-    gpu = Gpu()
     for case in CASES:
         if only not in case.name:
             continue
@@ -283,35 +317,37 @@ def rows(only: str, rounds: int) -> Iterator[str]:
         torch.cuda.synchronize()
         given = {n: x.data_ptr() for n, x in xs.items()}
         places = {value: given[name] for name, value in values.items()}
-        ours, first = Program(gpu, [forward, back], places), Program(gpu, [forward], places)
+        nodes = [forward, back]
+        made = {name: [Program(gpu, nodes[: n + 1], places, by) for n in range(2)]
+                for name, by in (("ours", None), ("cuDNN", libraries))
+                if by is None or all(isinstance(attention_call(node), VendorAttention) for node in nodes)}  # fmt: skip
         parts, wanted = in_parts(gpu, case, given), exact(case, xs)
-        ours.run()
-        gpu.wait()
         kinds = [wanted[0].bfloat16(), wanted[1].float(), *(x.bfloat16() for x in wanted[2:])]
         torch.cuda.synchronize()
-        outputs = [ours.places[v] for v in (*forward.outputs, *back.outputs)]
-        found = [read(gpu, address, like) for address, like in zip(outputs, kinds, strict=True)]
-        ours.run()
-        gpu.wait()
-        again = [read(gpu, address, like) for address, like in zip(outputs, kinds, strict=True)]
-        same = all(torch.equal(a, b) for a, b in zip(found, again))
-        errors = [error(a, b) for a, b in zip(found, wanted)]
+        same, errors = True, []
+        for _, both in made.values():
+            found, again = (results(gpu, both, nodes, kinds) for _ in range(2))
+            same = same and all(torch.equal(a, b) for a, b in zip(found, again))
+            errors += [error(a, b) for a, b in zip(found, wanted)]
         theirs = by_torch(case, xs)
         y, *slopes = theirs[1]()
         others = [error(a, b) for a, b in zip((y, *slopes), (wanted[0], *wanted[2:]))]
-        both = statistics.median(gpu.seconds(ours.run, 10, rounds))
-        one = statistics.median(gpu.seconds(first.run, 10, rounds))
+        times = {
+            name: [statistics.median(gpu.seconds(each.run, 10, rounds)) for each in pair] for name, pair in made.items()
+        }
+        one, both = times["ours"]
+        called = times.get("cuDNN", [float("nan")] * 2)
         peers = [torch_seconds(each, rounds) for each in theirs]
         slow = statistics.median(gpu.seconds(parts.run, 3, rounds))
         flops = 4 * prod((case.batch, case.heads, case.queries, case.keys, case.features)) / (2 if case.causal else 1)
-        shown = " ".join(f"{1e6 * t:9.1f}" for t in (one, both, peers[0], peers[1], slow))
+        shown = " ".join(f"{1e6 * t:9.1f}" for t in (one, both, *called, *peers, slow))
         worst, peer = max(errors), max(others)
         verdict = "" if same and worst < 3 * peer + 1e-3 else "  WRONG"
         yield (
-            f"{case.name:27} {shown} {peers[1] / both:8.2f} {flops * 3.5 / both / 1e12:7.0f}   "
+            f"{case.name:27} {shown} {peers[1] / min(both, called[1]):8.2f} {flops * 3.5 / both / 1e12:7.0f}   "
             f"{worst:.1e} {peer:.1e} {'same' if same else 'other'} bits{verdict}"
         )
-        for program in (ours, first, parts):
+        for program in (*(each for pair in made.values() for each in pair), parts):
             program.free()
 
 
@@ -320,10 +356,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases with this text in their names")
     parser.add_argument("--rounds", type=int, default=9)
     asked = parser.parse_args()
-    columns = "".join(f"{name:>10}" for name in ("forward", "both", "torch f", "torch", "parts"))
+    columns = "".join(f"{name:>10}" for name in ("forward", "both", "cuDNN f", "cuDNN", "torch f", "torch", "parts"))
     print(f"{'us':27}{columns} torch/us TFLOP/s   worst error, torch's")
-    for line in rows(asked.only, asked.rounds):
-        print(line, flush=True)
+    gpu, device = Gpu(), devices.device(0)
+    with device, closing(Owned(device)) as owned:
+        for line in rows(gpu, Libraries(device, owned), asked.only, asked.rounds):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
