@@ -49,8 +49,8 @@ def part(folder: Path) -> str:
 
 
 #: From so many slow cases of a test on, a run takes one of so many.
-_SHARES: Final = ((40, 12), (8, 6), (3, 3))
-_FEW: Final = 2  # of the other slow tests of a file, a run takes one of so many
+_SHARES: Final = ((40, 16), (8, 8), (4, 4), (3, 3))
+_FEW: Final = 3  # of the other slow tests of a file, a run takes one of so many
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
