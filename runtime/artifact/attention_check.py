@@ -11,9 +11,11 @@ from dslc.runtime.artifact.instructions import GraphOp
 from dslc.runtime.artifact.plan import Buffer
 
 _ATTRS: Final = ("causal", "reads", "scale", "writes")
-_ALIGNMENT: Final = 16  # bytes; of rows
-#: How many operands and results an operation has, and which of them are the logarithms of rows' sums, in f32.
-KINDS: Final = {"sdpa": (3, 2, 4), "sdpa_grad": (6, 3, 4)}
+ALIGNMENT: Final = 16  # bytes; cuDNN assumes this alignment of operands and rows
+#: How many operands and results an operation has.
+KINDS: Final = {"sdpa": (3, 2), "sdpa_grad": (6, 3)}
+#: Which of the operands and results, counted on from 0, holds the logarithms of rows' sums, in f32.
+SUMS: Final = 4
 
 
 class _Part(NamedTuple):
@@ -27,7 +29,7 @@ class _Part(NamedTuple):
 
 def attention_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     """Why an attention or its gradient is invalid; None if it is valid. Its indices have been checked."""
-    attrs, (reads, writes, sums) = graph.attrs, KINDS[graph.kind]
+    attrs, (reads, writes) = graph.attrs, KINDS[graph.kind]
     if tuple(sorted(attrs)) != _ATTRS or type(attrs["causal"]) is not bool:
         return f"the attributes of `{graph.kind}` are {', '.join(_ATTRS)}"
     if type(attrs["scale"]) is not float or not isfinite(attrs["scale"]) or attrs["scale"] <= 0:
@@ -43,25 +45,25 @@ def attention_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return f"a part of `{graph.kind}` is not in its tensor"
-    return _unfit(graph, found, sums)
+    return _unfit(graph, found)
 
 
-def _unfit(graph: GraphOp, parts: Sequence[_Part], sums: int) -> str | None:
-    """Why parts that lie in their tensors do not fit each other. ``sums``: the number of the logarithms."""
+def _unfit(graph: GraphOp, parts: Sequence[_Part]) -> str | None:
+    """Why parts that lie in their tensors do not fit each other."""
     dtype = parts[0].buffer.dtype
     if dtype not in ("f16", "bf16"):
         return f"`{graph.kind}` is of f16 or bf16, not {dtype}"
     for number, part in enumerate(parts):
-        wanted = "f32" if number == sums else dtype
+        wanted = "f32" if number == SUMS else dtype
         if part.buffer.dtype != wanted:
             return f"operand {number} of `{graph.kind}` is {part.buffer}, not {wanted}"
-        steps = (*part.strides[:-1], part.start) if number != sums else (part.start,)
+        steps = (*part.strides[:-1], part.start) if number != SUMS else (part.start,)
         if (
             part.strides[-1] != 1
-            or any(n * ITEMSIZE[wanted] % _ALIGNMENT for n in steps)
-            or part.buffer.offset % _ALIGNMENT
+            or any(n * ITEMSIZE[wanted] % ALIGNMENT for n in steps)
+            or part.buffer.offset % ALIGNMENT
         ):
-            return f"rows of operand {number} of `{graph.kind}` do not begin at multiples of {_ALIGNMENT} bytes"
+            return f"rows of operand {number} of `{graph.kind}` do not begin at multiples of {ALIGNMENT} bytes"
     q, k, v = (part.sizes for part in parts[:3])
     y, row = (*q[:3], v[3]), (*q[:3], 1)
     sizes = [q, k, v, y, row] if graph.kind == "sdpa" else [q, k, v, y, row, y, q, k, v]
@@ -84,16 +86,14 @@ def _rows(value: Any, count: int, width: int) -> bool:
 def _part(buffer: Buffer, listed: Sequence[Any]) -> _Part | None:
     """The part as it is listed; None if it is malformed or not in its tensor."""
     sizes, strides, start = listed
-    if not (_four(sizes, 1) and _four(strides, 0) and type(start) is int and start >= 0):
+    if not (ints(sizes, 1, 4) and ints(strides, 0, 4) and type(start) is int and start >= 0):
         return None
     last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides))
     return _Part(buffer, tuple(sizes), tuple(strides), start) if last * ITEMSIZE[buffer.dtype] < buffer.bytes else None
 
 
-def _four(value: Any, least: int) -> bool:
-    """Whether it is four ints of at least ``least`` that fit into 32 bits."""
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 4
-        and all(type(v) is int and least <= v < 1 << 31 for v in value)
-    )
+def ints(value: Any, least: int, count: int) -> bool:
+    """True for ``count`` ints of at least ``least`` that fit into 32 bits."""
+    return isinstance(value, list | tuple) and len(value) == count and all(
+        type(v) is int and least <= v < 1 << 31 for v in value
+    )  # fmt: skip

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from dslc.runtime.artifact.attention_check import KINDS, attention_fault
+from dslc.runtime.artifact.attention_check import ALIGNMENT, KINDS, attention_fault, ints
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Buffer
 
-_ALIGNMENT: Final = 16  # bytes; cuDNN assumes this alignment
 _SUMS: Final = {"f64": "f64"}  # dtype -> dtype of the accumulator; f32 for all others
 _NUMBERS: Final = {2: "two", 3: "three"}
 _CONV_ATTRS: Final = ("compute", "dilation", "layout", "pad", "stride")
@@ -58,8 +57,8 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     operands = [buffers[i] for i in (*graph.inputs, *graph.outputs)]
     if len({b.dtype for b in operands}) != 1 or operands[0].dtype not in ("f16", "bf16", "f32"):
         return f"`{graph.kind}` has one dtype: f16, bf16 or f32"
-    if any(b.offset % _ALIGNMENT for b in operands):
-        return f"an operand does not begin at a multiple of {_ALIGNMENT} bytes"
+    if any(b.offset % ALIGNMENT for b in operands):
+        return f"an operand does not begin at a multiple of {ALIGNMENT} bytes"
     return _conv_fault(graph, operands) or _shared(graph.outputs[0], graph.workspace, graph.inputs, buffers)
 
 
@@ -82,7 +81,7 @@ def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
     if rank not in (4, 5) or any(len(b.shape) != rank or not b.bytes for b in operands):
         return "a convolution is of tensors with four or five axes, none of them 0"
     stride, pad, dilation = attrs["stride"], attrs["pad"], attrs["dilation"]
-    if not (_ints(stride, 1, rank - 2) and _ints(pad, 0, rank - 2) and _ints(dilation, 1, rank - 2)):
+    if not (ints(stride, 1, rank - 2) and ints(pad, 0, rank - 2) and ints(dilation, 1, rank - 2)):
         return f"stride, pad and dilation are {_NUMBERS[rank - 2]} ints each"
     x, w, y = conv_operands(graph, [b.shape for b in operands])
     spans = [d * (k - 1) + 1 for k, d in zip(w[2:], dilation)]
@@ -91,13 +90,6 @@ def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
     if (x[0], w[0], *count) != y or groups * w[1] != x[1] or not groups or w[0] % groups:
         return f"{operands[0]} and {operands[1]} do not give {operands[2]}"
     return None
-
-
-def _ints(value: Any, least: int, count: int) -> bool:
-    """True for ``count`` ints of at least ``least`` that fit into 32 bits."""
-    return isinstance(value, list | tuple) and len(value) == count and all(
-        type(v) is int and least <= v < 1 << 31 for v in value
-    )  # fmt: skip
 
 
 def _shared(out: int, workspace: int | None, inputs: Sequence[int], buffers: Sequence[Buffer]) -> str | None:

@@ -17,7 +17,7 @@ from dslc.dsl.span import Span
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
-#: ops by what they give; a product gives numbers of any sign and size
+#: What the results of ops are; a product gives numbers of any sign and size.
 _GIVES: Final = {
     "softmax": PROBS,
     "sigmoid": PROBS,
@@ -27,7 +27,7 @@ _GIVES: Final = {
     "conv": LOGITS,
     "conv_transpose": LOGITS,
 }
-_KEEP: Final = ("cast", "stop_gradient")  # ops beside those that only move elements
+_KEEP: Final = ("cast", "stop_gradient")  # ops that keep the numbers, as those that move elements do
 _APPLY: Final = {"nll": "apply `log_softmax` first, or write `cross_entropy`, which includes it"}
 
 

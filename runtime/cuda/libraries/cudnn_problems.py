@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Final, TypeAlias
 
+from dslc.runtime.artifact.attention_check import SUMS
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.instructions import GraphOp
 from dslc.runtime.artifact.plan import Buffer
@@ -119,12 +120,8 @@ class Attention:
         count = len(self.reads)
         parts = [(operands[n], part) for n, part in enumerate(self.reads)]
         parts += [(operands[count + n], part) for n, part in self.writes]
-        return {
-            number: place + start * self._itemsize(number) for number, (place, (_, _, start)) in enumerate(parts, 1)
-        }
-
-    def _itemsize(self, number: int) -> int:
-        return ITEMSIZE["f32" if number == 5 else self.dtype]  # both ways it is the logarithms of the sums
+        sizes = [ITEMSIZE["f32" if n == SUMS else self.dtype] for n in range(len(parts))]
+        return {n: place + start * size for n, ((place, (_, _, start)), size) in enumerate(zip(parts, sizes), 1)}
 
 
 Problem: TypeAlias = Convolution | Attention

@@ -29,6 +29,7 @@ from dslc.compiler.ops.compound.strided_attention import (
 )
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import window_of
+from dslc.runtime.artifact.attention_check import SUMS
 from dslc.runtime.artifact.instructions import GraphOp
 
 #: Elements of 16 bits that cuDNN loads at once: features, and the distances between rows, are multiples of it.
@@ -37,7 +38,7 @@ _MOST_FEATURES: Final = 128  # of its gradients on each architecture
 _TILE: Final = (64, 128)  # queries and keys, to multiples of which its gradient's workspace is rounded
 _SLACK: Final = 64 << 10  # bytes of a workspace, for other versions: 9.19 takes 256 next to what is counted
 #: Bytes of a gradient's workspace, which grows with the product of queries and keys. Above, own kernels are the rule
-#: and the only way: an eightieth of an H200's memory.
+#: and the only way: a seventieth of an H200's memory.
 _MOST_ROOM: Final = 2 << 30
 
 #: Of an operand: the sizes of batch, heads, rows and features, the distances between neighbours along them, and the
@@ -102,15 +103,14 @@ def attention_call(node: Node) -> VendorAttention | str | None:
     if why is not None:
         return why
     kind = "sdpa" if own.op is sdpa else "sdpa_grad"
-    wide = [_four(view, is_row=kind == "sdpa_grad" and n == 4) for n, view in enumerate(reads)]
-    made = [(number, _four(view, is_row=kind == "sdpa" and n == 1)) for n, (number, view) in enumerate(writes)]
-    found = tuple(part for part in wide if part is not None)
-    results = tuple((number, part) for number, part in made if part is not None)
-    if len(found) < len(wide) or len(results) < len(made):
+    views = [*reads, *(view for _, view in writes)]
+    parts = [part for n, view in enumerate(views) if (part := _four(view, is_row=n == SUMS)) is not None]
+    if len(parts) < len(views):
         return "rows that it cannot load"
+    found, results = tuple(parts[: len(reads)]), tuple(zip((number for number, _ in writes), parts[len(reads) :]))
     shapes = tuple(t.ints for t in (*node.input_types, *node.types))
     call = VendorAttention(kind, found, results, shapes, float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal"))
-    return "scores that take more than 2 GiB" if call.room > _MOST_ROOM else call
+    return f"scores that take more than {_MOST_ROOM >> 30} GiB" if call.room > _MOST_ROOM else call
 
 
 def _why_not(node: Node) -> str | None:
