@@ -169,8 +169,9 @@ def warn_unused(scope: ModuleScope, reports: Reports) -> None:
     """W014 for each declaration of a file that nothing in it reads, unless W008 tells of it. Names that begin with `_`
     may be unused. Only for the file that is checked: others `use` what a library declares."""
     items = scope.module.file.items
-    read = _read(items)
-    for item in items:
+    of_item = [_read(item) for item in items]
+    read = set().union(*of_item)
+    for item, mine in zip(items, of_item):
         match item:
             case syntax.Const(name=name):
                 _warn_unread(f"the constant `{name}` is never used", name, item, read, reports)
@@ -182,19 +183,21 @@ def warn_unused(scope: ModuleScope, reports: Reports) -> None:
             case syntax.Block():
                 if item.kind == "block":
                     _warn_unread(f"the block `{item.name}` is never used", item.name, item, read, reports)
-                of_train = [i for i in items if isinstance(i, syntax.Section) and i.target == item.name]
-                _warn_unread_params(item.params, item.name, _read((item, *of_train)), reports)
-                _warn_unread_statements(item, reports)
+                of_train = (
+                    r for i, r in zip(items, of_item) if isinstance(i, syntax.Section) and i.target == item.name
+                )
+                _warn_unread_params(item.params, item.name, mine.union(*of_train), reports)
+                _warn_unread_statements(item, mine, reports)
             case syntax.Section(kind="train"):
-                _warn_unread_params(item.params, "train", _read((item,)), reports)
-                _warn_unread_entries(item.entries, _read((item,)), reports)
+                _warn_unread_params(item.params, "train", mine, reports)
+                _warn_unread_entries(item.entries, mine, reports)
 
 
-def _read(trees: tuple[syntax.Tree, ...]) -> set[str]:
-    """The names that are read; a name that is only assigned is not."""
+def _read(item: syntax.Item) -> set[str]:
+    """The names that an item reads; a name that it only assigns is none."""
     found: set[str] = set()
     assigned: set[int] = set()
-    for tree in walk(trees):
+    for tree in walk((item,)):
         if isinstance(tree, syntax.Assign):
             assigned |= {id(target) for target in tree.targets if isinstance(target, syntax.Name)}
         elif isinstance(tree, syntax.Scan):
@@ -219,8 +222,7 @@ def _warn_unread_params(params: tuple[syntax.Param, ...], owner: str, read: set[
             _warn_unread(f"`{param.name}` of `{owner}` is never read", param.name, param, read, reports)
 
 
-def _warn_unread_statements(block: syntax.Block, reports: Reports) -> None:
-    read = _read((block,))
+def _warn_unread_statements(block: syntax.Block, read: set[str], reports: Reports) -> None:
     for tree in walk(block.body):
         match tree:
             case syntax.LayerStmt(name=name):
@@ -244,7 +246,8 @@ def _warn_unread_entries(entries: tuple[syntax.Entry, ...], read: set[str], repo
             _warn_unread_entries(entry.entries, read, reports)
         elif entry.entries is None and len(entry.targets) == 1 and entry.targets[0] not in (*RESERVED, "params"):
             name = entry.targets[0]
-            _warn_unread(f"`{name}` of `train` is never read", name, entry, read, reports, _for_setting(name))
+            if name not in read:  # else all settings would be looked through for a help that nobody sees
+                _warn_unread(f"`{name}` of `train` is never read", name, entry, read, reports, _for_setting(name))
 
 
 def _for_setting(name: str) -> str:

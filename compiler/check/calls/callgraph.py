@@ -6,6 +6,7 @@ others do not. The expander counts exactly during expansion.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
@@ -17,6 +18,8 @@ from dslc.dsl import syntax
 
 MAX_OPS: Final = 1_000_000
 MAX_CHAIN: Final = 100
+_WORD: Final = re.compile(r"\w+")
+_ATOMS: Final = frozenset({"str", "int", "float", "bool", "None", "tuple"})
 _FIELDS: Final[dict[type[syntax.Tree], tuple[str, ...]]] = {}
 
 
@@ -115,10 +118,11 @@ def walk(body: tuple[syntax.Tree, ...]) -> Iterator[syntax.Tree]:
 
 
 def _fields(kind: type[syntax.Tree]) -> tuple[str, ...]:
-    """The names of the fields that may hold trees, the last first."""
+    """The names of the fields that may hold trees, the last first: those whose types name more than atoms."""
     found = _FIELDS.get(kind)
     if found is None:
-        found = _FIELDS[kind] = tuple(field.name for field in reversed(fields(kind)) if field.compare)
+        named = [(field.name, set(_WORD.findall(str(field.type)))) for field in reversed(fields(kind)) if field.compare]
+        found = _FIELDS[kind] = tuple(name for name, types in named if types - _ATOMS)
     return found
 
 

@@ -15,6 +15,7 @@ from dslc.compiler.ops.lazy import np
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
+    from dslc.compiler.ir.function import Call
     from dslc.compiler.ir.op import Array
 
 
@@ -61,6 +62,17 @@ literal = register(Literal())
 def as_number(value: Any) -> float | int | bool:
     """A value of the attribute ``values``, and of the attribute ``value`` of ``full``, as a number."""
     return float(value) if isinstance(value, str) else value
+
+
+def of_numbers(
+    call: Call, numbers: Sequence[float], shape: Sequence[int], dtype: DType = DType.FLOAT, stored: DType = DType.F64
+) -> Value:
+    """A constant of written numbers in row-major order, floats for a float dtype. ``stored``: the dtype of the array
+    that holds them where the artifact does. A few numbers need no array, so ``dslc check`` imports no numpy for them;
+    f32 does, which rounds what is written."""
+    if len(numbers) > MOST_WRITTEN or stored is DType.F32:
+        return call.constant(np.array(numbers, numpy_dtype(stored.value)).reshape(shape), dtype)
+    return call.emit(literal, values=tuple(map(as_attr, numbers)), shape=tuple(shape), dtype=dtype)
 
 
 def attributes(array: Array, dtype: DType) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constants.constant import of_dtype
-from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.written_dtypes import dtype_named
-from dslc.runtime.artifact.dtypes import numpy_dtype
 
 _STORED_AS: Final = {DType.FLOAT: DType.F64}  # written floats have 53 bits
 _MOST_NUMBERS: Final = 2**18  # of one tensor: about a second of checks
@@ -41,8 +40,7 @@ class TensorFunction(Function):
         if known in (DType.F16, DType.BF16):
             help = f'`cast(tensor(...), "{known}")` rounds it'
             raise Mismatch(f'`tensor` has no dtype "{known}"', help, "E0209")
-        stored = numpy_dtype(_STORED_AS.get(known, known).value)
-        return call.constant(np.array([_of_dtype(n, known) for n in numbers], stored).reshape(shape), known)
+        return of_numbers(call, [_of_dtype(n, known) for n in numbers], shape, known, _STORED_AS.get(known, known))
 
 
 def _shape(values: Any) -> tuple[int, ...]:

@@ -12,12 +12,12 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.constants.constant import full
+from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.elementwise.arithmetic import add, div, mul, neg
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.elementwise.logic import logical_and, ne
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.index.embedding import gather_rows
-from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.loss.cross_entropy import in_top_k, nll, softmax_cross_entropy
 from dslc.compiler.ops.loss.losses import pair, reduced
 from dslc.compiler.ops.reduction.reduce import sum_
@@ -68,7 +68,7 @@ def _table(call: Call, name: str, x: Value, axis: int, weight: Floats) -> Value:
         raise Mismatch(why, "one number for each class", "E0302")
     if not all(0 <= w < float("inf") for w in weight):
         raise Mismatch(f"`weight` of `{name}` holds {min(weight):g}", "finite numbers, at least 0", "E0209")
-    return call.constant(np.array(weight))
+    return of_numbers(call, weight, (len(weight),))
 
 
 def _counted(call: Call, target: Value, ignore_index: int) -> Value:

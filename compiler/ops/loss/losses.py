@@ -13,6 +13,7 @@ from dslc.compiler.ir.function import LOG_PROBS, LOGITS, PROBS, Call, Floats, Fu
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.elementwise.activation import sigmoid, softplus
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, abs_, add, mul, neg, only, sub
 from dslc.compiler.ops.elementwise.logic import eq, gt, le
@@ -110,7 +111,7 @@ class BceWithLogitsFunction(Function):
         if not x.type.rank or x.type.shape[-1] != len(numbers):
             why = f"`pos_weight` of `{self.name}` has {len(numbers)} numbers, the logits are {x.type}"
             raise Mismatch(why, "one number, or one for each index of the last axis", "E0302")
-        return call.constant(np.array(numbers), x.type.dtype)
+        return of_numbers(call, numbers, (len(numbers),), x.type.dtype)
 
 
 class Mse(Function):

@@ -10,9 +10,9 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
+from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.elementwise.arithmetic import div, sub
 from dslc.compiler.ops.elementwise.convert import cast
-from dslc.compiler.ops.lazy import np
 
 
 class Normalize(Function):
@@ -53,7 +53,7 @@ class Normalize(Function):
 def _along(call: Call, values: Sequence[float], axis: int, rank: int) -> Value:
     """A constant that lies along ``axis`` (from 0) of tensors of this rank; a single value is a scalar."""
     shape = () if len(values) == 1 else (len(values), *(1,) * (rank - 1 - axis))
-    return call.constant(np.array(values, np.float64).reshape(shape))
+    return of_numbers(call, values, shape)
 
 
 function(Normalize())

@@ -10,11 +10,11 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
+from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.constants.ranges import arange
 from dslc.compiler.ops.elementwise.arithmetic import add, mul, sub
 from dslc.compiler.ops.elementwise.division import mod
 from dslc.compiler.ops.index.embedding import gather_rows
-from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.linear import MatmulFunction
 from dslc.compiler.ops.shape.views import reshape, transpose
 
@@ -128,7 +128,7 @@ class _Transform:
         return (*(i for i in range(rank) if i != self.axis), self.axis)
 
     def _constant(self, values: tuple[float, ...]) -> Value:
-        return self.call.constant(np.array(values, np.float64), self.dtype)
+        return of_numbers(self.call, values, (len(values),), self.dtype)
 
     def _matrix(self, sine: bool) -> Value:
         """Element [n, k] is number ``n * k mod count`` of a table, so that no angle is rounded."""

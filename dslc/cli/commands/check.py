@@ -30,7 +30,6 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, 
     Checks all models of each FILE, or the named one. Without FILE, checks ./dslc.yaml: its model with its arguments,
     the build options, and the parameters, inputs, metrics and schedules that it names.
     """
-    from dslc.cli.compile import check_config
     from dslc.compiler.check.model import check_all
 
     if models and (with_data or path is not None):
@@ -45,8 +44,10 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, 
     found: list[Checked] = []
     for text in models:
         try:
-            found += check_all(text, given) if config is None else [check_config(config)]
-            if config is not None:
+            if config is None:
+                found += check_all(text, given)
+            else:
+                found.append(_checked(config))
                 plan = _plan(config, found[0], with_data=with_data)
         except DslcError as error:
             errors.append(error)
@@ -64,6 +65,12 @@ def command(models: tuple[str, ...], defines: tuple[str, ...], with_data: bool, 
         lines.append(f"  data: {' and '.join(f'{n} rows to {use}' for use, n in _rows(plan).items() if n is not None)}")
     emit(data, "\n".join(lines))
     return code
+
+
+def _checked(config: Config) -> Checked:
+    from dslc.cli.compile import check_config
+
+    return check_config(config)
 
 
 def _plan(config: Config, checked: Checked, *, with_data: bool) -> Plan | None:
