@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from pace import kept
 from processor_time import LIMIT, measured, too_long
-from thinning import SOAK, left_out, part
+from thinning import SOAK, draw, left_out, revision
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -26,9 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Set in the environment, so that worker processes of the same run draw from the same seed.
-    os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
-    os.environ.setdefault("DSLC_PART", part(Path(__file__).parent))
+    draw(revision(Path(__file__).parent))
     # The kernels that one test compiles serve the others of this run, and are removed afterwards.
     if "DSLC_TEST_CACHE" not in os.environ:
         os.environ["DSLC_TEST_CACHE"] = tempfile.mkdtemp(prefix="dslc-cache-")
@@ -128,7 +126,7 @@ def fuzz_count() -> Callable[..., int]:
 
 @pytest.fixture
 def fuzz_seed() -> int:
-    """A fresh seed for each run, or DSLC_SEED; printed, so that a failure can be repeated."""
+    """DSLC_SEED, which the revision draws unless it is set; printed, so that a failure can be repeated."""
     seed = int(os.environ["DSLC_SEED"])
     print(f"DSLC_SEED={seed}")
     return seed

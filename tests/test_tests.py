@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ import pytest
 from pace import kept, started, within
 from places import ROOT
 from processor_time import LIMIT, NAME, measured, spent, too_long
-from thinning import SOAK, left_out, part, taken, thinned
+from thinning import SOAK, draw, left_out, revision, taken, thinned
 
 TESTS = ROOT / "tests"
 MODULES = sorted(TESTS.rglob("*.py"))
@@ -127,16 +128,20 @@ def test_the_revision_draws_the_cases(tmp_path: Path, monkeypatch: pytest.Monkey
     def git(*words: str) -> None:
         subprocess.run(("git", *words), cwd=tmp_path, check=True, capture_output=True)
 
-    monkeypatch.setenv("DSLC_SEED", "5")
-    assert part(tmp_path) == "5"
+    assert revision(tmp_path) != revision(tmp_path)
     git("init", "-q")
     (tmp_path / "one").write_text("1")
     git("add", "one")
     git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
-    drawn = part(tmp_path)
-    assert len(drawn) >= 40
-    monkeypatch.setenv("DSLC_SEED", "6")
-    assert part(tmp_path) == drawn
+    drawn = revision(tmp_path)
+    assert len(drawn) >= 40 and revision(tmp_path) == drawn
+    for name in ("DSLC_PART", "DSLC_SEED"):
+        monkeypatch.delenv(name, raising=False)
+    draw(drawn)
+    assert os.environ["DSLC_PART"] == drawn and (int(drawn[:8], 16) == int(os.environ["DSLC_SEED"])) is not SOAK
+    monkeypatch.setenv("DSLC_SEED", "5")
+    draw(revision(tmp_path / ".."))
+    assert os.environ["DSLC_PART"] == drawn and os.environ["DSLC_SEED"] == "5"
     found = set()
     for name in range(40):
         monkeypatch.setenv("DSLC_PART", f"{name}")

@@ -72,7 +72,8 @@ class Pair:
         given = ["--device", asked.device, "--dtype", asked.dtype, *(["--only-time"] if asked.only_time else [])]
         twin: list[str | Path] = [asked.torch, HERE / "twin.py", self.entry.name, self.folder, *given]
         self.theirs = self._peer([*twin, *(["--compile"] if asked.compile else [])], "twin.log")
-        kept = ["--artifacts", asked.artifacts] if asked.artifacts else []
+        folders = {"--artifacts": asked.artifacts, "--locks": asked.locks}
+        kept = [word for option, folder in folders.items() if folder for word in (option, folder)]
         mine: list[str | Path] = [sys.executable, HERE / "ours.py"]
         job = [self.entry.name, self.folder, *given, "--providers", asked.providers]
         building = self._peer([*mine, "build", *job, *kept], "build.log")

@@ -47,19 +47,30 @@ def source(entry: Entry) -> str:
     return f"{text}\ntrain {model}({labels}) {{\n{body}}}\n"
 
 
-def options(entry: Entry, device: str, dtype: str, provider: str) -> Any:
-    """The options of the build, for the entry's sizes; ``auto`` means what it means to ``dslc build``."""
-    from dslc.cli.locks.providers import decided
+def options(entry: Entry, asked: argparse.Namespace) -> Any:
+    """The options of the build, for the entry's sizes, with what `dslc build` obeys: a lock of ``--locks`` and the
+    shipped table."""
+    from dslc.cli.locks.find import with_lock
     from dslc.compiler.options import Options
 
     sizes = {dim: (size,) for dim, size in entry.dims().items()}
     found = Options(
-        target=ARCHITECTURE if device == "gpu" else "cpu",
-        provider=provider,
-        precision=None if dtype == "f32" else dtype,
+        target=ARCHITECTURE if asked.device == "gpu" else "cpu",
+        provider=asked.providers,
+        precision=None if asked.dtype == "f32" else asked.dtype,
         sizes={"train": sizes, "predict": sizes},
     )
-    return decided(found, {found.target} if device == "gpu" else (), lock=None)
+    return with_lock(found, ROOT, lock_of(entry, asked))
+
+
+def lock_of(entry: Entry, asked: argparse.Namespace) -> Path | None:
+    """The lock that `dslc tune` wrote for the entry: the file of its name in ``--locks``, if there is one."""
+    path = None if asked.locks is None else asked.locks / f"{_in_file_names(entry.name)}.lock"
+    return path if path is not None and path.exists() else None
+
+
+def _in_file_names(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
 
 
 def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
@@ -70,14 +81,15 @@ def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
 
     started = time.perf_counter()
     text = source(entry)
-    made = options(entry, asked.device, asked.dtype, asked.providers)
+    made = options(entry, asked)
     (folder / "net.nn").write_text(text, encoding="utf-8")
     kept = None
     if asked.artifacts is not None:
         compiler = digest_of(ROOT / name for name in ("dsl", "compiler", "runtime"))
-        key = repr((text, entry.arguments(), entry.dims(), asked.device, asked.dtype, asked.providers, compiler))
-        name = re.sub(r"\W+", "-", entry.name)
-        kept = asked.artifacts / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
+        obeyed = lock_of(entry, asked)
+        lock = None if obeyed is None else obeyed.read_bytes()
+        key = repr((text, entry.arguments(), entry.dims(), asked.device, asked.dtype, asked.providers, lock, compiler))
+        kept = asked.artifacts / f"{_in_file_names(entry.name)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
         if kept.exists():
             shutil.copyfile(kept, folder / "net.dslc")
             return 0.0
@@ -197,6 +209,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32")
     parser.add_argument("--providers", choices=("auto", "own", "vendor"), default="auto")
     parser.add_argument("--artifacts", type=Path, help="a folder that keeps artifacts for the next comparison")
+    parser.add_argument("--locks", type=Path, help="a folder with NAME.lock for models that `dslc tune` measured")
     parser.add_argument("--only-time", action="store_true", help="no comparison of outputs and gradients")
 
 

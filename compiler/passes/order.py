@@ -47,6 +47,7 @@ from dslc.compiler.passes.fuse.indexed.replacements import replacements
 from dslc.compiler.passes.fuse.indexed.together import together
 from dslc.compiler.passes.fuse.pointwise.bitmask import bitmask
 from dslc.compiler.passes.fuse.pointwise.inline import inline
+from dslc.compiler.passes.fuse.pointwise.joined_reshapes import joined_reshapes
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
@@ -131,6 +132,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(reads_slices, stacked),
         when(batches_launches, joined_slices),
         when(rounds_to_tf32, tf32),
+        joined_reshapes,
     ),
     pack_weights,
     prepare,

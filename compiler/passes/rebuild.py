@@ -16,6 +16,15 @@ def chunks(groups: Iterable[Sequence[_T]], most: int) -> list[Sequence[_T]]:
     return [group[i : i + most] for group in groups for i in range(0, len(group), most)]
 
 
+def before_reshapes(value: Value) -> Value:
+    """The value that a chain of reshapes has in other shapes; the value itself without one."""
+    made = value.producer
+    while isinstance(made, Node) and made.op.name == "reshape":
+        [value] = made.inputs
+        made = value.producer
+    return value
+
+
 def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -> Graph:
     """The graph with each node replaced by ``rule(node, new)``, whose inputs are those of the rebuilt graph. ``new``:
     the values so far that replace others. The same graph if no node changes."""

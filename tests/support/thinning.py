@@ -1,8 +1,8 @@
 """Cases of which a run takes a part. ``thinned``: the normal run a part, the others have the marker ``slow``.
 ``taken``: each revision another part; the soak all. ``left_out``: of slow cases, likewise.
 
-The revision draws the part, so all runs of a revision take the same cases: one that passes here passes there. Set
-DSLC_PART to draw another."""
+The revision draws the part, and the seed of the random tests: all runs of a revision take the same cases, so what
+passes here passes there, and each revision tries others. Set DSLC_PART or DSLC_SEED to draw others."""
 
 from __future__ import annotations
 
@@ -39,13 +39,20 @@ def turn(of: int) -> int:
     return random.Random(os.environ.get("DSLC_PART", "")).randrange(of)
 
 
-def part(folder: Path) -> str:
-    """What draws the cases of a run, unless DSLC_PART does: the revision of a folder that git keeps, else the seed."""
+def revision(folder: Path) -> str:
+    """The digest, in hex, of the files of a folder's revision; random digits where git keeps none."""
     command = ("git", "rev-parse", "HEAD^{tree}")
     try:
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ["DSLC_SEED"]
+        return os.urandom(20).hex()
+
+
+def draw(drawn_by: str) -> None:
+    """Sets DSLC_PART and DSLC_SEED of this run and of its workers, unless they are set: a revision's own. The soak,
+    which looks for new failures, takes a fresh seed each time."""
+    os.environ.setdefault("DSLC_PART", drawn_by)
+    os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big") if SOAK else int(drawn_by[:8], 16)))
 
 
 #: From so many slow cases of a test on, a run takes one of so many.

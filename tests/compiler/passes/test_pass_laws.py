@@ -32,7 +32,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {"replacements"}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
-    "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
+    "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices", "joined_reshapes",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

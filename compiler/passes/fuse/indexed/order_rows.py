@@ -31,6 +31,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.index.ordered import MANY_ROWS, by_atomics, by_bins, by_lines
 from dslc.compiler.passes.fuse.indexed.last_indices import last_indices
+from dslc.compiler.passes.rebuild import before_reshapes
 
 _MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
 _ORDERED: Final = (DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32)
@@ -108,12 +109,12 @@ class _Scatter:
     def ordered(self, orders: dict[tuple[object, ...], tuple[Value, ...]]) -> Value:
         """The same scatter, by an order; ``orders`` are known."""
         node, b = self.node, Builder().at(self.node, self.node.phase)
-        ids, sizes = _before_reshapes(self.ids), (self.parts, self.length)
+        ids, sizes = before_reshapes(self.ids), (self.parts, self.length)
         key = (ids, sizes, self.count, node.phase is Phase.MIRROR)
         if key not in orders:
             orders[key] = b.node(OPS["row_order"], _reshaped(b, ids, sizes), count=self.count).outputs
         places, starts = orders[key]
-        rows, all = _before_reshapes(self.rows), self.parts * self.length
+        rows, all = before_reshapes(self.rows), self.parts * self.length
         made = rows.producer
         if self.parts == 1 and isinstance(made, Node) and made.op.name == "gather_rows" and _reads_less(made, all):
             table, source = made.inputs
@@ -144,14 +145,6 @@ def _reads_less(gather: Node, rows: int) -> bool:
     return prod(ids.ints) == rows and ids.dtype is DType.I32 and table.bytes <= gather.types[0].bytes
 
 
-def _before_reshapes(value: Value) -> Value:
-    made = value.producer
-    while isinstance(made, Node) and made.op.name == "reshape":
-        value = made.inputs[0]
-        made = value.producer
-    return value
-
-
 def _reshaped(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
-    value = _before_reshapes(value)
+    value = before_reshapes(value)
     return value if value.type.ints == shape else b(OPS["reshape"], value, shape=shape)
