@@ -30,10 +30,33 @@ def with_cast(help: str | None, parts: Sequence[tuple[syntax.Expr, Static]]) -> 
             return f"convert it: `{_as_float(found)}`"
     if found is not None and 'cast(x, "float")' in help:
         return help.replace('cast(x, "float")', _as_float(found))
+    if help == "convert one side with `cast`":
+        return _of_one_kind(parts) or help
     whole = _argument(parts, floats=True)
     if whole is not None and 'cast(x, "i32")' in help:
         return help.replace("cast(x,", f"cast({whole.span.text},")
     return help
+
+
+def mixed(left: Static, right: Static) -> str:
+    """What an operator does not combine: "i32 and i64", or "integers and floats"."""
+    dtypes = [x.type.dtype for x in (left, right) if isinstance(x, Value)]
+    alike = len(dtypes) == 2 and dtypes[0].is_float == dtypes[1].is_float
+    return f"{dtypes[0]} and {dtypes[1]}" if alike else "integers and floats"
+
+
+def _of_one_kind(parts: Sequence[tuple[syntax.Expr, Static]]) -> str | None:
+    """Of two tensors of integers, or of floats: the narrower one as the other; None if its text is long."""
+    tensors = [(e, v.type.dtype) for e, v in parts if isinstance(v, Value)]
+    if len(tensors) != 2 or tensors[0][1].is_float != tensors[1][1].is_float:
+        return None
+    (expr, narrow), (_, wide) = sorted(tensors, key=lambda each: (each[1] is not DType.B1, each[1].itemsize))
+    if narrow.is_float:  # of one dtype that is written, and the file's own
+        expr, narrow = next((e, d) for e, d in tensors if d is not DType.FLOAT)
+        wide = DType.FLOAT
+    if isinstance(expr, syntax.Pipe) or len(expr.span.text) > _LONGEST or "\n" in expr.span.text:
+        return None
+    return f'convert it: `cast({expr.span.text}, "{wide}")`'
 
 
 def _is_tensor(value: Static, floats: bool) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.convert import NO_SIZE, is_scalar
-from dslc.compiler.check.conversions import with_cast
+from dslc.compiler.check.conversions import mixed, with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup
 from dslc.compiler.check.values import Layer, Problem, Static, kind_of
@@ -198,7 +198,7 @@ class Evaluator:
         titles = {
             "E0301": f"`{expr.op}` cannot broadcast these shapes: {wrong.why}",
             "E0203": f"`{expr.op}` does not fit its arguments: {wrong.why}",
-            "E0204": f"`{expr.op}` mixes integers and floats",
+            "E0204": f"`{expr.op}` mixes {mixed(left, right)}",
         }
         return Problem(
             wrong.code,

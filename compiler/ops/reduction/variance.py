@@ -19,8 +19,8 @@ from dslc.compiler.ops.shape.slicing import slice_
 class Var(Function):
     """var(x, over=none, keep=false, correction=0): the mean square distance from the mean.
 
-    The sum of squares is divided by the number of elements minus ``correction``; 1 gives the unbiased estimate. A
-    large common offset of x costs no digits.
+    The sum of squares is divided by the number of elements minus ``correction``; 1 gives the unbiased estimate, as
+    PyTorch's function does by default. A large common offset of x costs no digits.
 
     given: x: [B, 8]
     >>> var(x, over=1)

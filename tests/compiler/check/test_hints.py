@@ -26,12 +26,18 @@ from dslc.dsl.diagnostics import CompileError
         ("mean(x > 0)", '`cast(x > 0, "float")`'),
         ("where(x > 0, x, n)", '`cast(n, "float")`'),
         ("not (x > 0)", "`logical_not(a)`"),
+        ("n + wide", "`+` mixes i32 and i64"),
+        ("n + wide", '`cast(n, "i64")`'),
+        ("wide == arange(4)", '`cast(arange(4), "i64")`'),
+        ("(x > 0) + n", '`cast((x > 0), "i32")`'),
+        ('cast(x, "bf16") * x', "`*` mixes bf16 and float"),
+        ('x - cast(x, "f64")', '`cast(cast(x, "f64"), "float")`'),
         ("x > 0 and n > 0", "`logical_and(a, b)`"),
         ("(x > 0) or n > 0", "`logical_or(a, b)`"),
     ],
 )
 def test_a_hint_names_the_tensor(expression: str, hint: str) -> None:
-    text = f"nn 1\nmodel M(x: [4], n: i32[4]) -> [_] {{\n  y = n\n  z = {expression}\n  return x\n}}\n"
+    text = f"nn 1\nmodel M(x: [4], n: i32[4], wide: i64[4]) -> [_] {{\n  y = n\n  z = {expression}\n  return x\n}}\n"
     with pytest.raises(CompileError) as error:
         check_program(files(text))
     assert hint in str(error.value)

@@ -100,6 +100,8 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = 
     ],
     *[(name, [np.abs(draw(4, 6)) + 1.01], {}, getattr(torch, name)) for name in ("acosh", "log2", "log10")],
     *[(name, [draw(4, 6), draw(4, 6, seed=1)], {}, getattr(torch, name)) for name in ("atan2", "fmod")],
+    ("lgamma", [5 * draw(4, 6)], {}, torch.lgamma), ("polygamma", [3 * draw(4, 6)], {"n": 0}, torch.digamma),
+    *[("polygamma", [np.abs(5 * draw(4, 6)) + 0.1], {"n": n}, lambda x, n=n: torch.polygamma(n, x)) for n in (1, 2)],
     ("nan_to_num", [np.array([1.5, np.nan, np.inf, -np.inf])], {"nan": 0.5, "posinf": 7.0, "neginf": -9.0},
      lambda x: torch.nan_to_num(x, 0.5, 7.0, -9.0)),
     ("prod", [draw(4, 3)], {"over": (1,), "keep": False}, lambda x: x.prod(1)),

@@ -135,6 +135,7 @@ NO_LIMIT = {
     **dict.fromkeys(("sin", "cos", "tan", "frac"), "they swing for ever"),
     **dict.fromkeys(("log", "log1p", "log2", "log10", "asinh", "acosh"), "1e150 is not far enough"),
     "atan2": "an angle of 45 degrees, but of two numbers that differ",
+    "polygamma": "it swings for ever below 0, and for n = 0 it is a logarithm far out",
     "nan_to_num": "it replaces infinities alone",
     "clip_gradient": "what is not finite stays",
     **dict.fromkeys(("silu", "gelu", "hardswish", "mish"), "x * 0 at -inf, nan as in PyTorch"),

@@ -18,6 +18,9 @@ for _name in ("asin", "acos", "atanh"):
 for _name in ("log2", "log10"):
     pointwise(_name, "{f}(abs({x}) + 0.2)", 50, 7)
 pointwise("tan", "tan(clip({x}, -1, 1))", 50, 2)
+pointwise("lgamma", "lgamma(abs({x}) + 0.5)", 50, 150)
+pointwise("digamma", "digamma(abs({x}) + 0.5)", 50, 5)
+pointwise("polygamma", "polygamma(abs({x}) + 0.8, 1)", 50, 3)
 pointwise("acosh", "acosh(abs({x}) + 1.2)", 50, 6)
 pointwise("reciprocal", "reciprocal(abs({x}) + 0.3)", 50, 4)
 pointwise("square", "square({x})", 5, 25)

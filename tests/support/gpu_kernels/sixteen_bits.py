@@ -21,8 +21,9 @@ from dslc.compiler.ops.elementwise.arithmetic import Elementwise
 COUNT = 1 << 16
 #: Mantissa bits after the first, the least exponent of a normal number, the greatest number.
 FORMAT = {DType.BF16: (7, -126, 3.3895313892515355e38), DType.F16: (10, -14, 65504.0)}
-#: Results below are not held to anything: inside these ops f32 that is not normal may be 0, or a power is too large.
-LEAST = {**dict.fromkeys(("gelu", "gelu_grad", "sigmoid", "silu"), 2.0**-119), "powi": 2.0**-126}
+#: Results below are not held to anything: inside these ops f32 that is not normal may be 0, a power is too large, or
+#: terms cancel near zeros.
+LEAST = {**dict.fromkeys(("gelu", "gelu_grad", "sigmoid", "silu"), 2.0**-119), "powi": 2.0**-126, "lgamma": 2.0**-14}
 
 _erfc = np.vectorize(math.erfc, otypes=[float])
 _ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715

@@ -63,6 +63,10 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     ),
     "path_loss_grad": (Excuse(("far", "saturated", *_HUGE), "an exponential enlarges the rounding of what it is of"),),
     "contraction": (Excuse((*_HUGE, "denormal"), "what becomes of its sums overflows, or divides by 0"),),
+    **dict.fromkeys(
+        ("lgamma", "polygamma"),
+        (Excuse(("",), "sums cancel near a zero below 0 or between 1 and 2, as in PyTorch", 1e-5),),
+    ),
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),
     "hardswish": (Excuse(("",), "x * 6 overflows before the division by 6, beyond 5.6e37, as in PyTorch"),),
     "bce_with_logits": (Excuse(("",), "|x| * (1 - t), which overflows where a target is far outside of 0..1"),),
@@ -167,6 +171,10 @@ GRADIENT: Final[dict[str, tuple[Excuse, ...]]] = {
     "tanh": (Excuse(("",), "1 - y * y from the result alone, as in PyTorch", 1e-6),),
     "mish": (Excuse(("",), "x * (1 - tanh(softplus(x))^2), as in PyTorch", 5e-6),),
     **dict.fromkeys(("atan", "atanh"), (Excuse(("",), "1 / x^2, whose square overflows beyond 1.8e19", 1e-38),)),
+    **dict.fromkeys(
+        ("lgamma", "polygamma"),
+        (Excuse(("",), "sums cancel near a zero below 0 or between 1 and 2, as in PyTorch", 1e-5),),
+    ),
     "silu": (Excuse(("",), "through 1 - sigmoid(x), as in PyTorch", 1e-6),),
     "gelu": (Excuse(("",), "1 + erf or tanh far below 0, and x^2 beyond 1.8e19, as in PyTorch"),),
     "bce_with_logits": (Excuse(("",), "sigmoid(x) - t, a difference", 1e-6),),
