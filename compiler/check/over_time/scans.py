@@ -16,6 +16,7 @@ from dslc.compiler.check.values import Poison, Poisoned, Problem, kind_of
 from dslc.compiler.ir.graph import Body, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.scan import new_input, scan
+from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import TensorType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
@@ -85,12 +86,12 @@ def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[lis
         raise Problem("E0103", f"`{again}` occurs twice in this `scan`", stmt.span, "again here", help="rename one")
     found: list[Value] = []
     axes: list[int] = []
-    for expr in stmt.values:
+    for expr, along in zip(stmt.values, _along(stmt)):
         value = expander.evaluate(expr, frame)
         if not isinstance(value, Value):
             title = f"`scan` runs along a tensor, this is {kind_of(value)}"
             raise Problem("E0202", title, expr.span, "not a tensor", help="`for` runs over lists and ranges")
-        axes.append(_axis(stmt.along, expr, value, frame, expander))
+        axes.append(_axis(along, expr, value, frame, expander))
         size, wanted = value.type.shape[axes[-1]], found[0].type.shape[0] if found else value.type.shape[axes[-1]]
         if size != wanted:
             also = (Label(stmt.values[0].span, f"{wanted} steps"),)
@@ -100,6 +101,23 @@ def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[lis
     return found, axes[0]
 
 
+def _along(stmt: syntax.Scan) -> Sequence[syntax.Expr]:
+    """The axis of each tensor, as written: one for all, or a list."""
+    if not isinstance(stmt.along, syntax.List):
+        return [stmt.along] * len(stmt.values)
+    count = len(stmt.along.items)
+    if count != len(stmt.values):
+        title = f"{count} {'axis' if count == 1 else 'axes'} in `scan` for {len(stmt.values)} tensors"
+        raise Problem(
+            "E0208",
+            title,
+            stmt.along.span,
+            "each tensor has an axis",
+            help="write one axis for all, or one for each tensor",
+        )
+    return stmt.along.items
+
+
 def _numbers(places: list[int]) -> str:
     """The help for a size that several axes have, or none."""
     shown = " or ".join(f"`along {axis}`" for axis in places[:3])
@@ -107,21 +125,21 @@ def _numbers(places: list[int]) -> str:
 
 
 def _axis(along: syntax.Expr, expr: syntax.Expr, value: Value, frame: Frame, expander: Expander) -> int:
-    """The axis of a tensor that ``along`` names: a number, or the name of a size that occurs once in its shape."""
+    """The axis of a tensor that ``along`` names: a number, or a size that occurs once in its shape."""
     rank = value.type.rank
     declared = named_axis(along, Given(None, value, expr.span, expr), frame)
     if declared is not None:
         return declared
-    if isinstance(along, syntax.Name) and _is_size(along.name, frame):
-        size = expander.evaluate(along, frame)
+    size = expander.evaluate(along, frame)
+    if isinstance(size, Poly) or (isinstance(along, syntax.Name) and _is_size(along.name, frame)):
         places = [axis for axis, each in enumerate(value.type.shape) if each == size]
         if len(places) != 1:
-            title = f"the size {along.name} occurs {len(places)} times in {value.type}"
+            title = f"the size {along.span.text} occurs {len(places)} times in {value.type}"
             raise Problem("E0306", title, along.span, "which axis is meant?", help=_numbers(places))
         return places[0]
-    number = expander.evaluate(along, frame)
+    number = size
     if type(number) is not int:
-        help = "write a number, such as `along 1`, or a dim of the tensor's shape"
+        help = "write a number, such as `along 1`, or a size of the tensor's shape, or a list of these"
         raise Problem("E0202", f"an axis is an int, this is {kind_of(number)}", along.span, "not an axis", help=help)
     if not -rank <= number < rank:
         raise Problem("E0306", f"axis {number} of a tensor with {rank} axes", along.span, "does not exist")

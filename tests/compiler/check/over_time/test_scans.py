@@ -48,6 +48,18 @@ def test_a_loop_has_what_it_captures_carries_and_runs_along() -> None:
     assert [str(v.type) for v in loop.sequences] == ["[T, B, 3]", "[T, B, 3]", "[T, B]"]
 
 
+@pytest.mark.parametrize("along", ["[1, 0]", "[-2, -2]", "T", "[T, 0]"])
+def test_tensors_have_axes_of_their_own(along: str) -> None:
+    loop = loop_of(check(f"scan a, b in x + z, s along {along} into y {{ yield a * reshape(b, [B, 1]) }}\nreturn y"))
+    assert [str(v.type) for v in loop.sequences] == ["[T, B, 3]", "[T, B]"]
+
+
+def test_an_axis_is_that_of_a_size_that_is_computed() -> None:
+    body = "q = x + z + reshape(s, [B, T, 1])\nscan a, t in q[:, 1:], arange(1, T) along T - 1 into y { yield a }\n"
+    checked = check(body + "return concat([x[:, :1], y], axis=1)")
+    assert str(loop_of(checked).count) == "T - 1"
+
+
 @pytest.mark.parametrize("along", ["1", "-2", "T"])
 def test_an_axis_is_a_number_or_a_size(along: str) -> None:
     checked = check(f"scan t in x + z + reshape(s, [B, T, 1]) along {along} into y {{ yield t }}\nreturn y")
@@ -88,6 +100,9 @@ def test_blocks_loops_and_branches_may_contain_and_be_contained() -> None:
         ("E0207", "scan t in x along T into y { for i in 0..2 { yield t } }", "yields once"),
         ("E0207", "scan t in x along T into y { return t }", "`return` inside `scan`"),
         ("E0207", "k = inner(x)", "outside of a `scan`"),
+        ("E0208", "scan a, b in x, z along [1] into y { yield a }", "1 axis in `scan` for 2 tensors"),
+        ("E0202", "scan a, b in x, z along [1, 1.5] into y { yield a }", "an axis is an int"),
+        ("E0306", "scan a in x along T - 1 into y { yield a }", "the size T - 1 occurs 0 times"),
         ("E0301", "scan a, b in x, z[:, 1:] along 1 into y { yield a + b }", "different sizes: T and T - 1"),
         ("E0306", "scan t in x along 3 into y { yield t }", "axis 3"),
         ("E0306", "scan t in x @ ones([D, T]) along T into y { yield t }", "occurs 2 times"),
