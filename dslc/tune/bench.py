@@ -152,6 +152,7 @@ class Bench:
         largest = max((each.size for each in self._first.inputs), default=0)
         self._spare = guarded(device, owned, "copy of an input", largest, self.stream)
         self._fountain, self._operands = Fountain(device, owned, self.stream), reference.operands
+        self._checks = reference.checks
         self._parts = guarded(device, owned, "parts", 8 * _RESULTS * self._comparer("f32")[1], self.stream)
         device.driver.synchronise(self.stream)
         loaded = _Accepted(self, reference)
@@ -159,9 +160,19 @@ class Bench:
             wrong = self._run(loaded)
             if wrong is not None:
                 raise Refusal(f"the reference {wrong}")
+            if self._checks.finite:
+                self._refuse_infinite()
             self._keep(self._kept)
         finally:
             loaded.owned.close()
+
+    def _refuse_infinite(self) -> None:
+        """Compares the results of the last call with zeros: elements that are not finite are strange there."""
+        for number, (port, result, zeros) in enumerate(zip(self._plan.outputs, self._first.results, self._kept)):
+            self.device.driver.fill(zeros.address, 0, 1, zeros.size, self.stream)
+            strange = self._difference(self._plan.buffers[port.buffer].dtype, result, zeros).strange
+            if strange:
+                raise Refusal(f"{strange} elements of its result {number} are not finite for random values")
 
     def _keep(self, copies: Sequence[Guarded]) -> None:
         """Copy the results of the last call."""
@@ -213,7 +224,7 @@ class Bench:
                     buffer = self._plan.buffers[port.buffer]
                     apart = self._difference(buffer.dtype, result, kept)
                     error = max(error, apart.error)
-                    why = apart.refusal(buffer.dtype, _tf32(candidate.plan.instructions))
+                    why = apart.refusal(buffer.dtype, _tf32(candidate.plan.instructions), self._checks.rounds)
                     if why is not None and len(self._kept) > 1:
                         why = f"{why} in result {number}"
             if why is None and self._deterministic:

@@ -17,7 +17,8 @@ from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import CONTRACTIONS
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Place, Program
-from dslc.compiler.ir.scan import consts_of, scan
+from dslc.compiler.ir.scan import body_of, consts_of, scan
+from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.plan.select_kernels import loop_by_model
 from dslc.runtime.artifact.container import Blob, Container, pack, unpack
 from dslc.runtime.artifact.loops import unrolled
@@ -29,19 +30,31 @@ if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
 _PLAN: Final = "plan"
-_DAMPED: Final = 0.5  # times normal values, in loops
+_DAMPED: Final = 0.5  # the gain of a matrix of normal values, in loops
 _ANY: Final = {"u8": (0, 256), "b1": (0, 2)}  # the range of integers if the op states none
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
     """The values of an input: integers of ``low`` to ``high`` (not included), or normal floats times ``scale``;
-    ``positive``: their absolute values, so that roots, logarithms and quotients of them are ordinary numbers."""
+    ``positive``: their absolute values, so that roots, logarithms and quotients of them are ordinary numbers.
+    ``bounded``: uniform floats of 0.25 to 0.75 instead, whose products stay below 1 and whose quotients below 3."""
 
     low: int
     high: int
     positive: bool
     scale: float = 1.0
+    bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """How the results of a problem are compared. ``rounds``: the 16-bit float type to which it rounds values that it
+    computes further with, so that results of wider types differ as much; empty if there is none. ``finite``: the
+    reference's results must be finite: of a loop that grows without bound no result could be compared."""
+
+    rounds: str = ""
+    finite: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,7 @@ class Recipe:
     kernels: Mapping[str, Any]
     operands: tuple[Operand, ...]
     target: str
+    checks: Checks = Checks()
 
     def blobs(self, compiler: KernelCompiler) -> list[Blob]:
         """The compiled code."""
@@ -59,7 +73,7 @@ class Recipe:
 
     def packed(self, compiler: KernelCompiler) -> bytes:
         """The bytes of the container."""
-        return pack_candidate(self.plan, self.operands, self.blobs(compiler))
+        return pack_candidate(self.plan, self.operands, self.blobs(compiler), self.checks)
 
 
 def recipe(node: Node, target: str, vendor: bool, choice: Choice | None) -> Recipe | None:
@@ -107,7 +121,16 @@ def _recipe(program: Program, node: Node) -> Recipe:
     kernels: dict[str, Any] = {}
     plan = plan_of(program, kernels)
     values = dict.fromkeys(node.inputs)
-    return Recipe(plan, kernels, tuple(_operand(node, node.inputs.index(v)) for v in values), program.target)
+    operands = tuple(_operand(node, node.inputs.index(v)) for v in values)
+    return Recipe(plan, kernels, operands, program.target, _checks(node))
+
+
+def _checks(node: Node) -> Checks:
+    """Of a loop: 16-bit values of its body are carried, or are factors of products."""
+    if node.op is not scan:
+        return Checks()
+    types = {v.type.dtype for each in body_of(node.attrs).nodes for v in (*each.inputs, *each.outputs)}
+    return Checks(next((each.value for each in (DType.BF16, DType.F16) if each in types), ""), True)
 
 
 def _apart(graph: Graph, node: Node, scratch: Sequence[int]) -> MemoryPlan:
@@ -138,17 +161,17 @@ def _operand(node: Node, index: int) -> Operand:
 
 
 def _operand_of_loop(node: Node, index: int) -> Operand:
-    """Values of which each step makes values that are no larger: the steps of a loop neither grow without bound nor
+    """Values of which each step makes values that are hardly larger: the steps of a loop neither grow without bound nor
     reach the ends of its functions. Matrices, whose terms are added up, have both signs."""
     shape = node.inputs[index].type.ints
     if index < consts_of(node.attrs) and len(shape) > 1:
         return Operand(0, 0, False, _DAMPED / max(1, max(shape)) ** 0.5)
-    return Operand(0, 0, True, _DAMPED)
+    return Operand(0, 0, True, bounded=True)
 
 
-def pack_candidate(plan: Plan, operands: Sequence[Operand], code: Sequence[Blob]) -> bytes:
+def pack_candidate(plan: Plan, operands: Sequence[Operand], code: Sequence[Blob], checks: Checks = Checks()) -> bytes:
     """The bytes of a container."""
-    header = {"operands": [asdict(operand) for operand in operands]}
+    header = {"operands": [asdict(operand) for operand in operands], "checks": asdict(checks)}
     return pack(header, [Blob(_PLAN, "plan", plan.encode()), *code])
 
 
@@ -159,16 +182,19 @@ class Candidate:
     plan: Plan
     operands: tuple[Operand, ...]
     code: Mapping[str, memoryview]
+    checks: Checks
 
 
 def read_candidate(data: bytes, place: str) -> Candidate:
     """The candidate in the bytes of a container. ArtifactError R301 if they are damaged."""
 
     def check(header: dict[str, Any]) -> None:
-        if not isinstance(header.get("blobs"), list) or not isinstance(header.get("operands"), list):
+        kinds = {"blobs": list, "operands": list, "checks": dict}
+        if not all(isinstance(header.get(name), kind) for name, kind in kinds.items()):
             raise ArtifactError("R301", "this is no candidate", place=place)
 
     found: Container = unpack(data, check, place=place)
     code = {blob.name: memoryview(blob.data) for blob in found.blobs.values()}
     plan = unrolled(Plan.decode(bytes(code.pop(_PLAN)), place=place))
-    return Candidate(plan, tuple(Operand(**each) for each in found.header["operands"]), code)
+    operands = tuple(Operand(**each) for each in found.header["operands"])
+    return Candidate(plan, operands, code, Checks(**found.header["checks"]))

@@ -43,11 +43,14 @@ class Difference:
     def _of_size(self, value: float) -> float:
         return value / self.size if self.size else math.inf if value else 0.0
 
-    def refusal(self, dtype: str, tf32: bool) -> str | None:
-        """Why a result of this dtype is wrong; None if it is right. Integers must be equal."""
+    def refusal(self, dtype: str, tf32: bool, rounds: str = "") -> str | None:
+        """Why a result of this dtype is wrong; None if it is right. Integers must be equal. ``rounds``: the narrower
+        float type of values that floats of this one were computed from, or nothing."""
         if self.strange:
             return f"wrong result ({self.strange} elements are not finite, or were not written)"
         most, mean = _TF32 if tf32 and dtype == "f32" else _LIMITS.get(dtype, (0.0, 0.0))
+        if rounds and dtype in _LIMITS:
+            most, mean = max((most, mean), _LIMITS[rounds])
         if self.error > most or self._of_size(self.mean) > mean:
             return f"wrong result (error {self.error:.2g}, on average {self._of_size(self.mean):.2g})"
         return None

@@ -108,8 +108,9 @@ def drawn(dtype: str, operand: Operand) -> NDArray[Any]:
     """Random values, the same in each process; bf16 as raw bits."""
     rng = np.random.default_rng(_SEED)
     if dtype in ("f64", "f32", "f16", "bf16"):
-        values: NDArray[Any] = rng.standard_normal(_DRAWN, np.float64 if dtype == "f64" else np.float32)
-        values = np.abs(values) if operand.positive else values
+        wide = np.float64 if dtype == "f64" else np.float32
+        values: NDArray[Any] = rng.random(_DRAWN, wide) if operand.bounded else rng.standard_normal(_DRAWN, wide)
+        values = values / 2 + wide(0.25) if operand.bounded else np.abs(values) if operand.positive else values
         values *= values.dtype.type(operand.scale)
         if dtype == "bf16":
             return (values.view(np.uint32) >> 16).astype(np.uint16)

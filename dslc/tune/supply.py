@@ -190,7 +190,7 @@ class Supply:
         """Write a container into the folder."""
         self._number += 1
         path = self._folder / f"candidate{self._number}"
-        path.write_bytes(pack_candidate(made.plan, made.operands, code))
+        path.write_bytes(pack_candidate(made.plan, made.operands, code, made.checks))
         return path
 
 

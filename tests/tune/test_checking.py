@@ -46,6 +46,17 @@ def test_one_per_cent_is_wrong(dtype: str, scale: float, values: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("dtype", UNITS)
+def test_what_is_computed_from_16_bit_values_may_differ_as_much(dtype: str, values: np.ndarray) -> None:
+    """By the rounding of a few values of a loop's state the other way. 1 % is wrong there, too."""
+    got = values * (1 + 2.0**-8 * np.where(np.arange(values.size) % 9, 0, 1))
+    found = difference(got, values)
+    assert found.refusal(dtype, False, "bf16") is None
+    assert (found.refusal(dtype, False) is None) == (dtype == "bf16")
+    assert difference(1.01 * values, values).refusal(dtype, False, "bf16") is not None
+    assert difference(values + 1.0, values).refusal("i32", False, "bf16") is not None
+
+
+@pytest.mark.parametrize("dtype", UNITS)
 def test_one_element_that_is_wrong_is_found(dtype: str, values: np.ndarray) -> None:
     got = values.copy()
     got[77] = 0.5 - got[77]

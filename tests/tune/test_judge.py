@@ -83,6 +83,19 @@ def test_a_bad_reference_refuses_the_problem_alone(bad: str, client: Client, ope
     assert judge(client, opening, [_trial(tmp_path, "good")], 0.1).times
 
 
+def test_a_reference_of_a_loop_must_be_finite(client: Client, opening: Opening, tmp_path: Path) -> None:
+    """Of a loop that grows without bound, two right ways may reach infinity at different steps."""
+    trials = [_trial(tmp_path, "infinite")]
+    path = tmp_path / "reference"
+    path.write_bytes(planted.container("infinite"))
+    assert not judge(client, replace(opening, path=path), trials, 0.1).rejected
+    path.write_bytes(planted.container("infinite", finite=True))
+    with pytest.raises(Refused, match="2 elements of its result 0 are not finite for random values"):
+        judge(client, replace(opening, path=path), trials, 0.1)
+    path.write_bytes(planted.container("good", finite=True))
+    assert not judge(client, replace(opening, path=path), [_trial(tmp_path, "good")], 0.1).rejected
+
+
 def test_a_problem_that_does_not_fit_is_refused(
     opening: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

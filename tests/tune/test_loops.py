@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from places import with_support
+from places import ROOT, with_support
 from tuning import planted
 
 from dslc.base.cache import Cache
@@ -14,6 +15,7 @@ from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.codegen.cuda.recurrent import room
 from dslc.compiler.codegen.cuda.variants import RESIDENT
 from dslc.compiler.ir.choice import OWN, Choice, Choices, Measured
+from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import scan
 from dslc.compiler.lock.choices import Asked
 from dslc.compiler.lock.choices import problems as keys_of
@@ -22,7 +24,8 @@ from dslc.compiler.pipeline import compile_entry
 from dslc.runtime.artifact.plan import Buffer
 from dslc.tune import client
 from dslc.tune.bench import blocks_of
-from dslc.tune.candidate import Recipe, pack_candidate, read_candidate, recipe
+from dslc.tune.candidate import Checks, Recipe, pack_candidate, read_candidate, recipe
+from dslc.tune.operands import drawn
 from dslc.tune.problems import Problem, problems
 from dslc.tune.settings import Settings
 from dslc.tune.supply import Supply
@@ -53,7 +56,11 @@ def loop(found: list[Problem]) -> Problem:
 
 
 def made(problem: Problem, name: str) -> Recipe:
-    found = recipe(problem.node, "sm_90", False, Choice(OWN, name))
+    return made_of(problem.node, name)
+
+
+def made_of(node: Node, name: str) -> Recipe:
+    found = recipe(node, "sm_90", False, Choice(OWN, name))
     assert found is not None
     return found
 
@@ -101,6 +108,33 @@ def test_overlapping_buffers_are_one_block() -> None:
 
     found = blocks_of([work(512, 100), work(0, 256), work(64, 256), Buffer("io", 0, "u8", (9,)), work(512, 50)])
     assert found == [(0, 320), (512, 612)]
+
+
+@pytest.mark.parametrize("cell", ["Lstm", "Gru", "Slstm"])
+def test_loops_of_cells_and_their_gradients_stay_finite(cell: str, tmp_path: Path) -> None:
+    """With the values that a tuning draws, over 1,024 steps; and what the steps yield does not fade."""
+    path = tmp_path / "cells.nn"
+    path.write_text((ROOT / "benchmarks/cells.nn").read_text().replace("const D = 768", "const D = 48"))
+    program, _ = compile_entry(check_file(path, cell), "train_step", {"B": 2}, replace(OPTIONS, precision="f32"))
+    loops = [node for node in program.graph.nodes if node.op is scan]
+    assert len(loops) == 2
+    for node in loops:
+        steps = made_of(node, "")
+        assert steps.checks == Checks(finite=True)
+        drawn_of = {v: drawn("f32", each) for v, each in zip(dict.fromkeys(node.inputs), steps.operands, strict=True)}
+        given = [np.resize(drawn_of[v][n * 977 :], v.type.ints) for n, v in enumerate(node.inputs)]
+        results = node.op.meaning(given, node.attrs)
+        assert all(np.isfinite(each).all() and np.abs(each).max() < 1e4 for each in results)
+        yielded = next(each for each in results if each.ndim == 3)
+        assert np.abs(yielded).mean(axis=(1, 2)).min() > 1e-2
+
+
+def test_what_a_loop_rounds_its_state_to(checked: Checked) -> None:
+    """A product of any 16-bit factors alone is compared by the dtype of its result."""
+    for precision in ("bf16", "f16"):
+        found = problems(checked, replace(OPTIONS, precision=precision), "sm_90")
+        assert made(loop(found), "").checks == Checks(precision, finite=True)
+        assert all(made(each, "").checks == Checks() for each in found if each.node.op is not scan)
 
 
 @pytest.mark.parametrize("faster", ["", RESIDENT])

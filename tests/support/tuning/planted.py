@@ -67,6 +67,11 @@ def _fickle(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     driver.array(y, "i4", COUNT)[-1] += len(_CALLS) % 4
 
 
+def _infinite(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    _good(driver, grid, block, x, y)
+    driver.array(y, "f4", COUNT)[:2] = float("inf"), float("nan")
+
+
 def _crash(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -92,15 +97,20 @@ BAD: dict[str, tuple[Callable[..., None], str]] = {
     "lost": (_lost, "the GPU is lost"),
     "hang": (_hang, "did not end within"),
 }
-KERNELS: dict[str, Callable[..., None]] = {"good": _good, "slow": _slow, **{n: do for n, (do, _) in BAD.items()}}
+KERNELS: dict[str, Callable[..., None]] = {
+    "good": _good,
+    "slow": _slow,
+    "infinite": _infinite,
+    **{n: do for n, (do, _) in BAD.items()},
+}
 
 
-def container(symbol: str) -> bytes:
-    """The candidate that runs one of the kernels."""
+def container(symbol: str, finite: bool = False) -> bytes:
+    """The candidate that runs one of the kernels. ``finite``: as the reference of a problem whose results must be."""
     from dslc.runtime.artifact.container import Blob
     from dslc.runtime.artifact.instructions import Kernel
     from dslc.runtime.artifact.plan import Buffer, Plan, Port
-    from dslc.tune.candidate import Operand, pack_candidate
+    from dslc.tune.candidate import Checks, Operand, pack_candidate
 
     buffers = (Buffer("io", 256, "f32", (COUNT,)), Buffer("io", 65536, "f32", (COUNT,)))
     call = Kernel(f"{symbol}.cubin", symbol, (1, 1, 1), (32, 1, 1), 0, (("in", 0), ("out", 1)), 0, 0)
@@ -108,7 +118,7 @@ def container(symbol: str) -> bytes:
         buffers, (Port("x", "data", 0),), (Port("y", "result", 1),), (), (), (call,), ("planted",)
     )  # fmt: skip
     code = Blob(f"{symbol}.cubin", "cubin", fake_cubin(90, symbol))
-    return pack_candidate(plan, (Operand(0, 0, False),), [code])
+    return pack_candidate(plan, (Operand(0, 0, False),), [code], Checks(finite=finite))
 
 
 def compare(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, *, dtype: str) -> None:
