@@ -65,11 +65,12 @@ def options(entry: Entry, asked: argparse.Namespace) -> Any:
 
 def lock_of(entry: Entry, asked: argparse.Namespace) -> Path | None:
     """The lock that `dslc tune` wrote for the entry: the file of its name in ``--locks``, if there is one."""
-    path = None if asked.locks is None else asked.locks / f"{_in_file_names(entry.name)}.lock"
+    path = None if asked.locks is None else asked.locks / f"{in_file_names(entry.name)}.lock"
     return path if path is not None and path.exists() else None
 
 
-def _in_file_names(name: str) -> str:
+def in_file_names(name: str) -> str:
+    """A model's name as a part of a file's."""
     return re.sub(r"\W+", "-", name)
 
 
@@ -89,7 +90,7 @@ def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
         obeyed = lock_of(entry, asked)
         lock = None if obeyed is None else obeyed.read_bytes()
         key = repr((text, entry.arguments(), entry.dims(), asked.device, asked.dtype, asked.providers, lock, compiler))
-        kept = asked.artifacts / f"{_in_file_names(entry.name)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
+        kept = asked.artifacts / f"{in_file_names(entry.name)}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.dslc"
         if kept.exists():
             shutil.copyfile(kept, folder / "net.dslc")
             return 0.0
