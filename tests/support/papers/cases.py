@@ -18,7 +18,13 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "papers"
 RECORDED: Final = FOLDER / "recorded.json"
 PAPERS: Final = tuple(sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.nn")))
 RATE: Final = 0.125  # of sgd in all these files, a power of 2
-_IDS: Final = {"ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2, "left": 2, "masked": 8}  # integers below
+#: How many integers an input has, from ``_FIRST`` on.
+_IDS: Final = {
+    "ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2, "left": 2, "right": 2, "masked": 8, "words": 5,
+    "gold": 4, "frames": 3, "count": 4, "n": 5, "bytes": 256, "next": 256, "lab": 2,
+}  # fmt: skip
+#: 0 but for the other ends of edges, whose left ends are 0 or 1, for lengths, and where 0 has a meaning of its own.
+_FIRST: Final = {"right": 2, "words": 1, "frames": 5, "count": 1, "n": 2}
 
 
 def parameter(paper: str, name: str, shape: Sequence[int]) -> NDArray[np.float32]:
@@ -36,14 +42,14 @@ def given(paper: str, name: str, shape: Sequence[int], integer: bool) -> NDArray
     """The value of an input of the model or of its train section."""
     drawn = np.random.default_rng(crc32(f"{paper} input {name}".encode())).random((1, *shape))[0]
     if integer:
-        if name == "right":  # the other ends of edges, whose left ends are 0 or 1
-            return (2 + np.floor(2 * drawn)).astype(np.int32)
-        return np.floor(_IDS[name] * drawn).astype(np.int32)
+        return (_FIRST.get(name, 0) + np.floor(_IDS[name] * drawn)).astype(np.int32)
     match name:
         case "sigma":
             return np.exp(2 * drawn - 1).astype(np.float32)
         case "t":
             return (50 * drawn).astype(np.float32)
+        case "counts":
+            return np.floor(6 * drawn**2).astype(np.float32)
         case "adj":
             return (drawn < 0.5).astype(np.float32)
     return np.asarray(2 * drawn - 1, np.float32)

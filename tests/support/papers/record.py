@@ -23,6 +23,7 @@ from torch import Tensor
 from papers import (
     audio,
     detection,
+    discrete,
     fields,
     flows,
     guided,
@@ -46,8 +47,8 @@ Loss = Callable[[Params, Any, Params, Params], Tensor]
 
 #: the module of the models in each folder
 FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (
-    audio, detection, fields, flows, guided, images, inner, language, memory, points, sequences, series, signals,
-    structures, tokens, vision, worlds,
+    audio, detection, discrete, fields, flows, guided, images, inner, language, memory, points, sequences, series,
+    signals, structures, tokens, vision, worlds,
 )}  # fmt: skip
 
 
@@ -233,7 +234,7 @@ LOSSES: Final[dict[str, Loss]] = {
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
     "zipformer": _zipformer, **detection.LOSSES, **guided.LOSSES, **memory.LOSSES, **points.LOSSES,
-    **inner.LOSSES, **worlds.LOSSES,
+    **inner.LOSSES, **worlds.LOSSES, **discrete.LOSSES,
 }  # fmt: skip
 
 
