@@ -73,7 +73,19 @@ def _compute(words: tuple[str, ...], operands: list[Any], known: Callable[[str],
             registers[to] = sum((registers[name] & mask) << shift for name, shift in sources)
 
         return join
-    return _result(to, function_of(words), operands[1:])
+    try:
+        return _result(to, function_of(words), operands[1:])
+    except NotImplementedError as unknown:
+        return _unknown(unknown)
+
+
+def _unknown(error: NotImplementedError) -> Step:
+    """An error for the thread that comes to it: kernels hold instructions for rare numbers, such as large angles."""
+
+    def fail(thread: Any, registers: Registers) -> None:
+        raise error
+
+    return fail
 
 
 def _result(to: str, function: Callable[..., int], given: list[Any]) -> Step:

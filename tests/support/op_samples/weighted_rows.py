@@ -1,4 +1,4 @@
-"""Samples of weighted sums of rows, and of rows that are put in order and combined, one row at a time."""
+"""Samples of weighted sums of rows, of rows that are put in order and combined, and of suppress, one row at a time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,27 @@ def put_last(src: np.ndarray, index: np.ndarray, *x: np.ndarray, axis: int, coun
     return np.where(last == -2, np.nan, y) if y.dtype.kind == "f" else y
 
 
+def left(overlap: np.ndarray, limit: float) -> np.ndarray:
+    """What suppress leaves."""
+    over = overlap > limit
+    keep = np.zeros(over.shape[:-1], bool)
+    for line in np.ndindex(over.shape[:-2]):
+        stay: list[int] = []
+        for i in range(over.shape[-1]):
+            if not any(over[(*line, j, i)] for j in stay):
+                stay.append(i)
+        keep[(*line, stay)] = True
+    return keep
+
+
 SAMPLES: dict[str, list[Sample]] = {
+    "suppress": [
+        Sample([Spec(shape, low=0, high=1, distinct=True)], {"limit": limit}, reference=left)
+        for shape, limit in (
+            *(((*lead, n, n), 0.7) for lead, n in (((), 5), ((3,), 40), ((2, 2), 7), ((), 1), ((0,), 4), ((2,), 0))),
+            ((70, 70), 0.95),
+        )
+    ],
     "scatter_last": [
         Sample([Spec(src), Spec(src, "int32", low, count - 1), *x], {"axis": axis, "count": count}, (), put_last, ())
         for src, low, axis, count, x in (

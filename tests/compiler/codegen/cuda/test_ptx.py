@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gpu_kernels import dropout_graphs, multi_tensor_nodes, ptx_machine, simulator
 from gpu_kernels.ptx_comparison import compared
+from gpu_kernels.ptx_steps import Registers, step_of
 from gpu_kernels.sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
@@ -137,3 +138,11 @@ def test_an_access_outside_of_memory_is_an_error() -> None:
     ptx = cuda_compile.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
     with pytest.raises(AssertionError, match="outside"), np.errstate(all="ignore"):
         ptx_machine.run(ptx, 4, 8, [np.zeros(1, np.float32) for _ in (*launch.reads, *launch.writes)])
+
+
+def test_an_unknown_instruction_is_an_error_where_a_thread_comes_to_it() -> None:
+    """The kernel of a cosine adds with carry for angles above 1e5, to which no sample comes."""
+    step = step_of(("madc", "hi", "u32"), ["%r1", "%r2", "%r3", "%r4"], str)
+    assert step is not None
+    with pytest.raises(NotImplementedError, match="madc"):
+        step(None, Registers())
