@@ -56,9 +56,11 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool", "Number") else "E0202"
     name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
     title = f"{name} must be {wanted}, this is {kind_of(value)}"
-    help = of_each_step(value) or (
-        NO_SIZE if want in ("Size", "int") and (is_scalar(value) or isinstance(value, float)) else None
-    )
+    help = of_each_step(value)
+    if help is None and want in ("Size", "int") and (is_scalar(value) or isinstance(value, float)):
+        help = NO_SIZE
+    elif want == "int" and isinstance(value, Poly):
+        help = "the build chooses this size; a fixed one is an int: `dim B = 8`"
     raise Problem(code, title, arg.span, f"not {wanted}", help=help)
 
 

@@ -45,10 +45,13 @@ def _given(name: str, x: Value, weight: Value, out: Size | None, k: Ints | None,
         why = f"`weight` is given, and `{twice[0]}`, too"
         raise Mismatch(why, f"leave `{twice[0]}` out: the weight's shape says it", "E0209")
     if weight.type.rank != x.type.rank:
+        each = name == "conv" and weight.type.rank == x.type.rank + 1
         raise Mismatch(
             f"the weight {weight.type} of `{name}` has rank {weight.type.rank}, the input {x.type} has rank "
             f"{x.type.rank}",
-            "give both the same number of spatial axes",
+            "a weight for each row is a product: `reshape(w, [B, out, 9*C]) @ unfold(x, 3)`"
+            if each
+            else "give both the same number of spatial axes",
         )
     if not all(isinstance(n, int) for n in weight.type.shape[2:]):
         raise Mismatch(f"the kernel of the weight {weight.type} has no fixed size", "use numbers for it", "E0303")

@@ -43,6 +43,26 @@ def test_a_hint_names_the_tensor(expression: str, hint: str) -> None:
     assert hint in str(error.value)
 
 
+def test_a_convolution_with_a_weight_for_each_row() -> None:
+    head = "nn 1\nmodel M(x: [2, 4, 8, 8], w: [2, 6, 4, 3, 3]) -> [2, 6, 36] {\n"
+    with pytest.raises(CompileError, match="E0203") as error:
+        check_program(files(f"{head}  return conv(x, weight=w)\n}}\n"))
+    assert "`reshape(w, [B, out, 9*C]) @ unfold(x, 3)`" in str(error.value)
+    check_program(files(f"{head}  return reshape(w, [2, 6, 9*4]) @ unfold(x, 3)\n}}\n"))
+    with pytest.raises(CompileError, match="the same number of spatial axes"):
+        check_program(files(f"{head}  return conv(x, weight=w[0, 0])\n}}\n"))
+    with pytest.raises(CompileError, match="the same number of spatial axes"):
+        check_program(files(f"{head}  return conv_transpose(x, weight=w)\n}}\n"))
+
+
+def test_a_size_that_the_build_chooses_is_no_int() -> None:
+    text = "nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 4]) -> [B, 2] { return topk(x, B)[0] }\n"
+    with pytest.raises(CompileError, match="E0205") as error:
+        check_program(files(text))
+    assert "a fixed one is an int: `dim B = 8`" in str(error.value)
+    check_program(files(text.replace("in 1..8 ", "")))
+
+
 @pytest.mark.parametrize("text", ["pad(x, [1, 2], 0)", "pad(x, [1, 2], [0])", "pad(x, [1, 2], [0, 0])"])
 def test_one_number_pads_all_axes(text: str) -> None:
     checked = check_program(files(f"nn 1\nmodel M(x: [4, 4]) -> [5, 6] {{ return {text} }}\n"))

@@ -574,7 +574,12 @@ def test_weighted_cross_entropy_is_the_formula() -> None:
                     w = weight[t[i, j]]
                     total += -(1 - smoothing) * w * logp[i, t[i, j], j] - smoothing / 3 * (weight * logp[i, :, j]).sum()
                     below += w
-            named: dict[str, Any] = {"axis": 1, "weight": tuple(weight), "smoothing": smoothing, "ignore_index": ignore}
+            named: dict[str, Any] = {
+                "axis": 1,
+                "weight": tuple(weight.tolist()),
+                "smoothing": smoothing,
+                "ignore_index": ignore,
+            }
             assert compute("cross_entropy", [x, t], **named) == pytest.approx(total / below)
             assert compute("cross_entropy", [x, t], **named, reduce="sum") == pytest.approx(total)
             if not smoothing:
