@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from thinning import thinned
+
 from papers.cases import PAPERS, RECORDED, errors
 from papers.compare import build_one, ours, row, table
 from papers.shapes import shapes
-from thinning import thinned
 
 WANTED = json.loads(RECORDED.read_text(encoding="utf-8"))
 

@@ -23,7 +23,10 @@ COUNT = 1 << 16
 FORMAT = {DType.BF16: (7, -126, 3.3895313892515355e38), DType.F16: (10, -14, 65504.0)}
 #: Results below are not held to anything: inside these ops f32 that is not normal may be 0, a power is too large, or
 #: terms cancel near zeros.
-LEAST = {**dict.fromkeys(("gelu", "gelu_grad", "sigmoid", "silu"), 2.0**-119), "powi": 2.0**-126, "lgamma": 2.0**-14}
+LEAST = {
+    **dict.fromkeys(("gelu", "gelu_grad", "sigmoid", "silu"), 2.0**-119), "powi": 2.0**-126,
+    "lgamma": 2.0**-14, "polygamma 0": 2.0**-9,
+}  # fmt: skip
 
 _erfc = np.vectorize(math.erfc, otypes=[float])
 _ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
@@ -132,11 +135,8 @@ def judged(name: str, attrs: Mapping[str, Any], dtype: DType, compute: Callable[
             for x in (compute(xs), evaluated(tree_of(name, attrs), xs), wanted)
         )
         bits, least, greatest = FORMAT[dtype]
-        counted = (
-            np.isfinite(nearest)
-            & (np.abs(wanted) <= greatest)
-            & ((np.abs(wanted) >= LEAST.get(name, 0)) | (wanted == 0))
-        )
+        held = LEAST.get(f"{name} {attrs['n']}" if "n" in attrs else name, 0)
+        counted = np.isfinite(nearest) & (np.abs(wanted) <= greatest) & ((np.abs(wanted) >= held) | (wanted == 0))
         counted &= np.isfinite(accurate)  # but for products beyond f32 inside the op
         unit = np.ldexp(1.0, np.maximum(np.frexp(wanted)[1] - 1, least) - bits)
         off = [np.abs(x.astype(np.float64) - wanted)[counted] / unit[counted] for x in (found, nearest, accurate)]
