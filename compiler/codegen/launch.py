@@ -51,13 +51,20 @@ class Launch:
     """A kernel and its arguments. The ``canonical`` text of ``spec`` is complete: equal text, equal code.
 
     ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``prototype``: a launch with the
-    same ``spec`` whose code is reused.
+    same ``spec`` whose code is reused; ``of`` changes the kernel, ``on`` the arguments.
     """
 
     spec: Any
     reads: tuple[Value | Scratch, ...]
     writes: tuple[Value | Scratch, ...]
     prototype: Launch | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        assert self.prototype is None or self.prototype.spec is self.spec, "code of another kernel would be reused"
+
+    def of(self, spec: Any) -> Launch:
+        """The launch of another kernel on the same values."""
+        return Launch(spec, self.reads, self.writes)
 
     def on(self, place: Mapping[Value, Value]) -> Launch:
         """The launch of the same kernel on other values."""

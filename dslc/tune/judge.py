@@ -19,6 +19,9 @@ from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.timing import spread
 
 _LONGEST: Final = 240  # characters of a reason
+#: Seconds that a candidate may take to be loaded and checked. A library takes up to 2 s to build its plan; a few
+#: candidates that take longer would use up the budget.
+_CHECK: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ class _Judge:
         while self._waiting:
             name, trial = next(iter(self._waiting.items()))
             try:
-                answer = self._client.ask("check", name=name, path=str(trial.path))
+                patience = min(_CHECK, self._client.patience)
+                answer = self._client.ask("check", patience, name=name, path=str(trial.path))
             except Gone as gone:
                 raise Gone(str(gone), name) from gone
             del self._waiting[name]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.cuda.owned import Owned
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ PATTERN: Final = 0xA5
 #: The content of results and scratch memory before a call: nan as a float, so a missing write is found.
 UNWRITTEN: Final = 0xFF
 _DRAWN: Final = (1 << 20) + 77  # random elements; a larger tensor repeats them, at a distance that is no round number
-_SHIFT: Final = 7919  # elements between the starts of two operands
 _SEED: Final = 2026
 
 
@@ -73,29 +71,28 @@ def room(buffers: Sequence[Buffer]) -> int:
 
 
 class Fountain:
-    """Random values on the device, drawn once for each dtype and range and copied from there."""
+    """Random values on the device, drawn once for each place, dtype and range, and copied from there."""
 
     def __init__(self, device: Device, owned: Owned, stream: Any) -> None:
         self._device, self._owned, self._stream = device, owned, stream
-        self._drawn: dict[tuple[str, Operand], tuple[int, int]] = {}
+        self._drawn: dict[tuple[str, Operand, int], tuple[int, int]] = {}
 
     def fill(self, target: Guarded, dtype: str, operand: Operand, number: int) -> None:
-        """Fill operand ``number`` of a problem."""
-        address, size = self._source(dtype, operand)
-        item, driver = ITEMSIZE[dtype], self._device.driver
-        first = number * _SHIFT * item % (size // 2)
-        done = min(size - first, target.size)
+        """Fill operand ``number`` of a problem, each with values of its own: rows of two operands that were equal would
+        make the elements of a product that are much larger than others."""
+        address, size = self._source(dtype, operand, number)
+        driver, done = self._device.driver, min(size, target.size)
         if done:
-            driver.copy(target.address, address + first, done, self._stream)
+            driver.copy(target.address, address, done, self._stream)
         while done < target.size:
             more = min(done, target.size - done)
             driver.copy(target.address + done, target.address, more, self._stream)
             done += more
 
-    def _source(self, dtype: str, operand: Operand) -> tuple[int, int]:
-        key = (dtype, operand)
+    def _source(self, dtype: str, operand: Operand, number: int) -> tuple[int, int]:
+        key = (dtype, operand, number)
         if key not in self._drawn:
-            values = drawn(dtype, operand)
+            values = drawn(dtype, operand, number)
             block = self._device.pool.allocate(values.nbytes, self._owned.noted)
             self._device.driver.copy_in(block.address, values.ctypes.data, values.nbytes, self._stream)
             self._device.driver.synchronise(self._stream)
@@ -104,9 +101,9 @@ class Fountain:
 
 
 @cache
-def drawn(dtype: str, operand: Operand) -> NDArray[Any]:
-    """Random values, the same in each process; bf16 as raw bits."""
-    rng = np.random.default_rng(_SEED)
+def drawn(dtype: str, operand: Operand, number: int) -> NDArray[Any]:
+    """Random values of operand ``number``, the same in each process; bf16 as raw bits."""
+    rng = np.random.default_rng((_SEED, number))
     if dtype in ("f64", "f32", "f16", "bf16"):
         wide = np.float64 if dtype == "f64" else np.float32
         values: NDArray[Any] = rng.random(_DRAWN, wide) if operand.bounded else rng.standard_normal(_DRAWN, wide)

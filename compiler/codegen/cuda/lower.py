@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.ops.package_kernels import own_kernel
@@ -76,7 +75,7 @@ def _size_generic(launches: list[Launch]) -> list[Launch]:
             case Region():
                 found.append(sized(launch))
             case Draw() as draw:
-                found.append(replace(launch, spec=DrawKernel(draw)))
+                found.append(launch.of(DrawKernel(draw)))
             case _:
                 found.append(launch)
     return found
@@ -85,9 +84,9 @@ def _size_generic(launches: list[Launch]) -> list[Launch]:
 def _prepared(node: Node, launches: list[Launch], choose: Chooser) -> list[Launch]:
     """The launches with f32 inside ops and long rows split; drops launches that write nothing."""
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
-    launches = [replace(x, spec=merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
+    launches = [x.of(merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops
-        launches = [replace(x, spec=promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
+        launches = [x.of(promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
     return split_rows(swept or launches, choose, inplace_pairs(node))

@@ -34,7 +34,7 @@ def _changed(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
             for tile in _others(spec.tile):
                 changed = replace(spec, tile=tile)
                 if changed.geometry.shared_bytes <= max(_SHARED_BYTES, spec.geometry.shared_bytes):
-                    made = [*launches[:at], replace(launch, spec=changed), *launches[at + 1 :]]
+                    made = [*launches[:at], launch.of(changed), *launches[at + 1 :]]
                     found[f"{spec.mode}: {_name_of(tile)}"] = made
     return found
 

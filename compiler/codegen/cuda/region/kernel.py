@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
@@ -49,7 +49,7 @@ def _source_and_args(region: Region, flat: Flat | None) -> tuple[Source, ScalarA
 def sized(launch: Launch) -> Launch:
     """The launch with its region's sizes as kernel arguments, if the region's kernel supports that."""
     flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
-    return replace(launch, spec=SizeGenericRegion(launch.spec, whole_vectors(launch.spec))) if flat else launch
+    return launch.of(SizeGenericRegion(launch.spec, whole_vectors(launch.spec))) if flat else launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dslc.base.errors import BuildError
 from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.variants import lower_variant
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Kind, Node
@@ -109,6 +111,26 @@ def test_tiles_of_attention_differ_in_one_kernel(name: str, features: int) -> No
         assert sum(a != b for a, b in zip(launches, default, strict=True)) == 1
         assert variant.split(":")[0] in {x.spec.mode for x in launches if isinstance(x.spec, TiledAttention)}
         assert all(geometry(x.spec).shared_bytes <= 99 << 10 for x in launches)
+
+
+@pytest.mark.parametrize("name", ["strided_sdpa", "strided_sdpa_grad"])
+def test_tiles_of_attention_on_views_have_code_of_their_own(name: str) -> None:
+    """The launches of a node on views are those of plain tensors, placed on others: a changed tile is other code."""
+    nodes = [node_of(name, number, "bf16")[0] for number in range(len(SAMPLES[name]))]
+    tiled = [node for node in nodes if len(SM_90.variants(node)) > 3]
+    assert tiled
+    for node in tiled:
+        found = {v: lower_variant(node, Choice(OWN, v)) or [] for v in SM_90.variants(node)}
+        assert len({tuple(launch.symbol for launch in launches) for launches in found.values()}) == len(found)
+        assert all(launch.symbol == Launch(launch.spec, (), ()).symbol for each in found.values() for launch in each)
+
+
+def test_a_launch_never_has_the_code_of_another_kernel() -> None:
+    nodes = [node_of("strided_sdpa", number, "bf16")[0] for number in range(len(SAMPLES["strided_sdpa"]))]
+    placed = next(launches[0] for node in nodes if (launches := lower_variant(node, Choice(OWN))))
+    assert placed.of("other").symbol == Launch("other", (), ()).symbol != placed.symbol
+    with pytest.raises(AssertionError, match="another kernel"):
+        replace(placed, spec="other")
 
 
 @pytest.mark.parametrize("node", PRODUCTS, ids=lambda n: f"{n.input_types[0]} {n.input_types[1]} {dict(n.attrs)}")
