@@ -24,8 +24,7 @@ def _over_time(cell: Any, x: Tensor, p: Params, n: str, lengths: Tensor | None =
 
 def rnnt(p: Params, x: Tensor, words: Tensor, frames: Tensor, count: Tensor) -> Tensor:
     both = torch.nn.LSTM(5, 4, batch_first=True, bidirectional=True).to(x.dtype)
-    all_steps = torch.full((len(x),), x.shape[1])  # packed: oneDNN refuses this LSTM in bf16
-    e = linear(_over_time(both, x, p, "enc.lstm", all_steps), p, "from_e")
+    e = linear(_over_time(both, x, p, "enc.lstm"), p, "from_e")
     known = F.pad(F.embedding(words.long(), p["tok.weight"]), (0, 0, 1, 0))
     g = linear(_over_time(torch.nn.GRU(4, 6, batch_first=True).to(x.dtype), known, p, "pred"), p, "from_g")
     logits = linear(torch.tanh(e[:, :, None] + g[:, None]), p, "joint").log_softmax(-1)
