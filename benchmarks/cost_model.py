@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.compiler.codegen.device_model import GPU_LIBRARIES, H200, Reached
-from dslc.compiler.cost import CONTRACTIONS, kind_of
+from dslc.compiler.cost import MATRIX_KINDS
+from dslc.compiler.ops.compound.contraction import contraction
+from dslc.compiler.ops.registry import ops
 
 _PARTS: Final = tuple(n / 100 for n in (*range(2, 20), *range(20, 101, 5)))
 _STARTS: Final = tuple(n * 5e-7 for n in range(25))
@@ -48,8 +50,13 @@ def runs_of(path: Path) -> Iterator[Run]:
     half = told["precision"] in ("bf16", "f16")
     for node in told["nodes"]:
         op = node["what"].split()[0]
-        rate = (H200.matrix16 if half else H200.matrix32) if op in CONTRACTIONS else H200.scalar
-        yield Run(path.stem, kind_of(op), node["bytes"] / H200.bandwidth, node["flops"] / rate, node["seconds"])
+        kind = ops()[op].kernel_kind if op in ops() else "rest"
+        rate = (
+            (H200.matrix16 if half else H200.matrix32)
+            if kind in MATRIX_KINDS or op == contraction.name
+            else H200.scalar
+        )
+        yield Run(path.stem, kind, node["bytes"] / H200.bandwidth, node["flops"] / rate, node["seconds"])
 
 
 def fitted(runs: Sequence[Run]) -> Reached:

@@ -22,20 +22,17 @@ from dslc.compiler.codegen.targets import TARGETS, target_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import Choices, key_of, providers_of
 from dslc.compiler.ir.graph import Attr, Node
-from dslc.compiler.ir.op import OPS, Pointwise
+from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, KernelKind, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
+from dslc.compiler.ops.compound.contraction import contraction
 from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, read_bytes
-from dslc.compiler.ops.compound.fused_rows import core_of, fused_rows
+from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type
+from dslc.compiler.ops.compound.panels import of_panels
 
-#: Matrix products and convolutions, with their gradients and with fused epilogues.
-PRODUCTS: Final = frozenset(
-    {"matmul", "contraction", "of_panels"}
-    | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
-)
-#: Ops that compute matrix products.
-CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad"}
+#: Kinds of kernels that multiply matrices.
+MATRIX_KINDS: Final = PRODUCT_KINDS | {"attention", "attention gradient"}
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -57,9 +54,10 @@ class Machine:
 
     def of_node(self, node: Node) -> Reached:
         """The fractions of the kernel that runs a node."""
-        if self.own is not None and node.op.name in CONTRACTIONS and not self.calls(node):
-            return self.own.get(kind(node), _PEAK)
-        return self.of_kind(kind(node))
+        found = kind(node)
+        if self.own is not None and found in MATRIX_KINDS and not self.calls(node):
+            return self.own.get(found, _PEAK)
+        return self.of_kind(found)
 
     def of_kind(self, kind: str) -> Reached:
         """The fractions of a kind of kernel."""
@@ -118,32 +116,14 @@ def machine_with(target: str, vendor: bool, choices: Choices) -> Machine:
     return replace(machine, measured=measured)
 
 
-_KINDS: Final = {
-    "conv": "product", "conv_last": "product", "matmul": "product",
-    "conv_dgrad": "gradient", "conv_dgrad_last": "gradient",
-    "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
-    "sdpa": "attention", "strided_sdpa": "attention",
-    "sdpa_grad": "attention gradient", "strided_sdpa_grad": "attention gradient",
-    "fused": "elements", "fused_stack": "elements",
-    "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums", "mean": "sums",
-    "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",
-    "expand": "copies", "panels": "copies",
-}  # fmt: skip
-
-
-def kind(node: Node) -> str:
-    """The kind of kernel that runs a node, as in ``device_model.Fractions``."""
-    name = core_of(node)[0].op.name if node.op is fused_rows else node.op.name
-    return kind_of(str(node.attrs["product"]) if name in ("contraction", "of_panels") else name)
-
-
-def kind_of(name: str) -> str:
-    """The kind of kernel that runs an op of this name."""
-    if name in _KINDS:
-        return _KINDS[name]
-    if name in OPS and isinstance(OPS[name], Pointwise):
-        return "elements"
-    return "windows" if "pool" in name else "updates" if name.endswith("_update") else "rest"
+def kind(node: Node) -> KernelKind:
+    """The kind of kernel that runs a node: for a product with an epilogue or a packed factor that of the product, for a
+    ``fused_rows`` that of its core, otherwise that of the op."""
+    if node.op is fused_rows:
+        return core_op(node.attrs).kernel_kind
+    if node.op is contraction or node.op is of_panels:
+        return OPS[str(node.attrs["product"])].kernel_kind
+    return node.op.kernel_kind
 
 
 def moved(node: Node) -> int:
@@ -161,7 +141,7 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
     device = machine.device
     rate = (
         device.matrix(node.types[0].dtype, flag_attr(node.attrs, "tf32"))
-        if node.op.name in CONTRACTIONS
+        if kind(node) in MATRIX_KINDS
         else device.scalar
     )
     return moved(node) / device.bandwidth, operations(node) / rate
@@ -182,7 +162,7 @@ def halves(node: Node, machine: Machine) -> tuple[float, float]:
     multiprocessors also contains the time of the others, as far as the model needs less for the product's work."""
     whole = work(node, machine)
     busy = whole - min(machine.of_node(node).start, whole)  # measured work may be less than the start
-    if machine.measured is not None and node.op.name in PRODUCTS and machine.device.multiprocessors:
+    if machine.measured is not None and kind(node) in PRODUCT_KINDS and machine.device.multiprocessors:
         tiles = _elements(node.types[0]) / _TILE**2
         part = min(1.0, tiles / machine.device.multiprocessors)
         busy = min(busy, max(part * busy, _modelled(node, machine)))
@@ -193,7 +173,7 @@ def _modelled(node: Node, machine: Machine) -> float:
     """Seconds of a node without its launch and start, by the model."""
     moving, arithmetic = roof(node, machine)
     reached = machine.of_node(node)
-    if reached is not _PEAK and node.op.name in CONTRACTIONS:
+    if reached is not _PEAK and kind(node) in MATRIX_KINDS:
         arithmetic /= _filled(node)
     return max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
 

@@ -16,7 +16,7 @@ from dslc.compiler.artifact.plan import constants_of, plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cpu.levels import ALL, LEVELS
 from dslc.compiler.codegen.targets import TARGETS, target_of
-from dslc.compiler.cost import CONTRACTIONS, operations
+from dslc.compiler.cost import MATRIX_KINDS, kind, operations
 from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.program import Program
@@ -172,7 +172,7 @@ def _header(program: Program, plan: Plan) -> dict[str, Any]:
     assert program.memory is not None
     device = TARGETS[program.target].device
     moved = sum(plan.buffers[port.buffer].bytes for port in (*plan.inputs, *plan.outputs))
-    work = [node for node in program.graph.nodes if node.op.name in CONTRACTIONS]
+    work = [node for node in program.graph.nodes if kind(node) in MATRIX_KINDS]
     arithmetic = sum(operations(node) / device.matrix(node.types[0].dtype) for node in work)
     numpy_ops = [i.op for i in plan.instructions if isinstance(i, Reference)]
     return {

@@ -79,7 +79,7 @@ class Reached:
     start: float = 0.0
 
 
-#: Kind of kernel (``cost.kind``) -> the fractions that it reaches; a kind that is not listed reaches the peak.
+#: Kind of kernel (``ir.op.KernelKind``) -> the fractions that it reaches; a kind that is not listed reaches the peak.
 Fractions = Mapping[str, Reached]
 
 ALL_OF_PEAK: Final[Fractions] = MappingProxyType({})

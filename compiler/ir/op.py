@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import NO_ATTRS, Attr, Attrs, Node, Phase, Value
@@ -52,6 +52,15 @@ class Cost:
     bytes: int
 
 
+#: Kinds of kernels, for the cost model; ``gradient`` is that of a convolution's input.
+KernelKind: TypeAlias = Literal[
+    "product", "gradient", "weight gradient", "attention", "attention gradient",
+    "elements", "sums", "copies", "windows", "updates", "rest",
+]  # fmt: skip
+#: Matrix products and convolutions, with their gradients.
+PRODUCT_KINDS: Final = frozenset({"product", "gradient", "weight gradient"})
+
+
 class Op(ABC):
     """An operation on tensors, without side effects.
 
@@ -75,6 +84,16 @@ class Op(ABC):
     moves: ClassVar[bool] = False
     #: Cheap enough that the mirror pass may recompute it from its inputs instead of keeping it.
     mirror: ClassVar[bool] = False
+    #: The kind of kernel that runs the op (``cost.kind``).
+    kernel_kind: ClassVar[KernelKind] = "rest"
+    #: As a step of a GPU kernel that waits for memory it takes almost no time, so several kernels may compute it.
+    cheap: ClassVar[bool] = False
+    #: A step that C++ computes exactly as the other generated code does, without a function of a mathematical library:
+    #: the kernel of a product may compute it.
+    exact: ClassVar[bool] = False
+    #: How often the op's GPU kernel reads each element of its inputs, if it can compute pointwise neighbours of the op
+    #: (``fuse/reduction/row_bodies.py``); 0 if it cannot.
+    input_reads: ClassVar[int] = 0
     #: Random ops read the scalars seed, step and row as their last three inputs.
     random: ClassVar[bool] = False
 
@@ -143,6 +162,7 @@ class Pointwise(Op):
 
     arity: ClassVar[int]
     mirror = True
+    kernel_kind = "elements"
 
     @property
     def inplace(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]
@@ -269,5 +289,5 @@ def register(op: T) -> T:
     return op
 
 
-__all__ = ["NO_ATTRS", "OPS", "Attr", "Attrs", "Builder", "Cost", "Expr", "Mismatch", "NoGradient", "Op", "Pointwise",
-           "broadcast", "register"]  # fmt: skip
+__all__ = ["NO_ATTRS", "OPS", "PRODUCT_KINDS", "Attr", "Attrs", "Builder", "Cost", "Expr", "KernelKind", "Mismatch",
+           "NoGradient", "Op", "Pointwise", "broadcast", "register"]  # fmt: skip

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from dslc.compiler.ir.choice import OWN
+from dslc.compiler.ir.op import PRODUCT_KINDS
 from dslc.compiler.lock.find import read_lock
 from dslc.compiler.lock.model import Block, Lock
-from dslc.compiler.ops.compound.contraction import PRODUCTS
+from dslc.compiler.ops.compound.contraction import contraction
+from dslc.compiler.ops.registry import ops
 
 #: The folder of the tables, one for each GPU.
 FOLDER: Final = Path(__file__).with_name("tables")
-#: Ops that a library may compute, and own kernels that contain one.
-_OF_LIBRARIES: Final = frozenset({*PRODUCTS, "contraction"})
 
 
 def tables() -> tuple[Path, ...]:
@@ -39,7 +39,7 @@ def table_for(*, vendor: bool) -> Lock:
     tables, so the table's own kernel of a contraction could be slower than a library's, and does not count."""
     if not vendor:
         return shipped()
-    return Lock(tuple(block for block in shipped().blocks if block.key.partition(" ")[0] not in _OF_LIBRARIES))
+    return Lock(tuple(block for block in shipped().blocks if not _of_libraries(block.key.partition(" ")[0])))
 
 
 def worth_shipping(blocks: Iterable[Block]) -> Lock:
@@ -51,3 +51,8 @@ def worth_shipping(blocks: Iterable[Block]) -> Lock:
         and block.ways[0].choice != block.default.choice
         and {way.choice.provider for way in (*block.ways, block.default)} == {OWN}
     )
+
+
+def _of_libraries(name: str) -> bool:
+    """Whether a library may compute an op, or a part of it."""
+    return name == contraction.name or ops()[name].kernel_kind in PRODUCT_KINDS

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.target import OTHERWISE, LibraryCall, Target
 from dslc.compiler.codegen.targets import ARCHITECTURES, target_of
-from dslc.compiler.cost import CONTRACTIONS, Machine, machine_with, roof, seconds, work
+from dslc.compiler.cost import MATRIX_KINDS, Machine, kind, machine_with, roof, seconds, work
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
@@ -109,7 +109,7 @@ def _reason(node: Node, program: Program, target: Target, machine: Machine) -> t
     called = any(isinstance(launch.spec, LibraryCall) for launch in program.all_kernels.get(node, ()))
     if called:
         return "the library reaches no more at these sizes", _MEASURE
-    if node.op.name not in CONTRACTIONS:
+    if kind(node) not in MATRIX_KINDS:
         return "its kernel reaches no more", _MEASURE
     if not program.vendor:
         return "own kernels compute it", f"NVIDIA's libraries may be faster (`--providers vendor`); {_MEASURE}"

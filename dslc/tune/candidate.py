@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import target_of
-from dslc.compiler.cost import CONTRACTIONS
+from dslc.compiler.cost import MATRIX_KINDS, kind
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Place, Program
 from dslc.compiler.ir.scan import body_of, consts_of, scan
@@ -153,7 +153,7 @@ def _operand(node: Node, index: int) -> Operand:
     if dtype.is_float and node.op is scan:
         return _operand_of_loop(node, index)
     if dtype.is_float:
-        return Operand(0, 0, node.op.name not in CONTRACTIONS)
+        return Operand(0, 0, kind(node) not in MATRIX_KINDS)
     stated = node.op.index_range(node, index)
     low, high = stated if stated is not None else _ANY.get(dtype.value, (1, 2))
     assert isinstance(high, int), "sizes are ints"

@@ -15,7 +15,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
-from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, packed_inputs, results_of, steps_of
+from dslc.compiler.ops.compound.fused import BITS, PLACES, FusedOp, cut_inputs, packed_inputs, results_of, steps_of
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type, strides_of
 from dslc.compiler.ops.constants.literal import MOST_WRITTEN, as_number
 from dslc.compiler.ops.constants.ramp import line
@@ -101,7 +101,7 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes:
     if step.op.name == "dropout":
         own = dense(step.types[0].ints)
         return _dropout(builder, step, own if axes is None else [own[axis] for axis in axes], *inputs)
-    if step.op.name in ("pack_bits", "unpack_bits"):  # the argument's access packs or unpacks
+    if step.op.name in BITS:  # the argument's access packs or unpacks
         return inputs[0]
     assert isinstance(step.op, Pointwise)
     return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)

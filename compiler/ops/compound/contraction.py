@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value, origins_of
-from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.compound.fused import fused
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
-
-#: The ops that can be the product.
-PRODUCTS: Final = ("matmul", *(f"conv{of}{last}" for of in ("", "_dgrad", "_wgrad") for last in ("", "_last")))
 
 
 class Contraction(Op):
@@ -29,7 +26,7 @@ class Contraction(Op):
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         op, each = product(attrs)
-        if len(types) < 2 or op.name not in PRODUCTS:
+        if len(types) < 2 or op.kernel_kind not in PRODUCT_KINDS:
             raise Mismatch(f"`contraction` of {len(types)} tensors by `{op.name}`", "two operands of a product")
         [whole] = op.infer(types[:2], each)
         [result] = fused.infer([whole, *types[2:]], {"body": attrs["body"]})

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, Pointwise, register
+from dslc.compiler.ir.op import OPS, Builder, Cost, KernelKind, NoGradient, Op, Pointwise, register
 from dslc.compiler.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
 
 #: Steps that only select or reshape an input and compute nothing.
 PLACES = ("slice", "reshape")
+#: Steps that pack bits into bytes, or unpack them: element i of the result is not made of element i of the input.
+BITS = ("pack_bits", "unpack_bits")
 MAX_STEPS = 64  # per region, to limit its code and types
 _MAX_INPUTS = 3 * MAX_STEPS
 
@@ -44,6 +46,7 @@ class Fused(FusedOp):
     """
 
     name = "fused"
+    kernel_kind: ClassVar[KernelKind] = "elements"
     elementwise = True
     inplace = (*((i, 0) for i in range(_MAX_INPUTS)), *((i, o) for i in range(8) for o in range(1, 16)))
 
@@ -115,7 +118,7 @@ def read_bytes(node: Node) -> int:
 
 def has_bits(attrs: Mapping[str, Any]) -> bool:
     """Whether steps read or make packed bits, which only GPU kernels support."""
-    return any(name in ("pack_bits", "unpack_bits") for name, _, _ in steps(attrs))
+    return any(name in BITS for name, _, _ in steps(attrs))
 
 
 @lru_cache(4096)  # called many times per node, and for equal steps of many layers

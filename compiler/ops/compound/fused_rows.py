@@ -3,13 +3,13 @@ it; the language has no function for it."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Op, Pointwise, register
-from dslc.compiler.ops.compound.fused import PLACES, Fused, expanded
+from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.op import OPS, KernelKind, Op, Pointwise, register
+from dslc.compiler.ops.compound.fused import BITS, PLACES, Fused, expanded, steps
 
-_NO_CORES: Final = ("full", "dropout", "pack_bits", "unpack_bits", *PLACES)
+_NO_CORES: Final = ("full", "dropout", *BITS, *PLACES)
 
 
 class FusedRows(Fused):
@@ -21,6 +21,7 @@ class FusedRows(Fused):
     """
 
     name = "fused_rows"
+    kernel_kind: ClassVar[KernelKind] = "rest"  # that of its core: ``cost.kind``
     elementwise = False
     inplace = ()  # its kernel may read a row again after it stored the first elements
 
@@ -33,8 +34,14 @@ def is_core(op: Op) -> bool:
     return not isinstance(op, Pointwise) and op.name not in _NO_CORES
 
 
+def core_op(attrs: Attrs) -> Op:
+    """The op of the core of a ``fused_rows`` with these attributes."""
+    [core] = [op for name, _, _ in steps(attrs) if is_core(op := OPS[name])]
+    return core
+
+
 def core_of(node: Node) -> tuple[Node, list[Node]]:
     """The core of a ``fused_rows``, and all its steps, as nodes that read its inputs."""
-    steps = expanded(node.inputs, node.attrs)
-    [core] = [step for step in steps if is_core(step.op)]
-    return core, steps
+    nodes = expanded(node.inputs, node.attrs)
+    [core] = [step for step in nodes if is_core(step.op)]
+    return core, nodes

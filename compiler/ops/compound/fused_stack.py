@@ -27,6 +27,7 @@ class FusedStack(Fused):
     """
 
     name = "fused_stack"
+    kernel_kind = "elements"
     inplace = ()  # a part lies elsewhere than what it is computed from
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -37,6 +37,7 @@ class FusedSums(FusedOp):
     """
 
     name = "fused_sums"
+    kernel_kind = "sums"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         wide, late = parted(types, attrs)
@@ -80,6 +81,7 @@ class FinishedSums(FusedSums):
     overwrite the late inputs that they replace, e.g. a batchnorm's running statistics."""
 
     name = "finished_sums"
+    kernel_kind = "sums"
     # a sum's inputs have been read before its epilogue writes
     inplace = tuple((i, o) for i in range(_MAX_INPUTS) for o in range(MAX_RESULTS))
 

@@ -22,6 +22,7 @@ class Casts(Op):
     """casts(x0, x1, ...): ``cast`` of each of up to 128 tensors of one dtype to the attribute ``dtype``."""
 
     name = "casts"
+    kernel_kind = "copies"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         if not 1 <= len(types) <= MAX_CASTS or any(t.dtype is not types[0].dtype for t in types):

@@ -27,6 +27,7 @@ class Panels(Op):
     """
 
     name = "panels"
+    kernel_kind = "copies"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         [x] = types

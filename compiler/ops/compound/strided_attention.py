@@ -99,12 +99,14 @@ class StridedSdpa(StridedAttention):
     """strided_sdpa(q, k, v): ``sdpa`` of views, with views as results; attributes as for ``StridedAttention``."""
 
     name, base = "strided_sdpa", sdpa
+    kernel_kind = "attention"
 
 
 class StridedSdpaGrad(StridedAttention):
     """strided_sdpa_grad(q, k, v, y, lse, dy): ``sdpa_grad`` of views; attributes as for ``StridedAttention``."""
 
     name, base = "strided_sdpa_grad", sdpa_grad
+    kernel_kind = "attention gradient"
 
 
 strided_sdpa = register(StridedSdpa())

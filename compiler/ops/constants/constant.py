@@ -48,6 +48,7 @@ class Full(Op):
     """
 
     name = "full"
+    cheap = exact = True
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

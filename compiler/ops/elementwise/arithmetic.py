@@ -107,6 +107,7 @@ class Add(Elementwise):
     """
 
     name = "add"
+    cheap = exact = True
     arity = 2
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -127,6 +128,7 @@ class Sub(Elementwise):
     """
 
     name = "sub"
+    cheap = exact = True
     arity = 2
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -147,6 +149,7 @@ class Mul(Elementwise):
     """
 
     name = "mul"
+    cheap = exact = True
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
 
@@ -169,6 +172,7 @@ class Div(Elementwise):
     """
 
     name = "div"
+    exact = True
     arity = 2
     accepts = "float"
     needs = (frozenset({"x1", "y0"}), frozenset({"x0", "x1"}))
@@ -197,6 +201,7 @@ class Neg(Elementwise):
     """
 
     name = "neg"
+    cheap = exact = True
     arity = 1
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
@@ -222,6 +227,7 @@ class Abs(Elementwise):
     """
 
     name = "abs"
+    cheap = exact = True
     arity = 1
     needs = (frozenset({"x0"}),)
 

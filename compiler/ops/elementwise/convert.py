@@ -29,6 +29,7 @@ class Cast(Elementwise):
     """
 
     name = "cast"
+    cheap = True
     wide = "position"
     arity = 1
     accepts = "any"

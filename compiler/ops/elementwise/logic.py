@@ -23,6 +23,7 @@ class Comparison(Elementwise):
 
     arity = 2
     ufunc: ClassVar[str]
+    cheap = exact = True
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         super().result(dtypes, attrs)
@@ -114,6 +115,7 @@ class LogicalAnd(Elementwise):
     """
 
     name = "logical_and"
+    cheap = exact = True
     arity = 2
     accepts = "bool"
 
@@ -135,6 +137,7 @@ class LogicalOr(Elementwise):
     """
 
     name = "logical_or"
+    cheap = exact = True
     arity = 2
     accepts = "bool"
 
@@ -156,6 +159,7 @@ class LogicalNot(Elementwise):
     """
 
     name = "logical_not"
+    cheap = exact = True
     arity = 1
     accepts = "bool"
 

@@ -27,6 +27,7 @@ class ArgExtreme(Op):
     """The index of the first greatest or least element along the attribute ``axis``, as i32."""
 
     wide = "position"
+    input_reads = 2
 
     @abstractmethod
     def places(self, x: Array, axis: int) -> Any:

@@ -31,6 +31,7 @@ class MultiUpdate(Op):
     """
 
     name = "multi_update"
+    kernel_kind = "updates"
     inplace = tuple((i, i) for i in range(_MAX_STATES))
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -30,6 +30,7 @@ class Update(Op):
     slots: ClassVar[int]
     flops: ClassVar[int]
     layerwise: ClassVar[bool] = False
+    kernel_kind = "updates"
 
     @property
     def inplace(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]

@@ -83,6 +83,7 @@ class Sdpa(Op):
     """
 
     name = "sdpa"
+    kernel_kind = "attention"
     needs = (frozenset({"x0", "x1", "x2", "x3", "y0", "y1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -158,6 +159,7 @@ class SdpaGrad(Op):
     """
 
     name = "sdpa_grad"
+    kernel_kind = "attention gradient"
     statistics = (4,)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

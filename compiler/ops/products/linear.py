@@ -29,6 +29,7 @@ class Matmul(Op):
     """
 
     name = "matmul"
+    kernel_kind = "product"
     needs = (frozenset({"x0", "x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -105,6 +105,7 @@ class Running(Op):
     """
 
     combined: ClassVar[str]  # numpy's function
+    input_reads = 1
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         [x] = types

@@ -62,6 +62,7 @@ class Reduction(Op):
 
     kind: ClassVar[str] = "number"
     of_nothing: ClassVar[bool] = False
+    input_reads = 1
 
     @abstractmethod
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
@@ -108,6 +109,7 @@ class Sum(Reduction):
     """sum(x): the sum over the axes ``over``; an empty sum is 0. Integers and b1 are added in i64, u64 in u64."""
 
     name = "sum"
+    kernel_kind = "sums"
     wide = "reduction"
     mirror = True
     kind = "any"
@@ -127,6 +129,7 @@ class Mean(Reduction):
     """mean(x): the mean over the axes ``over``, the sum divided by the number of elements."""
 
     name = "mean"
+    kernel_kind = "sums"
     wide = "reduction"
     mirror = True
     kind = "float"

@@ -29,6 +29,7 @@ class LogCumSumExp(Op):
     """
 
     name = "logcumsumexp"
+    input_reads = 1
     wide = "exponent"
     needs = (frozenset({"x0", "y0"}),)
 

@@ -43,6 +43,7 @@ class Softmax(AlongAxis):
     """softmax(x): ``exp(x) / sum(exp(x))`` along the attribute ``axis``; nan if all elements are -inf."""
 
     name = "softmax"
+    input_reads = 3
     wide = "exponent"
     mirror = True
 
@@ -60,6 +61,7 @@ class LogSoftmax(AlongAxis):
     """log_softmax(x): ``x - log(sum(exp(x)))`` along the attribute ``axis``."""
 
     name = "log_softmax"
+    input_reads = 3
     wide = "exponent"
     mirror = True
 
@@ -77,6 +79,7 @@ class Backward(AlongAxis):
     """The gradient of an op along an axis, from its result y and dy, both of one type."""
 
     needs = (frozenset({"x0", "x1"}),)
+    input_reads = 2
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         y, dy = types
@@ -128,6 +131,7 @@ class LogSumExp(Reduction):
     """logsumexp(x): ``log(sum(exp(x)))`` over the axes ``over``; -inf if all elements are, inf if one is."""
 
     name = "logsumexp"
+    input_reads = 2
     wide = "exponent"
     mirror = True
     kind = "float"

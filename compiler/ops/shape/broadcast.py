@@ -34,6 +34,7 @@ class Expand(Op):
     """expand(x): ``x`` repeated to the attribute ``shape`` by numpy's broadcasting, also to new leading axes."""
 
     name = "expand"
+    kernel_kind = "copies"
     moves = True
     mirror = True
 
@@ -62,6 +63,8 @@ class SumTo(Op):
     """
 
     name = "sum_to"
+    kernel_kind = "sums"
+    input_reads = 1
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

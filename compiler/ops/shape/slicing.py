@@ -34,6 +34,7 @@ class Slice(Op):
     """
 
     name = "slice"
+    kernel_kind = "copies"
     moves = True
     mirror = True
 
@@ -89,6 +90,7 @@ class Pad(Op):
     """
 
     name = "pad"
+    kernel_kind = "copies"
     moves = True
     mirror = True
 
@@ -141,6 +143,7 @@ class Concat(Op):
     """concat(xs): tensors of one dtype joined along the attribute ``axis``; other sizes agree."""
 
     name = "concat"
+    kernel_kind = "copies"
     moves = True
     mirror = True
 

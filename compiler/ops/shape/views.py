@@ -67,6 +67,8 @@ class Transpose(Op):
     """transpose(x): axis ``i`` of the result is axis ``perm[i]`` of ``x``, with the attribute ``perm``."""
 
     name = "transpose"
+    kernel_kind = "copies"
+    input_reads = 1
     moves = True
     mirror = True
 

@@ -55,6 +55,7 @@ class AdaptiveAvgPool(Op):
     """
 
     name = "adaptive_avgpool"
+    kernel_kind = "windows"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         return (_infer("adaptive_avgpool", types[0], attrs),)
@@ -87,6 +88,7 @@ class AdaptiveAvgPoolGrad(Op):
     """
 
     name = "adaptive_avgpool_grad"
+    kernel_kind = "windows"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         return (_infer("adaptive_avgpool", types[0], attrs),)

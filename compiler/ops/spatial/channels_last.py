@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.op import Builder, Cost, KernelKind, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.batchnorm import batchnorm, batchnorm_grad
@@ -50,6 +50,10 @@ class ChannelsLast(Op):
     """``inner`` on channels-last tensors; inserted after differentiation, so it has no gradient."""
 
     inner: ClassVar[Op]
+
+    @property
+    def kernel_kind(self) -> KernelKind:  # type: ignore[override]
+        return self.inner.kernel_kind
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         return tuple(last_type(t) for t in self.inner.infer([first_type(t) for t in types], attrs))

@@ -68,6 +68,7 @@ class Conv(Op):
     """
 
     name = "conv"
+    kernel_kind = "product"
     needs = (frozenset({"x0", "x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -136,6 +137,7 @@ class ConvDgrad(Op):
     """
 
     name = "conv_dgrad"
+    kernel_kind = "gradient"
     needs = (frozenset({"x0", "x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -183,6 +185,7 @@ class ConvWgrad(Op):
     """
 
     name = "conv_wgrad"
+    kernel_kind = "weight gradient"
     needs = (frozenset({"x0", "x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -27,6 +27,7 @@ class PlacedMaxPool(Op):
     """A max pool whose second output is the row-major index in the image, as i32. Gradients are added there."""
 
     needs = (frozenset({"y1"}),)
+    kernel_kind = "windows"
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         if dys[0] is None:

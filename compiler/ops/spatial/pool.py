@@ -87,6 +87,7 @@ class MaxPool(Op):
     """
 
     name = "maxpool"
+    kernel_kind = "windows"
     needs = (frozenset({"y1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -134,6 +135,7 @@ class MaxPoolGrad(Op):
     """
 
     name = "maxpool_grad"
+    kernel_kind = "windows"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         dy, place = types
@@ -192,6 +194,7 @@ class AvgPool(Op):
     """
 
     name = "avgpool"
+    kernel_kind = "windows"
     mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -225,6 +228,7 @@ class AvgPoolGrad(Op):
     """
 
     name = "avgpool_grad"
+    kernel_kind = "windows"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         return (_infer_back("avgpool", types[0], attrs),)

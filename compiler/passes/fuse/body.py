@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ir.op import OPS, Pointwise
+from dslc.compiler.ir.op import OPS, Op, Pointwise
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.fused import FusedOp, fused, results_of, steps
+from dslc.compiler.ops.compound.fused import BITS, FusedOp, fused, results_of, steps
 from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
 from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
 from dslc.compiler.passes.rebuild import rebuilt
@@ -16,11 +16,6 @@ from dslc.compiler.passes.rebuild import rebuilt
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
 #: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
 SMALL_BYTES: Final = 1 << 16
-#: Number of steps that a memory-bound kernel computes at almost no cost.
-CHEAP: Final = frozenset(
-    {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
-     "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
-)  # fmt: skip
 
 
 def is_small(value: Value) -> bool:
@@ -40,7 +35,7 @@ def is_chain(node: Node) -> bool:
 
 def draws(node: Node) -> bool:
     """Whether a node is a dropout, or has one among its steps."""
-    return node.op.name == "dropout" or (isinstance(node.op, FusedOp) and "dropout" in names_of(node))
+    return any(op.name == "dropout" for op in ops_of(node))
 
 
 def has_neighbours(value: Value) -> bool:
@@ -49,9 +44,14 @@ def has_neighbours(value: Value) -> bool:
     return value.type.rank > 0 and value.type.ints[-1] % _NEIGHBOURS == 0
 
 
-def names_of(node: Node) -> list[str]:
+def ops_of(node: Node) -> list[Op]:
     """The ops of a node's steps."""
-    return [step[0] for step in body_of(node)]  # type: ignore[index,misc]
+    return [OPS[step[0]] for step in body_of(node)]  # type: ignore[index]
+
+
+def packs_bits(node: Node) -> bool:
+    """Whether a step of the node packs or unpacks bits."""
+    return any(op.name in BITS for op in ops_of(node))
 
 
 def body_of(node: Node) -> tuple[Attr, ...]:

@@ -27,8 +27,6 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.compound.panels import packed
 from dslc.compiler.passes.plan.prepare import WORTH, needing_weights
 
-_PRODUCTS = ("matmul", "conv", "conv_last")
-
 
 def pack_weights(program: Program, build: Build) -> Program:
     """The pass. Linear in nodes."""
@@ -39,7 +37,7 @@ def pack_weights(program: Program, build: Build) -> Program:
     made: dict[tuple[Value, str], Value] = {}
 
     def rule(node: Node) -> Node | None:
-        if node.op.name not in _PRODUCTS:
+        if node.op.kernel_kind != "product":
             return None
         choice = [i for i, value in enumerate(node.inputs) if value in fixed]
         layout: Attrs | None = target.layout(node, choice[0]) if len(choice) == 1 else None

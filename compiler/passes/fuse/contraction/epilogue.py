@@ -10,9 +10,9 @@ After::
     %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : f32[64, 512]  # relu forward
 
 The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
-computes exactly: no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64 kernels on GPUs;
-linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not, unless measured times of both
-ways say which one is faster (``joins``).
+computes exactly (``Op.exact``): no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64
+kernels on GPUs; linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not, unless
+measured times of both ways say which one is faster (``joins``).
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.op import PRODUCT_KINDS
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.compound.contraction import PRODUCTS
 from dslc.compiler.ops.compound.fused import results_of, steps_of
 from dslc.compiler.passes.fuse.body import is_pointwise
 from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.rebuild import rebuilt
 
-EXACT: Final = frozenset(
-    {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
-     "where", "full", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
-)  # fmt: skip
 _MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
 
 
@@ -96,7 +92,7 @@ def _product(node: Node) -> Node | None:
         return None
     steps = steps_of(node)
     whole = len(node.inputs) + len(steps)
-    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not EXACT.issuperset(s.op.name for s in steps):
+    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not all(s.op.exact for s in steps):
         return None
     if any(t.dtype not in (type.dtype, DType.B1) for t in (*node.input_types, *(s.types[0] for s in steps))):
         return None
@@ -106,6 +102,6 @@ def _product(node: Node) -> Node | None:
 def _made_by(value: Value, node: Node) -> Node | None:
     """The contraction that produces ``value`` and whose kernel may also compute ``node``."""
     made = value.producer
-    if not isinstance(made, Node) or made.op.name not in PRODUCTS or value.type != node.types[0]:
+    if not isinstance(made, Node) or made.op.kernel_kind not in PRODUCT_KINDS or value.type != node.types[0]:
         return None
     return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None

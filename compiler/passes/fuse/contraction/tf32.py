@@ -14,8 +14,9 @@ without an epilogue. Attention stays f32. Linear in nodes.
 
 from __future__ import annotations
 
-from dslc.compiler.cost import PRODUCTS
+from dslc.compiler.cost import kind
 from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.ir.op import PRODUCT_KINDS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import flag_attr
 
@@ -32,6 +33,6 @@ def tf32(graph: Graph) -> Graph:
 
 def rounded(node: Node) -> Node:
     """The node, marked as tf32 if it is an f32 contraction that is not."""
-    if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
+    if kind(node) not in PRODUCT_KINDS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
         return node
     return node.replaced(attrs={**node.attrs, "tf32": True})

@@ -17,17 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.bits import BYTE
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused, results_of, steps
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
+from dslc.compiler.ops.elementwise.logic import Comparison
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small
-
-_COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 #: A comparison with a constant: its op, and the constant, a step without inputs.
 _Test: TypeAlias = "tuple[str, Attr]"
@@ -98,8 +98,10 @@ def _test(node: Node, number: int) -> _Test | None:
     for name, read, _ in steps(node.attrs):
         if number not in read:
             continue
-        constant = body[read[1] - len(node.inputs)] if len(read) == 2 and read[1] >= len(node.inputs) else None
-        if name not in _COMPARISONS or read[0] != number or not isinstance(constant, tuple) or constant[0] != "full":
+        if not isinstance(OPS[name], Comparison) or read[0] != number:
+            return None
+        constant = body[read[1] - len(node.inputs)] if read[1] >= len(node.inputs) else None
+        if not isinstance(constant, tuple) or constant[0] != "full":
             return None
         found.add((name, constant))
     kept = {number} & {*int_tuple(node.attrs, "summed")} if node.op is fused_sums else set()

@@ -39,14 +39,13 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import (
-    CHEAP,
     body_of,
     draws,
     has_neighbours,
     inlined,
     is_chain,
     is_small,
-    names_of,
+    ops_of,
     with_producers,
 )
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, joins, times_computed
@@ -128,7 +127,7 @@ def _costs_nothing(made: Node, reader: Node) -> bool:
         times_computed(reader) > 1
         or is_small(made.out)
         or len(body_of(made)) > _MAX_FREE_STEPS
-        or not CHEAP.issuperset(names_of(made))
+        or not all(op.cheap for op in ops_of(made))
     ):
         return False
     large = any(v.type.shape == made.types[0].shape for v in made.inputs)

@@ -33,13 +33,13 @@ from dslc.compiler.ir.graph import Graph, Node, Origin, Value, origins_of
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import alike
 from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.compound.fused import PLACES
 from dslc.compiler.ops.compound.fused_stack import fused_stack
-from dslc.compiler.passes.fuse.body import is_pointwise, names_of
+from dslc.compiler.passes.fuse.body import is_pointwise, packs_bits
 from dslc.compiler.passes.fuse.pointwise.parts import Parts, Unfit
 from dslc.compiler.passes.fuse.pointwise.stacks import Split, Stack, split_by, stack_of
 
 _SECTOR: Final = 32  # bytes that memory moves at once
-_BITS: Final = frozenset({"pack_bits", "unpack_bits"})
 _Readers: TypeAlias = Mapping[Value, list[Node]]
 
 
@@ -112,7 +112,7 @@ def _is_place(node: Node) -> bool:
 def _joins(made: Node, node: Node) -> bool:
     if made.phase is not node.phase:
         return False
-    return _is_place(made) or (is_pointwise(made) and _BITS.isdisjoint(names_of(made)))
+    return _is_place(made) or (is_pointwise(made) and not packs_bits(made))
 
 
 def _only_reader(node: Node, readers: _Readers, roots: set[Value]) -> Node | None:
@@ -189,13 +189,13 @@ def _inner(reader: Node, split: Split, group: set[Node], readers: _Readers, root
     def joins(made: Node) -> bool:
         if made in group or len(made.outputs) != 1 or made.out in roots or not group.issuperset(readers[made.out]):
             return False
-        return made.op.name in ("reshape", "slice") or (_joins(made, reader) and made.types[0].ints == split.whole)
+        return made.op.name in PLACES or (_joins(made, reader) and made.types[0].ints == split.whole)
 
     while more := {
         v.producer for each in group for v in each.inputs if isinstance(v.producer, Node) and joins(v.producer)
     }:
         group |= more
-        found |= {each for each in more if each.op.name not in ("reshape", "slice")}
+        found |= {each for each in more if each.op.name not in PLACES}
     return frozenset(found)
 
 

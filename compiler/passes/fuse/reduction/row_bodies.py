@@ -25,20 +25,13 @@ from typing import Final, TypeAlias
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ops.compound.fused import MAX_STEPS
-from dslc.compiler.ops.compound.fused_rows import fused_rows
-from dslc.compiler.passes.fuse.body import CHEAP, SMALL_BYTES, Body, body_of, draws, is_pointwise, names_of
+from dslc.compiler.ops.compound.fused import MAX_STEPS, PLACES
+from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
+from dslc.compiler.passes.fuse.body import SMALL_BYTES, Body, body_of, draws, is_pointwise, ops_of, packs_bits
 
 Fits: TypeAlias = Callable[[Node], bool]
 
-#: Ops that take neighbours -> how often their kernels compute an element of their inputs.
-_CORES: Final[Mapping[str, int]] = {
-    "sum": 1, "sum_to": 1, "mean": 1, "max": 1, "min": 1, "prod": 1, "norm": 1, "any": 1, "all": 1,
-    "argmax": 2, "argmin": 2, "logsumexp": 2, "softmax": 3, "log_softmax": 3, "softmax_grad": 2, "log_softmax_grad": 2,
-    "cumsum": 1, "cumprod": 1, "logcumsumexp": 1, "transpose": 1,
-}  # fmt: skip
 _MAX_AGAIN: Final = 12  # steps that are computed several times
-_PLACES: Final = frozenset({"slice", "reshape", "pack_bits", "unpack_bits"})
 
 
 def row_bodies(graph: Graph, fits: Fits) -> Graph:
@@ -76,17 +69,14 @@ def row_fits(build: Build) -> Fits:
 
 def times_computed(node: Node) -> int:
     """How often the kernel of an op that takes neighbours computes an element of its inputs; 0 for other ops."""
-    name = node.op.name
-    if name == fused_rows.name:
-        [name] = [name for name in names_of(node) if name in _CORES]
-    return _CORES.get(name, 0)
+    return core_op(node.attrs).input_reads if node.op is fused_rows else node.op.input_reads
 
 
 def joins(made: Node, core: Node) -> bool:
     """Whether a pointwise node may be computed as often as such an op's kernel does it."""
     if not _plain(made) or made.phase is not core.phase or not made.inputs:
         return False
-    few = len(body_of(made)) <= _MAX_AGAIN and CHEAP.issuperset(names_of(made))
+    few = len(body_of(made)) <= _MAX_AGAIN and all(op.cheap for op in ops_of(made))
     return few or times_computed(core) == 1
 
 
@@ -106,7 +96,9 @@ def _joins_before(made: Node, core: Node, readers: Mapping[Value, list[Node]], r
 
 
 def _plain(node: Node) -> bool:
-    return is_pointwise(node) and len(node.outputs) == 1 and not draws(node) and _PLACES.isdisjoint(names_of(node))
+    if not is_pointwise(node) or len(node.outputs) > 1 or draws(node):
+        return False
+    return not packs_bits(node) and not any(op.name in PLACES for op in ops_of(node))
 
 
 def _after(core: Node, readers: Mapping[Value, list[Node]], roots: set[Value]) -> Node | None:

@@ -30,21 +30,18 @@ its matrix products then have 16 bits; their sums are not rounded.
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import SHARD, Build, Precision
 from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Phase, Value, order
-from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.lower.dtypes.wide import in_train_section, wide
 
 _HALF = (DType.BF16, DType.F16)
-#: What a gradient that the model or its loss uses computes in 16 bits: the products, which tensor cores are for.
-_PRODUCTS: Final = ("matmul", "conv", "conv_dgrad", "conv_wgrad")
 
 
 def precision(program: Program, build: Build) -> Program:
@@ -144,8 +141,8 @@ class _Typing:
         if self.in_loop and self.halves is not None and own is not DType.F32 and _is_product(node):
             self._product(node, self.halves)
             return
-        if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.name not in _PRODUCTS:
-            dtype = DType.F32
+        if dtype in _HALF and node.phase is Phase.GRADIENT and node.op.kernel_kind not in PRODUCT_KINDS:
+            dtype = DType.F32  # of a gradient that the model or its loss uses, only products, for the tensor cores
         b = Builder().at(node, Phase.FORWARD if node.phase is Phase.GRADIENT else node.phase)
         statistic = DType.F32 if dtype in _HALF else dtype
         statistics = node.op.statistics
