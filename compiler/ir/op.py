@@ -78,6 +78,9 @@ class Op(ABC):
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
     #: Inputs that stay in f32 when tensors have 16 bits: weights of a normalisation, statistics.
     statistics: ClassVar[tuple[int, ...]] = ()
+    #: The op computes nothing in between that f32 would hold more exactly than 16-bit floats do, and every target has
+    #: kernels of 16 bits for it. The same is true of views and of ops that only move elements, without this flag.
+    in_halves: ClassVar[bool] = False
     #: The group of the ops that compute in f32 in a 16-bit model by default (``lower/dtypes/wide.py``); "" for others.
     wide: ClassVar[str] = ""
     #: Each output element is an input element or a constant: nothing is computed.

@@ -24,11 +24,6 @@ from dslc.compiler.ops.compound.fused import has_bits, is_elementwise
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 #: The launches of the descriptions that all targets share.
 SHARED: Final[Mapping[type, Callable[[Any], SizeGeneric]]] = {Region: RegionLaunch, Draw: DrawLaunch}
-#: Ops with kernels for floats of 16 bits, in addition to pointwise ones and those that move elements. In a model, the
-#: pass ``widen_halves`` leaves fewer of them in 16 bits.
-HALF_OPS: Final = frozenset(
-    {"full", "gather_rows", "logcumsumexp", "logcumsumexp_grad", "nonfinite", "placed", "recurrence"}
-)
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 
@@ -37,7 +32,7 @@ def lower(node: Node) -> list[Launch] | None:
     types, elementwise = (*node.input_types, *node.types), is_elementwise(node.op)
     if any(t.dtype not in SUPPORTED for t in types):
         return None
-    if any(t.dtype.is_half for t in types) and not (elementwise or node.op.moves or node.op.name in HALF_OPS):
+    if any(t.dtype.is_half for t in types) and not (elementwise or node.op.moves or node.op.in_halves):
         return None
     if not any(t.bytes for t in node.types):
         return []

@@ -78,6 +78,7 @@ class Placed(Op):
     """
 
     name = "placed"
+    in_halves = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         shape = int_tuple(attrs, "shape")

@@ -22,6 +22,7 @@ class Nonfinite(Op):
     """
 
     name = "nonfinite"
+    in_halves = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert types and all(t.dtype.is_float for t in types), f"nonfinite of {', '.join(map(str, types))}"

@@ -48,6 +48,7 @@ class Full(Op):
     """
 
     name = "full"
+    in_halves = True
     cheap = exact = True
     mirror = True
 

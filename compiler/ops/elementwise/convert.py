@@ -29,6 +29,7 @@ class Cast(Elementwise):
     """
 
     name = "cast"
+    in_halves = True
     cheap = True
     wide = "position"
     arity = 1

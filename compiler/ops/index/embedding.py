@@ -47,6 +47,7 @@ class GatherRows(Op):
     """
 
     name = "gather_rows"
+    in_halves = True
     needs = (frozenset({"x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -22,7 +22,7 @@ from dslc.compiler.ops.attrs import bool_attr
 class Recurrence(Lines):
     """``k(a, b, y)``."""
 
-    dtype: DType
+    dtype: DType  # f32 or f64
     outer: int
     count: int
     inner: int
@@ -31,17 +31,17 @@ class Recurrence(Lines):
 
     def along(self, code: Code, first: Any, lanes: int) -> None:
         a, b, y = (code.argument(i) for i in range(3))
-        values, dtype = Values(code, lanes), self.dtype.computed
+        values, dtype = Values(code, lanes), self.dtype
         carried = [values.const(0.0, dtype).value]
         with code.loop(self.count, carried=carried) as turn:
             place = self.place(code, first, turn)
-            factor, term = (Reg(values.load(p, place, self.apart, self.dtype).value, dtype) for p in (a, b))
+            factor, term = (values.load(p, place, self.apart, dtype) for p in (a, b))
             old = Reg(carried[0], dtype)
             if not self.late:
                 old = values.combine("prod", factor, old)
             found = values.combine("sum", old, term)
             carried[0] = (values.combine("prod", factor, found) if self.late else found).value
-            values.store(values.convert(found, self.dtype), y, place, self.apart)
+            values.store(found, y, place, self.apart)
 
 
 @lowers("recurrence", target="cpu")

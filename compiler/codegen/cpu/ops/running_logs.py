@@ -28,7 +28,7 @@ _LOG: Final = _TOP + call("log1p", _OTHERS)
 class RunningLogs(Lines):
     """``k(x, y)``."""
 
-    dtype: DType
+    dtype: DType  # f32 or f64
     outer: int
     count: int
     inner: int
@@ -36,16 +36,16 @@ class RunningLogs(Lines):
 
     def along(self, code: Code, first: Any, lanes: int) -> None:
         x, y = (code.argument(i) for i in range(2))
-        values, dtype = Values(code, lanes), self.dtype.computed
+        values, dtype = Values(code, lanes), self.dtype
         carried = [values.const(-inf, dtype).value, values.const(0.0, dtype).value]
         with code.loop(self.count, carried=carried) as turn:
             place = self.place(code, first, turn)
-            given = Reg(values.load(x, place, self.apart, self.dtype).value, dtype)
+            given = values.load(x, place, self.apart, dtype)
             known = [given, *(Reg(each, dtype) for each in carried)]
             known.append(values.evaluate(call("exp", _APART), known, dtype))
             found = [given, values.combine("max", given, known[1]), values.evaluate(_SUM, known, dtype)]
             carried[:] = [reg.value for reg in found[1:]]
-            values.store(values.evaluate(_LOG, found, self.dtype), y, place, self.apart)
+            values.store(values.evaluate(_LOG, found, dtype), y, place, self.apart)
 
 
 @described("RunningLogsGrad", "dtype outer count inner reverse")
@@ -53,7 +53,7 @@ class RunningLogs(Lines):
 class RunningLogsGrad(Lines):
     """``k(x, y, dy, dx)``; ``reverse``: of this recurrence, which begins where the sums end."""
 
-    dtype: DType
+    dtype: DType  # f32 or f64
     outer: int
     count: int
     inner: int
@@ -61,23 +61,23 @@ class RunningLogsGrad(Lines):
 
     def along(self, code: Code, first: Any, lanes: int) -> None:
         pointers, dx = [code.argument(i) for i in range(3)], code.argument(3)
-        values, dtype, most = Values(code, lanes), self.dtype.computed, _most(self.dtype)
+        values, dtype, most = Values(code, lanes), self.dtype, _most(self.dtype)
         x, y, dy, last, h = (argument(i) for i in range(5))
         kept = call("min", call("max", y, -most), most)
         carried = [values.const(inf, dtype).value, values.const(-0.0, dtype).value]  # so that a dy of -0.0 stays
         with code.loop(self.count, carried=carried) as turn:
             place = self.place(code, first, turn)
-            known = [Reg(values.load(p, place, self.apart, self.dtype).value, dtype) for p in pointers]
+            known = [values.load(p, place, self.apart, dtype) for p in pointers]
             known[1] = values.evaluate(kept, known, dtype)
             known += [Reg(each, dtype) for each in carried]
             known[4] = values.evaluate(call("exp", y - last) * h + dy, known, dtype)
             carried[:] = [known[1].value, known[4].value]
-            found = values.evaluate(call("exp", call("min", x, most) - y) * h, known, self.dtype)
+            found = values.evaluate(call("exp", call("min", x, most) - y) * h, known, dtype)
             values.store(found, dx, place, self.apart)
 
 
 def _most(dtype: DType) -> float:
-    """The greatest finite number of the dtype in which values are computed: f64 for f64, else f32."""
+    """The greatest finite number of f64 or f32."""
     return (2.0 - 2.0**-52) * 2.0**1023 if dtype is DType.F64 else (2.0 - 2.0**-23) * 2.0**127
 
 

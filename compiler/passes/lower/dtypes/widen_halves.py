@@ -13,21 +13,18 @@ After::
     %5 = cast %4 {dtype=bf16} : bf16[4]
     %6 = transpose %5 {...} : bf16[4]
 
-So an op gives the f32 result rounded once, as in PyTorch on a CPU. Casts, constants, views and ops that only move
-elements stay. Each phase has its own casts, so that values wait for the backward pass in 16 bits.
+So an op gives the f32 result rounded once, as in PyTorch on a CPU. Views, ops that only move elements and ops with
+``Op.in_halves``, such as casts and constants, stay. Each phase has its own casts, so that values wait for the backward
+pass in 16 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
-
-#: Ops that stay in addition to views and those that only move elements: all targets have kernels of 16 bits for them.
-_KEPT: Final = frozenset({"cast", "full", "gather_rows", "nonfinite"})
 
 
 def widen_halves(graph: Graph) -> Graph:
@@ -43,7 +40,7 @@ def widen_halves(graph: Graph) -> Graph:
         return wide[key]
 
     def rule(node: Node) -> Sequence[Value] | None:
-        kept = node.op.moves or node.op.view or node.op.name in _KEPT
+        kept = node.op.moves or node.op.view or node.op.in_halves
         if kept or not any(t.dtype.is_half for t in (*node.input_types, *node.types)):
             return None
         b = Builder().at(node, node.phase)
