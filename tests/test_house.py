@@ -22,7 +22,7 @@ LONG = {
     "compiler/codegen/cuda/recurrent/source.py", "compiler/codegen/cuda/region/neighbours.py",
     "compiler/codegen/cuda/region/reduction.py", "compiler/ops/index/scatter.py",
     "compiler/ops/loss/cross_entropy.py", "compiler/ops/random/stochastic.py", "compiler/ops/shape/slicing.py",
-    "compiler/report/page.py", "dsl/build_tree.py", "dslc/base/publish.py", "dslc/tune/bench.py",
+    "compiler/report/page.py", "dsl/build_tree.py", "dslc/base/publish.py",
     "dslc/tune/tune.py", "runtime/config/config.py", "runtime/cuda/backend.py", "runtime/cuda/driver.py",
     "runtime/cuda/shard_sums.py", "runtime/data/columns/raw.py", "runtime/session/session.py",
     "runtime/train/run.py",

@@ -14,8 +14,10 @@ from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.bench import Bench, Refusal
 from dslc.tune.candidate import Candidate, read_candidate
+from dslc.tune.loaded import Machine
 
 _ALIGNED: Final = 4096  # the address for which libraries are asked: operands lie at multiples of 512
+_MOST: Final = 1e30  # of an error: JSON has no infinity
 _WORKSPACES: Final = 4  # workspaces that fit into the free memory, if a way may need any
 
 
@@ -25,6 +27,7 @@ class Worker:
     def __init__(self, say: Any) -> None:
         self._say = say
         self._bench: Bench | None = None
+        self._name = ""  # of the candidate that is checked
         self._device: Any = None
         self._comparers: dict[str, _Comparers] = {}
 
@@ -63,9 +66,8 @@ class Worker:
             if comparer not in self._comparers:
                 self._comparers[comparer] = _Comparers(self._device, self._owned, comparer, target, through_ptx)
             compare = self._comparers[comparer].function
-            self._bench = Bench(
-                self._device, self._stream, self._libraries, compare, target, through_ptx, _read(path), deterministic
-            )  # fmt: skip
+            machine = Machine(self._device, self._stream, self._libraries, target, through_ptx)
+            self._bench = Bench(machine, compare, _read(path), deterministic, self._runs)
         return {}
 
     def do_algorithms(self, path: str, limit: int | None, deterministic: bool) -> dict[str, Any]:
@@ -79,11 +81,22 @@ class Worker:
             default = self._libraries.default(*asked)
         return {"default": default, "ways": ways, "version": self._libraries.versions[call.provider]}
 
-    def do_check(self, name: str, path: str) -> dict[str, Any]:
+    def _runs(self, seconds: float) -> None:
+        self._say({"at": self._name, "patience": seconds})
+
+    def do_check(self, name: str, path: str, workspace: int) -> dict[str, Any]:
+        assert self._bench is not None, "no problem is open"
+        self._name = name
+        with self._device:
+            found = self._bench.check(name, _read(path), workspace)
+        error = min(found.error, _MOST)
+        return {"error": error, "refused": found.refused, "seconds": found.seconds, "outdone": found.outdone}
+
+    def do_accept(self, name: str, path: str, workspace: int, seconds: float) -> dict[str, Any]:
         assert self._bench is not None, "no problem is open"
         with self._device:
-            error, why = self._bench.check(name, _read(path))
-        return {"error": error if error < 1e30 else 1e30, "refused": why}
+            self._bench.accept(name, _read(path), workspace, seconds)
+        return {}
 
     def do_time(self, seconds: float) -> dict[str, Any]:
         assert self._bench is not None, "no problem is open"
@@ -112,7 +125,7 @@ class _Comparers:
 
     def function(self, dtype: str) -> tuple[Any, int, int]:
         kernel: Any = self._kernels["u8" if dtype == "b1" else dtype]
-        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, 0, [8, 8, 8, 8], "comparison")
+        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, 0, [8] * 5, "comparison")
         return function, kernel.grid[0], kernel.block[0]
 
 

@@ -1,8 +1,8 @@
 """Whether a candidate's result is right: how far it may be from the reference, by dtype, and the words for a refusal.
 
 Two right results differ by the rounding of the result, and by that of sums in another order. Two figures say how far
-they are apart, in units of the reference's root mean square: the largest difference, which finds a single wrong
-element, and the root mean square of the differences, which finds a small error of all.
+they are apart, in the units that ``Difference`` describes: the largest difference, which finds a single wrong element,
+and the root mean square of the differences, which finds a small error of all.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Most of the largest difference and of the mean one. 16-bit floats: two roundings of one number differ by one unit in
-#: its last place, 2^-7 (bf16) and 2^-10 (f16) of its binade, and the largest element is some 16 times the mean one; on
+#: its last place, 2^-7 (bf16) and 2^-10 (f16) of its binade, and terms that cancel may be some 16 times the result; on
 #: average they differ by less than half a unit. f32, f64: sums of millions in another order; f32 also holds TF32.
 _LIMITS: Final = {
     "bf16": (2.0**-3, 2.0**-8),
@@ -27,21 +31,31 @@ _TF32: Final = (2.0**-6, 2.0**-9)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far a tensor is from its reference. ``most``: the largest difference; ``mean``: the root mean square of all;
-    ``size``: that of the reference. ``strange``: elements of which only one is finite, or that are other infinities."""
+    """How far a tensor is from its reference. Each element counts in units of its own size, but of no less than the
+    usual size of all: an element that is much larger, as on the diagonal of a product of a tensor with itself, is
+    rounded more than the others. ``most``: the largest difference; ``apart``: the sum of the squares of all; ``whole``:
+    that of the reference's elements in the same units, each 1 at most. ``strange``: elements of which only one is
+    finite, or that are other infinities."""
 
     most: float
-    mean: float
-    size: float
+    apart: float
+    whole: float
     strange: int
 
     @property
     def error(self) -> float:
-        """The largest difference in units of ``size``; inf if an element is strange."""
-        return math.inf if self.strange else self._of_size(self.most)
+        """The largest difference; inf if an element is strange."""
+        return math.inf if self.strange else self.most
 
-    def _of_size(self, value: float) -> float:
-        return value / self.size if self.size else math.inf if value else 0.0
+    @property
+    def same(self) -> bool:
+        """Whether both hold the same numbers."""
+        return not self.most and not self.strange
+
+    @property
+    def mean(self) -> float:
+        """The root mean square of the differences, in units of that of the elements."""
+        return math.sqrt(self.apart / self.whole) if self.whole else math.inf if self.apart else 0.0
 
     def refusal(self, dtype: str, tf32: bool, rounds: str = "") -> str | None:
         """Why a result of this dtype is wrong; None if it is right. Integers must be equal. ``rounds``: the narrower
@@ -51,16 +65,15 @@ class Difference:
         most, mean = _TF32 if tf32 and dtype == "f32" else _LIMITS.get(dtype, (0.0, 0.0))
         if rounds and dtype in _LIMITS:
             most, mean = max((most, mean), _LIMITS[rounds])
-        if self.error > most or self._of_size(self.mean) > mean:
-            return f"wrong result (error {self.error:.2g}, on average {self._of_size(self.mean):.2g})"
+        if self.error > most or self.mean > mean:
+            return f"wrong result (error {self.error:.2g}, on average {self.mean:.2g})"
         return None
 
 
-def combined(parts: Sequence[Sequence[float]], count: int) -> Difference:
-    """The difference of two tensors of ``count`` elements, from the partial results of the kernel ``Compare``."""
-    most = max((row[0] for row in parts), default=0.0)
-    apart, whole, strange = (math.fsum(row[i] for row in parts) for i in (1, 2, 3))
-    return Difference(most, math.sqrt(apart / max(1, count)), math.sqrt(whole / max(1, count)), int(strange))
+def combined(parts: NDArray[np.float64]) -> Difference:
+    """The difference of two tensors from the partial results of the kernel ``Compare``, f64[blocks, 4]."""
+    apart, whole, strange = parts[:, 1:].sum(axis=0).tolist()
+    return Difference(float(parts[:, 0].max(initial=0.0)), apart, whole, int(strange))
 
 
 def damage(zones: Sequence[tuple[str, bytes, bytes]], pattern: int) -> str | None:

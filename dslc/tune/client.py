@@ -24,11 +24,11 @@ _LEAVING: Final = 2.0
 
 class Gone(Exception):
     """The worker ended or hung while it had a request. The text says how; ``at``: the candidate that ran, if one was
-    named."""
+    named; ``hung``: it did not answer in time."""
 
-    def __init__(self, why: str, at: str | None) -> None:
+    def __init__(self, why: str, at: str | None, hung: bool = False) -> None:
         super().__init__(why)
-        self.at = at
+        self.at, self.hung = at, hung
 
 
 class Refused(Exception):
@@ -96,7 +96,8 @@ class Client:
             while self._answers:
                 answer = self._answers.pop(0)
                 if "at" in answer:
-                    at, deadline = answer["at"], time.monotonic() + patience
+                    at, patience = answer["at"], answer.get("patience", patience)
+                    deadline = time.monotonic() + patience
                 elif "failed" in answer:
                     self._end()
                     code, message = answer["failed"]
@@ -106,7 +107,7 @@ class Client:
             left = deadline - time.monotonic()
             if left <= 0:
                 self._kill()
-                raise Gone(f"did not end within {patience:g} s", at)
+                raise Gone(f"did not end within {patience:.3g} s", at, hung=True)
             if answering([self._child], left):
                 part = self._child.receive()
                 if not part:

@@ -34,14 +34,19 @@ def spread(rounds: Sequence[float]) -> float:
     return (high - low) / median if median else 0.0
 
 
+def provider_of(name: str) -> str:
+    """The provider of a candidate, its name's first word."""
+    return name.partition(" ")[0]
+
+
 def hopeful(seconds: Mapping[str, float], factor: float) -> list[str]:
-    """The names of those that take at most ``factor`` times the least time of their provider, the name's first word:
-    a build may be allowed some providers only."""
+    """The names of those that take at most ``factor`` times the least time of their provider: a build may be
+    allowed some providers only."""
     least: dict[str, float] = {}
     for name, each in seconds.items():
-        provider = name.partition(" ")[0]
+        provider = provider_of(name)
         least[provider] = min(each, least.get(provider, each))
-    return [name for name, each in seconds.items() if each <= factor * least[name.partition(" ")[0]]]
+    return [name for name, each in seconds.items() if each <= factor * least[provider_of(name)]]
 
 
 class Flush:

@@ -100,6 +100,7 @@ class _Tune:
         self._begun = begun
         self._kept = 0.0  # seconds that are needed after the measurements
         self._others, self._done = 0.0, 0  # seconds of measured problems without their rounds; their number
+        self._hung: dict[str, set[str]] = {}  # by op the engines of libraries that did not end
         self._tried = False  # the compilers of a problem have ended
 
     @property
@@ -235,7 +236,8 @@ class _Tune:
             share = rounds_seconds(self._left - self._kept, waiting, others)
             deterministic = self._settings.deterministic
             opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx, deterministic)
-            judged = judge(self._client, opening, trials, share)
+            hung = self._hung.setdefault(problem.node.op.name, set())
+            judged = judge(self._client, opening, trials, share, hung)
         self._others += time.monotonic() - begun - judged.seconds
         self._done += 1
         block = self._block(problem, judged, default, libraries)
@@ -273,7 +275,8 @@ class _Tune:
                 made = recipe(supplied.problem.node, self._target, True, choice)
                 assert made is not None, "a library computes it"
                 trials.append(Trial(choice, supply.write(made, ())))
-        return [*trials, *own], default, f"{provider} {answer['version']}", ""
+        ordered = sorted([*trials, *own], key=lambda trial: trial.choice != default)  # the default first
+        return ordered, default, f"{provider} {answer['version']}", ""
 
     def _block(self, problem: Problem, judged: Judged, default: Choice, libraries: str) -> Block:
         ways = ranked(judged.times, default, self._settings.limit)

@@ -1,16 +1,19 @@
 """The process that runs candidates on the GPU: a wrong one can at most end this process.
 
 Reads requests as lines of JSON from stdin, each with the name of what to ``do``, and answers each with one line on
-stdout; ``{"at": NAME}`` lines before an answer say which candidate runs. The process ends when its stdin is closed.
+stdout; ``{"at": NAME}`` lines before an answer say which candidate runs, some of them with the ``patience`` in seconds
+that it deserves. The process ends when its stdin is closed.
 
     hello       {gpu}                                   -> {name, sms, target, driver, bus}
     algorithms  {path, limit, deterministic}            -> {ways, default, version}
     open        {path, comparer, target, through_ptx, deterministic} -> {}
-    check       {name, path}                            -> {error, refused}
+    check       {name, path, workspace}                 -> {error, refused, seconds, outdone}
+    accept      {name, path, workspace, seconds}        -> {}
     time        {seconds}                               -> {rounds: {name: [seconds of one call, ...]}}
     close       {}                                      -> {}
 
-``open`` takes the candidate that is the problem's reference; ``algorithms`` a call of a library, whose ways it lists.
+``open`` takes the candidate that is the problem's reference; ``algorithms`` a call of a library, whose ways it lists;
+``accept`` one that another worker has checked, with the time of its call.
 
 An answer ``{"refused": WHY}`` is a fault of the candidate or the problem; with ``"lost": true`` the GPU must be opened
 again by a new process. ``{"failed": [code, message]}`` is a fault of the machine.

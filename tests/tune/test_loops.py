@@ -23,8 +23,8 @@ from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
 from dslc.runtime.artifact.plan import Buffer
 from dslc.tune import client
-from dslc.tune.bench import blocks_of
 from dslc.tune.candidate import Checks, Recipe, pack_candidate, read_candidate, recipe
+from dslc.tune.loaded import blocks_of
 from dslc.tune.operands import drawn
 from dslc.tune.problems import Problem, problems
 from dslc.tune.settings import Settings

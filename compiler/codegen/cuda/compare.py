@@ -19,8 +19,8 @@ PARTS: Final = 4
 @described("Compare", "dtype file")
 @dataclass(frozen=True)
 class Compare(CppKernel):
-    """``k(x, reference, parts, count)``: the partial results of ``compare.cu`` for tensors of ``count`` elements, an
-    i64. ``parts``: f64[BLOCKS, PARTS]."""
+    """``k(x, reference, parts, count, usual)``: the partial results of ``compare.cu`` for tensors of ``count``
+    elements, an i64, whose usual size is ``usual``, an f64. ``parts``: f64[BLOCKS, PARTS]."""
 
     dtype: DType
     file: str = "compare.cu"

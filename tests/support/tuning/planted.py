@@ -32,6 +32,12 @@ def _slow(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     driver.clock += 9
 
 
+def _far(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
+    """So slow, and wrong, too, that nobody need look."""
+    _wrong(driver, grid, block, x, y)
+    driver.clock += 400
+
+
 def _wrong(driver: FakeDriver, grid: Any, block: Any, x: int, y: int) -> None:
     driver.array(y, "f4", COUNT)[...] = 2.02 * driver.array(x, "f4", COUNT)
 
@@ -100,6 +106,7 @@ BAD: dict[str, tuple[Callable[..., None], str]] = {
 KERNELS: dict[str, Callable[..., None]] = {
     "good": _good,
     "slow": _slow,
+    "far": _far,
     "infinite": _infinite,
     **{n: do for n, (do, _) in BAD.items()},
 }
@@ -121,8 +128,10 @@ def container(symbol: str, finite: bool = False) -> bytes:
     return pack_candidate(plan, (Operand(0, 0, False),), [code], Checks(finite=finite))
 
 
-def compare(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, *, dtype: str) -> None:
-    """The meaning of ``compare.cu``."""
+def compare(
+    driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, usual: int, *, dtype: str
+) -> None:
+    """The meaning of ``compare.cu``. ``usual``: the bits of an f64."""
     import numpy as np
 
     found = driver.array(parts, "f8", (grid[0], 4))
@@ -132,13 +141,23 @@ def compare(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: in
         a, b = (each.view(np.float32).astype(np.float64) for each in bits)
     else:
         a, b = (driver.array(at, np.dtype(dtype), count).astype(np.float64) for at in (x, r))
+    found[0] = parts_of(a, b, float(np.uint64(usual).view(np.float64)))
+
+
+def parts_of(a: Any, b: Any, usual: float) -> list[float]:
+    """What a block of ``compare.cu`` writes that has all of both tensors, in f64."""
+    import numpy as np
+
     both = np.isfinite(a) & np.isfinite(b)
-    apart = np.abs(a[both] - b[both])
     strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
-    found[0] = [apart.max(initial=0), (apart**2).sum(), (b[both] ** 2).sum(), strange.sum()]
+    far, size = np.abs(a[both] - b[both]), np.abs(b[both])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(far > 0, far / np.maximum(size, usual), 0)
+        whole = np.where(size < usual, size / usual, 1)
+    return [apart.max(initial=0), (apart**2).sum(), (whole**2).sum(), strange.sum()]
 
 
-def _blind(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int) -> None:
+def _blind(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, usual: int) -> None:
     driver.array(parts, "f8", (grid[0], 4))[...] = (0, 0, 1, 0)
 
 
@@ -185,7 +204,7 @@ def main() -> None:
         comparers = dict.fromkeys(comparers, _blind)
     fake = FakeDriver(total=int(os.environ.get("DSLC_TEST_GPU_BYTES", 1 << 30)))
     fake.kernels = _Known({**KERNELS, **comparers})
-    fake.parameters = dict.fromkeys(comparers, 4)
+    fake.parameters = dict.fromkeys(comparers, 5)
 
     def load() -> Driver:
         driver = Driver(fake, patience=60)

@@ -20,6 +20,7 @@ from gpu_kernels.on_ptx_machine import on_machine, threads_of
 from gpu_kernels.sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wanted
 from op_laws.evaluation import apply
 from thinning import SOAK, turn
+from tuning import planted
 
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import compare, cuda_cpp
@@ -149,8 +150,8 @@ def test_every_file_of_kernels_is_run_thread_by_thread() -> None:
         assert re.search(r"\b(?:on_machine|ptx_machine|compared)\b", text), name
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
-def test_the_kernel_that_compares_two_tensors(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "usual"), [("f32", 100.0), ("bf16", 3.0), ("f32", 0.0), ("i32", 0.0)])
+def test_the_kernel_that_compares_two_tensors(dtype: str, usual: float) -> None:
     count, blocks = 700, 2
     rng = np.random.default_rng(3)
     x, r = (rng.normal(0, 100, count).astype(np.int32 if dtype == "i32" else np.float32) for _ in range(2))
@@ -161,15 +162,13 @@ def test_the_kernel_that_compares_two_tensors(dtype: str) -> None:
     launch = Launch(compare.Compare(DType(dtype)), (), ())
     ptx = compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     threads = launch.spec.geometry.block[0]
-    ptx_machine.run(ptx, (blocks, 1, 1), threads, [*held, parts], (("i64", count),), launch.spec.geometry.shared_bytes)
+    given = (("i64", count), ("f64", usual))
+    ptx_machine.run(ptx, (blocks, 1, 1), threads, [*held, parts], given, launch.spec.geometry.shared_bytes)
     a, b = (simulator.values(each, DType(dtype)).astype(np.float64) for each in held)
-    finite = np.isfinite(a) & np.isfinite(b)
-    apart = (a - b)[finite]
-    most, squares, whole, strange = parts.reshape(blocks, compare.PARTS).T
-    assert most.max() == np.abs(apart).max()
-    assert np.isclose(squares.sum(), (apart**2).sum(), rtol=1e-12)
-    assert np.isclose(whole.sum(), (b[finite] ** 2).sum(), rtol=1e-12)
-    assert strange.sum() == (0 if dtype == "i32" else 2)
+    found = parts.reshape(blocks, compare.PARTS)
+    got = [found[:, 0].max(), *found[:, 1:].sum(axis=0)]
+    assert got == pytest.approx(planted.parts_of(a, b, usual), rel=1e-12)
+    assert got[3] == (0 if dtype == "i32" else 2)
 
 
 def others() -> list[Any]:
