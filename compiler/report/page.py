@@ -19,8 +19,8 @@ from dslc.compiler.report.markup import cell, number, plain, share, table, tag, 
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
 from dslc.compiler.report.slow import Slow, slow_table
 from dslc.runtime.cuda.driver_bytes import Code
-from dslc.runtime.cuda.shard_sums import sums_of
 from dslc.runtime.cuda.sizes import Regions
+from dslc.runtime.cuda.sums.layout import sums_of
 from dslc.runtime.session.context import Loaded
 from dslc.runtime.session.open import driver_needs_of, needs_of
 

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
-from dslc.runtime.cuda.addition import Addition
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.device_state import DeviceState
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.cuda.shard_sums import DeviceSums, Layout, flags_of, sums_of
 from dslc.runtime.cuda.sizes import RUN_ONCE, SumSizes, lane_sizes, session_bytes
+from dslc.runtime.cuda.sums.addition import Addition
+from dslc.runtime.cuda.sums.layout import Layout, flags_of, sums_of
+from dslc.runtime.cuda.sums.shard_sums import DeviceSums
 from dslc.runtime.cuda.transfers import has_frames, has_own_slots
 from dslc.runtime.session.host_memory import out_of_memory
 from dslc.runtime.session.memory_need import named_buffers
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.share import Share
     from dslc.runtime.cuda.libraries.nccl import Nccl
@@ -43,56 +41,6 @@ if TYPE_CHECKING:
 #: than was foreseen.
 _SPARE_PART: Final = 0.01
 _SPARE_BYTES: Final = 64 << 20
-
-
-class DeviceState:
-    """The state region in device memory. ``prepared``: the address of what is prepared from it, 0 for nothing. Runs
-    that write either count as runs that write the state."""
-
-    def __init__(self, device: Device, address: int, prepared: int, stream: Any) -> None:
-        self.address, self.prepared = address, prepared
-        self._device, self._stream = device, stream
-        self._written: Any = None  # the event after the last run that wrote the state
-        self._writer: Lane | None = None  # the lane of that run
-
-    def written_by(self, lane: Lane, event: Any) -> None:
-        """Record that a run of ``lane`` which writes the state is over when ``event`` has happened."""
-        self._writer, self._written = lane, event
-
-    def wait_for_others(self, lane: Lane) -> None:
-        """Make ``lane``'s next run wait for the last run of another lane that wrote the state; its own runs are
-        ordered."""
-        if self._writer is not None and self._writer is not lane:
-            self._device.driver.wait(lane.stream, self._written)
-
-    def _wait(self) -> None:
-        if self._written is not None:
-            self._device.driver.wait_host(self._written)
-
-    def read(self, offset: int, out: NDArray[Any]) -> None:
-        if out.nbytes:
-            with self._device as device:
-                self._wait()  # a copy of pageable memory would wait inside the driver
-                with self._finished():
-                    device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
-
-    def write(self, offset: int, values: NDArray[Any]) -> None:
-        if values.nbytes:
-            dense = np.ascontiguousarray(values)
-            with self._device as device:
-                self._wait()
-                with self._finished():
-                    device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
-
-    @contextmanager
-    def _finished(self) -> Iterator[None]:
-        """Wait for the copy, also after an interrupt: the caller may then reuse the host memory."""
-        try:
-            yield
-            self._device.driver.synchronise(self._stream)
-        except KeyboardInterrupt:
-            self._device.driver.synchronise(self._stream)
-            raise
 
 
 class CudaBackend:

@@ -40,7 +40,7 @@ from dslc.runtime.session.step_block import StepBlock
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.cuda.backend import DeviceState
+    from dslc.runtime.cuda.device_state import DeviceState
     from dslc.runtime.cuda.libraries.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned

@@ -197,7 +197,7 @@ def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, 
 def sum_needs(artifact: Artifact) -> dict[str, list[SumSizes]]:
     """For each GPU target of an artifact with shards, the memory that one process takes for the sums of each training
     step. ArtifactError R301 for an unsound plan."""
-    from dslc.runtime.cuda.shard_sums import sums_of
+    from dslc.runtime.cuda.sums.layout import sums_of
 
     described = artifact.header["interface"]
     if shards_of(described) == 1:

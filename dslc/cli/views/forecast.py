@@ -140,8 +140,8 @@ def _session(
     from dslc.compiler.artifact.plan import plan_of
     from dslc.compiler.codegen.targets import traits_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
-    from dslc.runtime.cuda.shard_sums import sums_of
     from dslc.runtime.cuda.sizes import Regions, foreseen_bytes, lane_sizes
+    from dslc.runtime.cuda.sums.layout import sums_of
     from dslc.runtime.session.context import Loaded
 
     plans = [(p, p.memory) for p in programs if p.memory is not None]

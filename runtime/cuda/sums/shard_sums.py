@@ -12,95 +12,31 @@ on the lane's stream. The host waits for nothing.
 
 from __future__ import annotations
 
-import ctypes
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from dslc.base.errors import ArtifactError, DslcError
-from dslc.runtime.artifact.interface import micro_batches_of, shards_of
-from dslc.runtime.cuda.addition import Addition
-from dslc.runtime.cuda.sizes import SLOTS, SUM_ALIGNMENT, SumSizes, aligned_sum
-from dslc.runtime.cuda.transfers import to_host, view_of
+from dslc.runtime.cuda.sizes import SLOTS, SumSizes
+from dslc.runtime.cuda.sums.addition import Addition
+from dslc.runtime.cuda.sums.pinned_numbers import PinnedNumbers
 from dslc.runtime.session.backend import LateOutputs
-from dslc.runtime.session.calls.shard_sum import Parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.artifact.plan import Buffer, Plan
-    from dslc.runtime.cuda.backend import DeviceState
+    from dslc.runtime.artifact.plan import Buffer
     from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.device_state import DeviceState
     from dslc.runtime.cuda.executor import DevicePlan
     from dslc.runtime.cuda.lane import Lane
     from dslc.runtime.cuda.libraries.nccl import Nccl
     from dslc.runtime.cuda.owned import Owned
+    from dslc.runtime.cuda.sums.layout import Layout
     from dslc.runtime.session.backend import Bound, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
-    from dslc.runtime.session.context import Loaded
 
     #: The communicator of this process with the others of a group; takes the sums' memory now, and with the group.
     Connect = Callable[[Exchange, SumSizes, SumSizes], Nccl]
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where a shard's io has what is added (from ``given`` on, ``bytes``) and loss and metrics (from ``numbers`` on,
-    ``row`` bytes), and where the update's io has the sums (from ``read`` on). In bytes.
-
-    ArtifactError R301 for plans that do not fit each other."""
-
-    dtype: str
-    given: int
-    bytes: int
-    read: int
-    numbers: int
-    row: int
-    ports: tuple[tuple[str, str, Buffer], ...]
-
-    @staticmethod
-    def of(shard: Plan, update: Plan) -> Layout:
-        parts = Parts(shard, update)  # checks dtypes and shapes
-        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
-        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
-        first, read = (min(b.offset for b in each.values()) for each in (given, wanted))
-        size = max(buffer.end for buffer in given.values()) - first
-        ports = tuple((port.name, port.kind, shard.buffers[port.buffer]) for port in to_host(shard))
-        start = min((b.offset for _, _, b in ports), default=0)
-        end = max((b.end for _, _, b in ports), default=0)
-        apart = all(wanted[name].offset - read == buffer.offset - first for name, buffer in given.items())
-        inside = any(first < b.end and b.offset < first + size for _, _, b in ports)
-        places = {b.region for b in (*given.values(), *wanted.values(), *(b for _, _, b in ports))}
-        if not apart or inside or places != {"io"} or first % SUM_ALIGNMENT or read % SUM_ALIGNMENT:
-            raise ArtifactError("R301", "`update_step` reads the sums at other places than `train_step` gives them",
-                                place="programs", help="build the artifact again")  # fmt: skip
-        dtype = next(b.dtype for b in given.values())
-        assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
-        size = aligned_sum(size)
-        return Layout(dtype, first, size, read, start, aligned_sum(end - start), ports)
-
-
-def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[SumSizes]:
-    """The memory that one process takes for the sums of each training step among a session's programs; none without
-    shards. ``interface``: that of a header. ArtifactError R301 as ``Layout.of``."""
-    shards, each = shards_of(interface), micro_batches_of(interface)
-    steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
-    found = []
-    for step in steps:
-        [update] = [p.plan for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
-        layout = Layout.of(step.plan, update)
-        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags_of(update).bytes))
-    return found
-
-
-def flags_of(update: Plan) -> Buffer:
-    """Where an update tells which gradients were not finite."""
-    return next(update.buffers[port.buffer] for port in update.outputs if port.kind == "flags")
 
 
 class DeviceSums:
@@ -152,8 +88,8 @@ class DeviceSums:
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
             told = sizes.told
             self._told = device.pool.allocate(told, noted).address if told else 0
-            self._turns = [_Turn(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
-            self._tellers = [_Turn(device, max(told, 1), self._owned) for _ in range(SLOTS)]
+            self._turns = [PinnedNumbers(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
+            self._tellers = [PinnedNumbers(device, max(told, 1), self._owned) for _ in range(SLOTS)]
 
     def begin(self) -> None:
         self._ran = 0
@@ -276,89 +212,3 @@ class DeviceSums:
 
     def numbers(self) -> Sequence[Outputs]:
         return self._numbers
-
-
-class _Turn:
-    """Pinned memory for the numbers of all shards of a step, used again two steps later."""
-
-    def __init__(self, device: Device, size: int, owned: Owned) -> None:
-        self._device = device
-        self.address = device.driver.allocate_host(size, owned.noted)
-        self.arrived = device.driver.event(owned.noted)
-        self._view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
-        self._pending: weakref.ref[_Late] | None = None
-        owned.on_close(self._end)
-
-    def _end(self) -> None:
-        with suppress(DslcError):  # whoever reads the numbers gets the error
-            self.settle()
-
-    def settle(self) -> None:
-        """Copy numbers that were not read yet, because the memory is needed."""
-        waiting = self._pending() if self._pending is not None else None
-        if waiting is not None:
-            waiting.settle()
-        self._pending = None
-
-    def numbers(self, layout: Layout, count: int) -> list[Outputs]:
-        found = _Late(self._device, self.arrived, self._view)
-        self._pending = weakref.ref(found)
-        return [_Row(found, index, layout) for index in range(count)]
-
-    def flags(self, outputs: LateOutputs, buffer: Buffer, count: int) -> LateOutputs:
-        """The outputs of an update, with the flags of all ``count`` processes."""
-        found = _Late(self._device, self.arrived, self._view)
-        self._pending = weakref.ref(found)
-        return _Told(found, outputs, buffer, count)
-
-
-class _Late:
-    """Bytes that may still be on their way to the host."""
-
-    def __init__(self, device: Device, arrived: Any, memory: NDArray[np.uint8]) -> None:
-        self._device, self._arrived, self._memory = device, arrived, memory
-        self._copies: dict[int, NDArray[np.uint8]] = {}  # at most one: the first copy made by any thread
-
-    def settle(self) -> None:
-        if not self._copies:
-            with self._device as device:
-                device.driver.wait_host(self._arrived)
-            self._copies.setdefault(0, self._memory.copy())
-
-    @property
-    def bytes(self) -> NDArray[np.uint8]:
-        self.settle()
-        return self._copies[0]
-
-
-class _Told(LateOutputs):
-    """What an update tells, for all processes."""
-
-    def __init__(self, late: _Late, outputs: LateOutputs, flags: Buffer, count: int) -> None:
-        self._late, self._outputs, self._flags, self._count = late, outputs, flags, count
-
-    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        size = self._flags.bytes
-        rows = self._late.bytes[: self._count * size].reshape(self._count, size)
-        every: NDArray[Any] = np.logical_or.reduce(rows)
-        for name, kind, view in self._outputs:
-            yield name, kind, every if kind == "flags" else view
-
-    def settle(self) -> None:
-        self._late.settle()
-        self._outputs.settle()
-
-
-class _Row(LateOutputs):
-    """Loss and metrics of one run."""
-
-    def __init__(self, late: _Late, index: int, layout: Layout) -> None:
-        self._late, self._index, self._layout = late, index, layout
-
-    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        layout, memory = self._layout, self._late.bytes
-        first = self._index * layout.row - layout.numbers
-        return iter([(name, kind, view_of(memory, first + b.offset, b)) for name, kind, b in layout.ports])
-
-    def settle(self) -> None:
-        self._late.settle()

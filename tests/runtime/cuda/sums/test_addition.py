@@ -7,7 +7,7 @@ import pytest
 from gpu_kernels import ptx_machine
 
 from dslc.compiler.toolchain.nvjitlink import cubin_of
-from dslc.runtime.cuda.addition import UNIT, ptx
+from dslc.runtime.cuda.sums.addition import UNIT, ptx
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

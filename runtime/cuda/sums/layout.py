@@ -1,0 +1,72 @@
+"""Where the programs of a training step hold what is added over shards, and the memory that the sums take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact.interface import micro_batches_of, shards_of
+from dslc.runtime.cuda.sizes import SUM_ALIGNMENT, SumSizes, aligned_sum
+from dslc.runtime.cuda.transfers import to_host
+from dslc.runtime.session.calls.shard_sum import Parts
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.plan import Buffer, Plan
+    from dslc.runtime.session.context import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a shard's io has what is added (from ``given`` on, ``bytes``) and loss and metrics (from ``numbers`` on,
+    ``row`` bytes), and where the update's io has the sums (from ``read`` on). In bytes.
+
+    ArtifactError R301 for plans that do not fit each other."""
+
+    dtype: str
+    given: int
+    bytes: int
+    read: int
+    numbers: int
+    row: int
+    ports: tuple[tuple[str, str, Buffer], ...]
+
+    @staticmethod
+    def of(shard: Plan, update: Plan) -> Layout:
+        parts = Parts(shard, update)  # checks dtypes and shapes
+        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
+        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
+        first, read = (min(b.offset for b in each.values()) for each in (given, wanted))
+        size = max(buffer.end for buffer in given.values()) - first
+        ports = tuple((port.name, port.kind, shard.buffers[port.buffer]) for port in to_host(shard))
+        start = min((b.offset for _, _, b in ports), default=0)
+        end = max((b.end for _, _, b in ports), default=0)
+        apart = all(wanted[name].offset - read == buffer.offset - first for name, buffer in given.items())
+        inside = any(first < b.end and b.offset < first + size for _, _, b in ports)
+        places = {b.region for b in (*given.values(), *wanted.values(), *(b for _, _, b in ports))}
+        if not apart or inside or places != {"io"} or first % SUM_ALIGNMENT or read % SUM_ALIGNMENT:
+            raise ArtifactError("R301", "`update_step` reads the sums at other places than `train_step` gives them",
+                                place="programs", help="build the artifact again")  # fmt: skip
+        dtype = next(b.dtype for b in given.values())
+        assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
+        size = aligned_sum(size)
+        return Layout(dtype, first, size, read, start, aligned_sum(end - start), ports)
+
+
+def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[SumSizes]:
+    """The memory that one process takes for the sums of each training step among a session's programs; none without
+    shards. ``interface``: that of a header. ArtifactError R301 as ``Layout.of``."""
+    shards, each = shards_of(interface), micro_batches_of(interface)
+    steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
+    found = []
+    for step in steps:
+        [update] = [p.plan for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
+        layout = Layout.of(step.plan, update)
+        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags_of(update).bytes))
+    return found
+
+
+def flags_of(update: Plan) -> Buffer:
+    """Where an update tells which gradients were not finite."""
+    return next(update.buffers[port.buffer] for port in update.outputs if port.kind == "flags")
