@@ -21,20 +21,24 @@ reductions. A transpose remains only before an op that needs channels first. Eac
 the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
 
 Of 16-bit images; also of f32 images if their factors are rounded to TF32 and libraries are called: cuDNN's TF32
-algorithms move channels last by themselves, at each call and in a workspace as large as the tensors.
+algorithms move channels last by themselves, at each call and in a workspace as large as the tensors. Pointwise
+convolutions between values with channels first stay there, as products, if that is faster (``pointwise_first.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.cost import Machine, machine_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
 from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 
 _CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
@@ -49,35 +53,53 @@ _BY_AXIS: Final = {
 _HALF: Final = frozenset({DType.BF16, DType.F16})
 
 
-def on_tensor_cores(build: Build) -> Callable[[Node], bool]:
-    """The rule of a build: which convolutions read runs of channels."""
+@dataclass(frozen=True)
+class Rule:
+    """``wanted``: which convolutions read runs of channels. ``machine``: by whose times pointwise ones keep channels
+    first; None if none does."""
+
+    wanted: Callable[[Node], bool]
+    machine: Machine | None = None
+
+
+def on_tensor_cores(build: Build) -> Rule:
+    """The rule of a build. It does not depend on measured times, so that a lock does not change layouts."""
     tf32 = build.precision.tf32 and build.provider == "vendor"
     dtypes = _HALF | {DType.F32} if tf32 else _HALF
-    return lambda node: node.types[0].dtype in dtypes
+    return Rule(lambda node: node.types[0].dtype in dtypes, machine_of(build.target, build.provider))
 
 
-def _of_halves(node: Node) -> bool:
-    return node.types[0].dtype in _HALF
-
-
-def channels_last(graph: Graph, wanted: Callable[[Node], bool] = _of_halves) -> Graph:
-    """The graph with channels last after every ``wanted`` convolution; the same object if it has none."""
-    if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and wanted(n) for n in graph.nodes):
+def channels_last(graph: Graph, rule: Rule) -> Graph:
+    """The graph with channels last after every wanted convolution; the same object if it has none."""
+    if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and rule.wanted(n) for n in graph.nodes):
         return graph
-    turner = _Turner(wanted)
+    turner, found = _turned(graph, rule.wanted)
+    if rule.machine is not None:
+        kept = kept_first(graph, rule.wanted, turner.turned(), rule.machine)
+        if kept:
+            _, found = _turned(graph, rule.wanted, kept)
+    return found
+
+
+def _turned(
+    graph: Graph, wanted: Callable[[Node], bool], kept: Collection[Node] = frozenset()
+) -> tuple[_Turner, Graph]:
+    """The graph with all wanted convolutions turned but those that are ``kept``."""
+    turner = _Turner(wanted, kept)
     for node in graph.nodes:
         turner.node(node)
     outputs = {name: turner.first(value) for name, value in graph.outputs.items()}
     updates = tuple((source, turner.first(value)) for source, value in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return turner, Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
 class _Turner:
     """Rewrites nodes to channels last. ``first_of`` and ``last_of``: an old value -> its new value with channels first
     or last."""
 
-    def __init__(self, wanted: Callable[[Node], bool]) -> None:
+    def __init__(self, wanted: Callable[[Node], bool], kept: Collection[Node]) -> None:
         self.wanted = wanted
+        self.kept = kept
         self.first_of: dict[Value, Value] = {}
         self.last_of: dict[Value, Value] = {}
         self.computed_last: set[Value] = set()
@@ -99,8 +121,14 @@ class _Turner:
                 self.last_of[old] = _moved(self.first(old), to_last(old.type.rank))
         return self.last_of[old]
 
+    def turned(self) -> Turned:
+        """What was turned."""
+        return Turned(self.last_of, self.computed_last, self.first_of)
+
     def node(self, node: Node) -> None:
-        if not self._turned(node):
+        if node in self.kept:
+            self.first_of[node.out] = directly(Builder().at(node, node.phase), node, map(self.first, node.inputs))
+        elif not self._turned(node):
             fresh = node.with_inputs(tuple(self.first(v) for v in node.inputs))
             if fresh is not node:
                 self.first_of.update(zip(node.outputs, fresh.outputs))

@@ -14,14 +14,14 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_the_parts_compute_the_norm(last: bool, tmp_path: Path) -> None:
     graph = batchnorm_graph(tmp_path, "f64")
-    turned = channels_last(graph, lambda node: last)
+    turned = channels_last(graph, Rule(lambda node: last))
     parts = simplify_graph(decompose(turned))
     verify_graph(parts)
     assert not any(n.op.name.startswith("batchnorm") for n in parts.nodes)

@@ -11,12 +11,14 @@ from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:
-    graph = fuse_graph(simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True))))
+    graph = fuse_graph(
+        simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: True))))
+    )
     joined = horizontal(graph)
     verify_graph(joined)
     assert horizontal(joined) is joined

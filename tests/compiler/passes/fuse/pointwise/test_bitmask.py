@@ -24,7 +24,7 @@ from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
@@ -36,7 +36,7 @@ def names(node: Node) -> list[str]:
 def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a block is compared with zero by sums that also write what they add up."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
-    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
+    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: last))))
     before = reduction_outputs(inline(fuse_graph(graph), lambda _: True))
     found = bitmask(before)
     verify_graph(found)

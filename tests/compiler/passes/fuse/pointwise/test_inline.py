@@ -22,7 +22,7 @@ from dslc.compiler.passes.fuse.pointwise import inline as rules
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
@@ -38,7 +38,7 @@ def test_nodes_take_their_inputs_in_with_the_same_bits(
     """The sums of a batchnorm compute what only they and one more node read, and the masks of relu from what they
     read."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)  # bytes; the images here are small
-    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True)))
+    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: True))))
     fused = fuse_graph(graph)
     monkeypatch.setattr(rules, "_MAX_FREE_STEPS", 0)
     vanishing = inline(fused, never)

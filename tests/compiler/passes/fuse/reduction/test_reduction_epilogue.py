@@ -21,13 +21,13 @@ from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction.reduction_epilogue import reduction_epilogue
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_statistics_come_with_the_sums(last: bool, tmp_path: Path) -> None:
-    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
+    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: last))))
     before = inline(horizontal(fuse_graph(graph)), lambda _: True)
     found = reduction_epilogue(before)
     verify_graph(found)

@@ -18,14 +18,14 @@ from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.lower.decompose import decompose
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 
 def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the sum of a block and its relu the gradient takes two paths, and passes a norm."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
-    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True)))
+    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: True))))
     absorbed = inline(fuse_graph(graph), lambda _: True)
     found = reduction_outputs(absorbed)
     verify_graph(found)

@@ -14,7 +14,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind, Node
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 _NET = """nn 1
@@ -58,7 +58,7 @@ def _graph(tmp_path: Path, body: str, dtype: str) -> Graph:
 @pytest.mark.parametrize("name", _BODIES)
 def test_a_training_step_computes_the_same(name: str, tmp_path: Path) -> None:
     graph = _graph(tmp_path, _BODIES[name], "f64")
-    turned = simplify_graph(channels_last(graph, lambda node: True))
+    turned = simplify_graph(channels_last(graph, Rule(lambda node: True)))
     verify_graph(turned)
     feeds = feeds_of(graph, 3)
     for source in graph.inputs:
@@ -92,11 +92,11 @@ def _is_weight(node: Node) -> bool:
 def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
     """The net's image comes in with channels first and no tensor of a block is transposed back."""
     graph = _graph(tmp_path, _BODIES[name], "f64")
-    turned = simplify_graph(channels_last(graph, lambda node: True))
+    turned = simplify_graph(channels_last(graph, Rule(lambda node: True)))
     assert _moved(turned)["image"] == 1
     assert not any(n.op.name in ("conv", "batchnorm", "maxpool", "conv_dgrad") for n in turned.nodes)
 
 
 def test_what_is_not_wanted_stays(tmp_path: Path) -> None:
     graph = _graph(tmp_path, _BODIES["residual"], "f32")
-    assert channels_last(graph, lambda node: False) is graph
+    assert channels_last(graph, Rule(lambda node: False)) is graph

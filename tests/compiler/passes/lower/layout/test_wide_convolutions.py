@@ -16,7 +16,7 @@ from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout import wide_convolutions
-from dslc.compiler.passes.lower.layout.channels_last import channels_last
+from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 _NET = """nn 1
@@ -38,7 +38,7 @@ def _graphs(tmp_path: Path, channels: int, space: str, layers: str) -> tuple[Gra
     path.write_text(_NET.format(channels=channels, space=space, layers=layers, unknown=unknown, axes=axes))
     options = Options(provider="reference", precision="f64")
     program, _ = pipeline.compile_entry(check_file(str(path)), "train_step", {"B": 2}, options, after="precision")
-    turned = simplify_graph(channels_last(program.graph, lambda node: True))
+    turned = simplify_graph(channels_last(program.graph, Rule(lambda node: True)))
     verify_graph(turned)
     return program.graph, turned
 
