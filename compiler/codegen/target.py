@@ -43,8 +43,9 @@ class Traits:
     once if their streams say so. ``has_tensor_cores``: 16-bit convolutions are fast if channels are last.
     ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
     ``reads_slices``: its pointwise kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops
-    on images take channels last as fast as channels first. ``launches_are_costly``: a launch takes
-    longer than the work on a small tensor. ``chains_stages``: one kernel can compute nodes that follow one another.
+    on images take channels last as fast as channels first; ``reads_images_last``: those of pools and resampling do.
+    ``launches_are_costly``: a launch takes longer than the work on a small tensor. ``chains_stages``: one kernel can
+    compute nodes that follow one another.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -58,6 +59,7 @@ class Traits:
     fuses_reductions: bool = False
     reads_slices: bool = False
     reads_any_layout: bool = False
+    reads_images_last: bool = False
     launches_are_costly: bool = False
     chains_stages: bool = False
 

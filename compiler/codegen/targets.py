@@ -72,6 +72,7 @@ _GPU: Final = Traits(
     has_tensor_cores=True,
     fuses_reductions=True,
     reads_slices=True,
+    reads_images_last=True,
     launches_are_costly=True,
 )
 #: All blocks of a chain must be on the GPU at once. Code for sm_80 runs on smaller ones, too.

@@ -97,6 +97,11 @@ def reads_any_layout(build: Build) -> bool:
     return build.fuse and traits_of(build.target).reads_any_layout
 
 
+def reads_images_last(build: Build) -> bool:
+    """Whether the build fuses, and kernels of pools and resampling take channels last as fast as channels first."""
+    return build.fuse and traits_of(build.target).reads_images_last
+
+
 def fuses_into_contractions(build: Build) -> bool:
     """Whether contractions are computed by the compiler's own kernels, which take an epilogue, or measured times say
     for which it is faster."""

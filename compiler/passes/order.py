@@ -21,6 +21,7 @@ from dslc.compiler.passes.conditions import (
     lacks_half_kernels,
     reads_any_layout,
     reads_halves,
+    reads_images_last,
     reads_slices,
     reductions_with_bodies,
     rounds_to_tf32,
@@ -59,6 +60,7 @@ from dslc.compiler.passes.fuse.reduction.row_bodies import row_bodies, row_fits
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 from dslc.compiler.passes.lower.compose import compose
 from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.dtypes.half_orders import half_orders
 from dslc.compiler.passes.lower.dtypes.half_reads import half_reads
 from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
@@ -66,6 +68,7 @@ from dslc.compiler.passes.lower.few_queries import few_queries
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
+from dslc.compiler.passes.lower.layout.image_transposes import image_transposes
 from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
@@ -97,11 +100,13 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
         when(reads_halves, half_reads),
+        when(reads_halves, half_orders),
         when(batches_launches, half_loops),
         when(batches_launches, after_loops),
         simplify,
         when(writes_rows, put_rows),
         when(reads_any_layout, transposes),
+        when(reads_images_last, image_transposes),
         when(attends_in_place, few_queries),
         when(attends_in_place, attention_views),
         when(calls_libraries, pad_classes),

@@ -176,7 +176,7 @@ LAST: Final[dict[Op, Op]] = {
         AvgPoolGradLast(), BatchNormLast(), BatchNormGradLast(),
     )
 }  # fmt: skip
-#: The same of ops that no GPU kernel turns.
+#: The same of ops that convolutions do not turn.
 RESAMPLED_LAST: Final[dict[Op, Op]] = {
     made.inner: register(made)
     for made in (

@@ -20,7 +20,8 @@ from dslc.compiler.passes.runner import pass_name
 NAMES = [pass_name(step) for step in PIPELINE]
 #: These add the numbers of a sum in another order. Sums of the examples have at most so many terms.
 REORDERING = {
-    "after_loops", "attention_forms", "channels_last", "decompose", "order_rows", "transposes", "pad_classes"
+    "after_loops", "attention_forms", "channels_last", "decompose", "order_rows", "transposes", "image_transposes",
+    "pad_classes",
 }  # fmt: skip
 TERMS = 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
@@ -28,7 +29,7 @@ ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
 OF_PREDICT = {"pack_weights", "prepare", "put_rows", "few_queries", "few_rows", "chains"}
 #: Passes for ops that no example has: their own tests have one.
-WITHOUT_EXAMPLE = OF_PREDICT | {"replacements"}
+WITHOUT_EXAMPLE = OF_PREDICT | {"replacements", "image_transposes", "half_orders"}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",

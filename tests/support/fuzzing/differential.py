@@ -35,8 +35,8 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 
 #: what a program must go through to run at all
 BARE = (autodiff, precision, select, schedule, memory)
-#: all passes but the one after which a reduction reads its elements in another order
-IN_ORDER = tuple(each for each in PIPELINE if pass_name(each) != "transposes")
+#: all passes but those after which a reduction reads its elements in another order
+IN_ORDER = tuple(each for each in PIPELINE if pass_name(each) not in ("transposes", "image_transposes"))
 EPS = {DType.F32: 2.0**-23, DType.F64: 2.0**-52}  # twice the error of one rounding
 
 

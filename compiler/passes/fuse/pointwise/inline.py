@@ -69,7 +69,8 @@ def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
         own = readers.get(made.out, []) if is_chain(made) else []
         if not own or any(reader in vanishing for reader in own):
             continue
-        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()), fits)]
+        late = len(own) == 1 and is_small(made.out)
+        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()), fits, late)]
         vanishes = made.out not in roots and takers == own and _saves_bytes(made, own)
         if vanishes:
             vanishing.add(made)
@@ -80,12 +81,13 @@ def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
     return {node: [v.producer for v in dict.fromkeys(node.inputs) if v.producer in own] for node, own in found.items()}
 
 
-def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits) -> bool:
-    """Whether the reader's kernel can compute the value next to ``others``."""
+def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits, late: bool) -> bool:
+    """Whether the reader's kernel can compute the value next to ``others``. ``late``: of the ops that ``row_bodies``
+    joins, that pass does it: before, sums of small tensors may become one kernel."""
     if sum(len(body_of(n)) for n in (reader, made, *others)) > MAX_STEPS:
         return False
     if times_computed(reader):
-        if not _widens(made) or not joins(made, reader):
+        if late or not _widens(made) or not joins(made, reader):
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
         return fits(with_producers(reader, producers, {}))
@@ -97,9 +99,9 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits)
 
 
 def _widens(made: Node) -> bool:
-    """Whether a large value has more bytes than what it is computed from. Other values are left to the passes that let
-    a sum store its operand, too."""
-    return not is_small(made.out) and sum(v.type.bytes for v in dict.fromkeys(made.inputs)) < made.out.type.bytes
+    """Whether a value has more bytes than what it is computed from. Other values are left to the passes that let a sum
+    store its operand, too."""
+    return sum(v.type.bytes for v in dict.fromkeys(made.inputs)) < made.out.type.bytes
 
 
 def _is_summed(value: Value, made: Node, sums: Node) -> bool:

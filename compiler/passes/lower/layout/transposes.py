@@ -36,16 +36,22 @@ Perm: TypeAlias = tuple[int, ...]
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
 _IMAGES: Final = ("maxpool", "maxpool_grad", "avgpool", "avgpool_grad", "batchnorm", "batchnorm_grad")
 #: Convolutions -> which of inputs and result are not images: a weight, or its gradient.
-_WEIGHTS: Final = {"conv": 1, "conv_dgrad": 1, "conv_wgrad": 2}
+WEIGHTS: Final = {"conv": 1, "conv_dgrad": 1, "conv_wgrad": 2}
 _FEWEST: Final = 16  # channels of a group, and results, that fill a vector
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
 def transposes(graph: Graph) -> Graph:
     """The graph without such transposes; the same object if there are none."""
+    return without(graph, lambda perm: True, lambda node: True)
+
+
+def without(graph: Graph, takes: Callable[[Perm], bool], turns: Callable[[Node], bool]) -> Graph:
+    """The graph without such transposes of the permutations that ``takes`` allows, around the nodes that ``turns``
+    does."""
     if not any(node.op.name == "transpose" for node in graph.nodes):
         return graph
-    turner = _Turner(_demands(graph))
+    turner = _Turner(_demands(graph, turns), takes, turns)
     for node in graph.nodes:
         turner.node(node)
     if not turner.has_turned:
@@ -76,17 +82,17 @@ def _turns(node: Node) -> bool:
     """Whether the node is a convolution that is as fast with channels last: its groups are of one channel and one
     result, or what it writes of a group, and with several groups what it reads, fills a vector; its weight is smaller
     than the images."""
-    if node.op.name not in _WEIGHTS:
+    if node.op.name not in WEIGHTS:
         return False
     both = [*node.input_types, *node.types]
-    weight, groups = both.pop(_WEIGHTS[node.op.name]).ints, int_attr(node.attrs, "groups")
+    weight, groups = both.pop(WEIGHTS[node.op.name]).ints, int_attr(node.attrs, "groups")
     results, channels = weight[0] // groups, weight[1]
     written = {"conv": results, "conv_dgrad": channels}.get(node.op.name, max(results, channels))
     fills = results == channels == 1 or (written if groups == 1 else min(results, channels)) >= _FEWEST
     return fills and prod(weight) <= sum(prod(image.ints) for image in both)
 
 
-def _demands(graph: Graph) -> dict[Value, set[Perm]]:
+def _demands(graph: Graph, turns: Callable[[Node], bool]) -> dict[Value, set[Perm]]:
     """For each value, the axis permutations under which a reader needs no transpose."""
     found: dict[Value, set[Perm]] = {}
     for root in graph.roots:
@@ -94,7 +100,8 @@ def _demands(graph: Graph) -> dict[Value, set[Perm]]:
     for node in reversed(graph.nodes):
         wanted = set[Perm]().union(*(found.get(v, set()) for v in node.outputs))
         for value in node.inputs:
-            found.setdefault(value, set()).update(_wanted_of_input(node, value, wanted))
+            plain = tuple(range(value.type.rank))
+            found.setdefault(value, set()).update(_wanted_of_input(node, value, wanted) if turns(node) else {plain})
     return found
 
 
@@ -117,12 +124,12 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
 
 def _weight(node: Node) -> Sequence[Value]:
     """The weight that a convolution reads."""
-    return node.inputs[1:] if _WEIGHTS.get(node.op.name) == 1 else ()
+    return node.inputs[1:] if WEIGHTS.get(node.op.name) == 1 else ()
 
 
 def _makes_weight(node: Node) -> bool:
     """Whether a node's result is the gradient of a weight, which it can turn at any time."""
-    return _WEIGHTS.get(node.op.name) == 2 and _turns(node)
+    return WEIGHTS.get(node.op.name) == 2 and _turns(node)
 
 
 def _over(node: Node, perm: Perm) -> tuple[int, ...] | None:
@@ -140,10 +147,13 @@ def _takes_any(node: Node) -> bool:
 
 
 class _Turner:
-    """Rewrites nodes. ``same``: an old value -> its new one. ``turned``: an old value -> p and the new value u."""
+    """Rewrites nodes. ``same``: an old value -> its new one. ``turned``: an old value -> p and the new value u.
+    ``takes``: which p; ``turns``: which nodes."""
 
-    def __init__(self, demands: dict[Value, set[Perm]]) -> None:
-        self.demands = demands
+    def __init__(
+        self, demands: dict[Value, set[Perm]], takes: Callable[[Perm], bool], turns: Callable[[Node], bool]
+    ) -> None:
+        self.demands, self.takes, self.turns = demands, takes, turns
         self.same: dict[Value, Value] = {}
         self.turned: dict[Value, tuple[Perm, Value]] = {}
         self.has_turned = False
@@ -180,8 +190,10 @@ class _Turner:
             value = self.plain(source)
         if perm == tuple(range(len(perm))):
             self.same[node.out] = value
-        else:
+        elif self.takes(perm):
             self.turned[node.out] = (perm, value)
+        else:
+            self.same[node.out] = Builder().at(node, node.phase)(node.op, value, perm=perm)
 
     def _reduce(self, node: Node) -> bool:
         """Reduces a turned value as it is; False if that is impossible."""
@@ -197,6 +209,8 @@ class _Turner:
 
     def _turn(self, node: Node, perm: Perm) -> bool:
         """Computes a node turned by ``perm``; False if that is impossible."""
+        if not self.turns(node):
+            return False
         image = _image_op(node)
         if image is None and not (_takes_any(node) and node.types[0].rank == len(perm)):
             return False

@@ -13,11 +13,12 @@ from math import prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.ir.graph import Node, Value, made_by
-from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.passes.lower.simplify.row_indices import added_rows, gathered_rows, reduced_rows
 
+_FEW: Final = 4096  # elements that a kernel casts in less time than its launch takes
 _FEW_OF: Final = 8  # a part is small if the whole has so many times as many elements
 
 Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
@@ -83,13 +84,28 @@ def _logical_not(node: Node) -> Value | None:
     return inner.inputs[0] if inner is not None and _same_type(inner.inputs[0], node) else None
 
 
-def _cast(node: Node) -> Value | None:
-    """A cast to the operand's own dtype, or to a wider float and back."""
-    if _same_type(node.inputs[0], node):
-        return node.inputs[0]
-    inner = made_by(node.inputs[0], "cast")
-    wide = node.inputs[0].type.dtype is DType.F64 and node.types[0].dtype is DType.F32
-    return inner.inputs[0] if inner is not None and wide and _same_type(inner.inputs[0], node) else None
+def _cast(node: Node) -> Value | Node | None:
+    """A cast to the operand's own dtype, or to a wider float and back. A cast to a narrower dtype comes before a
+    reshape of what a pointwise op computes, so that the op's kernel rounds its result."""
+    x = node.inputs[0]
+    if _same_type(x, node):
+        return x
+    inner = made_by(x, "cast")
+    if inner is not None and _widens(inner) and _same_type(inner.inputs[0], node):
+        return inner.inputs[0]
+    view = made_by(x, "reshape")
+    if view is None or not _is_pointwise(view.inputs[0]) or node.types[0].bytes >= x.type.bytes:
+        return None
+    at = _at(node)
+    return at.node(view.op, at(node.op, view.inputs[0], **node.attrs), **view.attrs)
+
+
+def _where(node: Node) -> Node | None:
+    """A condition that is negated selects the other way round."""
+    inner = made_by(node.inputs[0], "logical_not")
+    if inner is None or inner.input_types[0].dtype is not DType.B1:
+        return None
+    return node.with_inputs((inner.inputs[0], node.inputs[2], node.inputs[1]))
 
 
 def _reshape(node: Node) -> Value | Node | None:
@@ -132,11 +148,24 @@ def _transpose(node: Node) -> Value | Node | None:
     perm = _perm(node)
     if perm == tuple(range(len(perm))):
         return node.inputs[0]
+    spread = made_by(node.inputs[0], "expand")
+    if spread is not None:
+        turned = _turned(node, spread.inputs[0], perm)
+        return None if turned is None else _expanded(node, turned)
     inner = made_by(node.inputs[0], "transpose")
     if inner is None:
         return None
     first = _perm(inner)
     return _at(node).node(node.op, inner.inputs[0], perm=tuple(first[axis] for axis in perm))
+
+
+def _turned(node: Node, x: Value, perm: tuple[int, ...]) -> Value | None:
+    """What was expanded before a transpose, with its axes in that order; None if that takes two nodes."""
+    at, shape = _at(node), (*(1,) * (len(perm) - x.type.rank), *x.type.ints)
+    moving = [axis for axis in perm if shape[axis] != 1]
+    if moving == sorted(moving):
+        return at(OPS["reshape"], x, shape=tuple(shape[axis] for axis in perm))
+    return at(OPS["transpose"], x, perm=perm) if x.type.rank == len(perm) else None
 
 
 def _matmul(node: Node) -> Node | None:
@@ -162,12 +191,13 @@ def _dropout(node: Node) -> Value | None:
 
 
 def _slice(node: Node) -> Value | Node | None:
-    """All of a tensor is the tensor. A small part of it is cast after it is taken out: whatever else reads the tensor,
-    few elements are cast."""
+    """All of a tensor is the tensor. A part that is small, or of a small tensor, is cast after it is taken out:
+    whatever else reads the tensor, few elements are cast."""
     if node.types == node.input_types and all(step == 1 for step in int_tuple(node.attrs, "steps")):
         return node.inputs[0]
     made = made_by(node.inputs[0], "cast")
-    if made is None or prod(node.types[0].ints) * _FEW_OF > prod(node.input_types[0].ints):
+    whole = prod(node.input_types[0].ints)
+    if made is None or (whole > _FEW and prod(node.types[0].ints) * _FEW_OF > whole):
         return None
     at = _at(node)
     return at.node(made.op, at(node.op, made.inputs[0], **node.attrs), **made.attrs)
@@ -193,8 +223,15 @@ def _unmoved(value: Value) -> Value:
 
 
 def _widens(node: Node) -> bool:
-    source = node.input_types[0].dtype if node.op.name == "cast" else None
-    return source in (DType.F16, DType.BF16) and node.types[0].dtype in (DType.F32, DType.F64)
+    """Whether a node casts floats to wider ones, which hold each of their numbers."""
+    if node.op.name != "cast":
+        return False
+    source, to = node.input_types[0].dtype, node.types[0].dtype
+    return (source.is_half and to in (DType.F32, DType.F64)) or (source is DType.F32 and to is DType.F64)
+
+
+def _is_pointwise(value: Value) -> bool:
+    return isinstance(value.producer, Node) and isinstance(value.producer.op, Pointwise)
 
 
 def _at(node: Node) -> Builder:
@@ -208,6 +245,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "div": _div,
     "neg": _neg,
     "logical_not": _logical_not,
+    "where": _where,
     "cast": _cast,
     "stop_gradient": _always_first,  # autodiff has already run
     "reshape": _reshape,

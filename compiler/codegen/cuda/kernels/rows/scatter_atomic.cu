@@ -1,37 +1,37 @@
 // A scatter of src [outer, LENGTH, INNER], with an id below COUNT for each element, into y [outer, COUNT, INNER] by atomic operations
 // on integers, whose result does not depend on their order. KIND 0: the greatest place; 1, 2: the maximum, the minimum, of integers in
-// the order of the elements; 3: sums of integers. KIND 4: sums of floats in two goes: the greatest exponent of a key; then sums of the
-// elements, each in units of 2^-SHIFT of the last bit that a number with that exponent has. STEP 0: what is held at first. STEP 1, 2:
-// the goes. STEP 3: the results. lost: for each line, whether an id does not exist.
+// the order of the elements; 3: sums of integers. KIND 4: sums of floats as integers, in units of 2^-SHIFT of the last bit that the
+// greatest number of a sum has. If all elements are whole in the units of the greatest of all, they are added in one go; else in two:
+// the greatest exponent of each key, then the sums. Both give the same bits, since in two goes elements of such a range are whole, too.
+// STEP 0: what is held at first, and spans [SPANS, 2]: the greatest exponent of a part of the elements, and TOP less the least. STEP 1,
+// 2: the goes. STEP 3: the results. lost: for each line, whether an id does not exist.
 // Sums in integers: Demmel and Nguyen, "Parallel reproducible summation" (2015), here with one bin, as wide as 64 bits allow.
 
 constexpr unsigned TOP = 255;  // the exponent of infinity and nan
 constexpr int MANY = 4;        // lanes of one key that are combined before
 
-#if KIND == 4 && STEP == 1
-using Part = int;
-#define TARGET tops
-#else
-using Part = HOLD;
-#define TARGET held
-#endif
-
-#if KIND == 2
-__device__ __forceinline__ Part both(Part a, Part b) { return a < b ? a : b; }
-__device__ __forceinline__ void apply(Part *to, Part value) { atomicMin(to, value); }
-constexpr Part NOTHING = HOLD_MOST;
-#elif KIND == 3 || (KIND == 4 && STEP == 2)
-__device__ __forceinline__ Part both(Part a, Part b) { return (UNSIGNED)a + (UNSIGNED)b; }
-__device__ __forceinline__ void apply(Part *to, Part value) { atomicAdd((UNSIGNED *)to, (UNSIGNED)value); }
-constexpr Part NOTHING = 0;
-#else
-__device__ __forceinline__ Part both(Part a, Part b) { return a > b ? a : b; }
-__device__ __forceinline__ void apply(Part *to, Part value) { atomicMax(to, value); }
-constexpr Part NOTHING = -(Part)HOLD_MOST - 1;
-#endif
+struct Least {
+  using Part = HOLD;
+  static __device__ __forceinline__ Part both(Part a, Part b) { return a < b ? a : b; }
+  static __device__ __forceinline__ void apply(Part *to, Part value) { atomicMin(to, value); }
+  static constexpr Part NOTHING = HOLD_MOST;
+};
+struct Sum {
+  using Part = HOLD;
+  static __device__ __forceinline__ Part both(Part a, Part b) { return (UNSIGNED)a + (UNSIGNED)b; }
+  static __device__ __forceinline__ void apply(Part *to, Part value) { atomicAdd((UNSIGNED *)to, (UNSIGNED)value); }
+  static constexpr Part NOTHING = 0;
+};
+template <typename PART> struct Greatest {
+  using Part = PART;
+  static __device__ __forceinline__ Part both(Part a, Part b) { return a > b ? a : b; }
+  static __device__ __forceinline__ void apply(Part *to, Part value) { atomicMax(to, value); }
+  static constexpr Part NOTHING = -(Part)HOLD_MOST - 1;
+};
 
 // Applies a value of each lane at its key, if that is not below 0. The keys of two lanes are tried for others with the same one.
-__device__ __forceinline__ void apply_all(Part *to, int key, Part value) {
+template <typename RULE> __device__ __forceinline__ void apply_all(typename RULE::Part *to, int key, typename RULE::Part value) {
+  using Part = typename RULE::Part;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int turn = 0; turn < 2; ++turn) {
@@ -40,13 +40,13 @@ __device__ __forceinline__ void apply_all(Part *to, int key, Part value) {
     const int first = __ffs(mine) - 1, shared = __shfl_sync(0xFFFFFFFFu, key, first);
     const bool has = key == shared;
     if (__popc(__ballot_sync(0xFFFFFFFFu, has)) < MANY) break;
-    Part all = has ? value : NOTHING;
+    Part all = has ? value : RULE::NOTHING;
 #pragma unroll
-    for (int step = 16; step; step /= 2) all = both(all, __shfl_xor_sync(0xFFFFFFFFu, all, step));
-    if (lane == first) apply(to + shared, all);
+    for (int step = 16; step; step /= 2) all = RULE::both(all, __shfl_xor_sync(0xFFFFFFFFu, all, step));
+    if (lane == first) RULE::apply(to + shared, all);
     if (has) key = -1;
   }
-  if (key >= 0) apply(to + key, value);
+  if (key >= 0) RULE::apply(to + key, value);
 }
 
 #if KIND == 1 || KIND == 2
@@ -96,12 +96,75 @@ __device__ __forceinline__ float sum_of(long long all, unsigned top, int shift) 
   }
   return (float)((double)all * __longlong_as_double(((long long)top - 150 - shift + 1023) << 52));
 }
+
+// The greatest numbers of a block's threads.
+__device__ __forceinline__ int2 greatest(int2 mine) {
+  __shared__ int2 found[THREADS / 32];
+#pragma unroll
+  for (int step = 16; step; step /= 2) {
+    mine.x = max(mine.x, __shfl_xor_sync(0xFFFFFFFFu, mine.x, step));
+    mine.y = max(mine.y, __shfl_xor_sync(0xFFFFFFFFu, mine.y, step));
+  }
+  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < THREADS / 32; ++w) {
+    mine.x = max(mine.x, found[w].x);
+    mine.y = max(mine.y, found[w].y);
+  }
+  return mine;
+}
+
+#if STEP == 0
+// The span of the part of src that the block has: it goes through all elements with SPANS - 1 others.
+__device__ __forceinline__ int2 span_of(const T *__restrict__ src, const Numbers &s) {
+  constexpr int AHEAD = 8;  // loads under way
+  int2 found = {0, 0};
+  const long long turn = (long long)s.SPANS * THREADS;
+  for (long long i = blockIdx.x * THREADS + threadIdx.x; i < s.ALL; i += AHEAD * turn) {
+    float x[AHEAD];
+#pragma unroll
+    for (int e = 0; e < AHEAD; ++e) x[e] = i + e * turn < s.ALL ? wide(src[i + e * turn]) : 0;
+#pragma unroll
+    for (int e = 0; e < AHEAD; ++e) {
+      if (x[e] == 0) continue;
+      const int exponent = exponent_of(x[e]);
+      found.x = max(found.x, exponent);
+      found.y = max(found.y, (int)TOP - exponent);
+    }
+  }
+  return greatest(found);
+}
+#else
+// The greatest exponent of all elements if they are added in one go, else -1.
+__device__ __forceinline__ int common_top(const int *__restrict__ spans, const Numbers &s) {
+  int2 found = {0, 0};
+  for (int i = threadIdx.x; i < s.SPANS; i += THREADS) {
+    found.x = max(found.x, spans[2 * i]);
+    found.y = max(found.y, spans[2 * i + 1]);
+  }
+  found = greatest(found);
+  return found.x < (int)TOP && found.x + found.y - (int)TOP <= s.SHIFT + ZEROS ? found.x : -1;
+}
+#endif
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   const int first = blockIdx.x * THREADS * EACH + threadIdx.x;
+#if KIND == 4 && STEP == 0
+  if (blockIdx.x < s.SPANS) {
+    const int2 span = span_of(src, s);
+    if (threadIdx.x == 0) {
+      spans[2 * blockIdx.x] = span.x;
+      spans[2 * blockIdx.x + 1] = span.y;
+    }
+  }
+#elif KIND == 4
+  const int common = common_top(spans, s);
+  if (STEP == 2 && common >= 0) return;
+#endif
 #if STEP == 0 || STEP == 3
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
@@ -128,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
 #if KIND == 0
     else y[key] = found >= 0 ? src[found] : OLD(key);
 #elif KIND == 4
-    else store(y + key, sum_of(found, tops[key], s.SHIFT));
+    else store(y + key, sum_of(found, common >= 0 ? common : tops[key], s.SHIFT));
 #elif KIND == 3
     else store(y + key, found);
 #else
@@ -163,15 +226,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
 #if KIND == 0
-    apply_all(TARGET, keys[e], first + e * THREADS);
-#elif KIND == 1 || KIND == 2
-    apply_all(TARGET, keys[e], in_order(values[e]));
+    apply_all<Greatest<HOLD>>(held, keys[e], first + e * THREADS);
+#elif KIND == 1
+    apply_all<Greatest<HOLD>>(held, keys[e], in_order(values[e]));
+#elif KIND == 2
+    apply_all<Least>(held, keys[e], in_order(values[e]));
 #elif KIND == 3
-    apply_all(TARGET, keys[e], values[e]);
+    apply_all<Sum>(held, keys[e], values[e]);
 #elif STEP == 1
-    apply_all(TARGET, keys[e], exponent_of(values[e]));
+    if (common >= 0) apply_all<Sum>(held, keys[e], keys[e] < 0 ? 0 : whole(values[e], common, s.SHIFT));
+    else apply_all<Greatest<int>>(tops, keys[e], exponent_of(values[e]));
 #else
-    apply_all(TARGET, keys[e], keys[e] < 0 ? 0 : whole(values[e], highest[e], s.SHIFT));
+    apply_all<Sum>(held, keys[e], keys[e] < 0 ? 0 : whole(values[e], highest[e], s.SHIFT));
 #endif
   }
 #endif

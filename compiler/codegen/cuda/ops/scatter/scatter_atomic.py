@@ -2,7 +2,8 @@
 
 The last of equal indices is the greatest place. Maxima and minima are those of integers in the same order. Floats are
 added as integers, in units that the greatest exponent of their sum decides: an element is rounded to 2^-31 or less of
-the greatest one, so a sum is at least as exact as one in f32.
+the greatest one, so a sum is at least as exact as one in f32. If all elements have exponents of a range in which none
+is rounded, as most tensors of 16 bits, the kernels find that out and add them in one go instead of two.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ PLACES: Final = "places"  # the result is the last place of a key, i32, -1 for n
 _THREADS: Final = 256
 _EACH: Final = 4  # elements of a thread
 _FLOAT_SUMS: Final = 4  # the kind of scatter
+_LAST_STEP: Final = 3
 _KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
 _SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
+_ZEROS: Final = {DType.BF16: 16, DType.F16: 13}  # the last digits of an f32 that was cast from these
+_MOST_SPANS: Final = 512  # blocks that look for the range of exponents: four for each processor of a large GPU
+_LEAST_SPAN: Final = 16  # elements of a thread of such a block
 MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
 
 
 @dataclass(frozen=True)
 class AtomicScatter(Numbered):
-    """Step 0: ``k([x,] held, tops, lost)``; 1 and 2: ``k([src,] ids, held, tops, lost)``; 3: ``k([src,] held, tops,
-    lost, [x,] y)``, each with numbers; ``tops`` for sums of floats alone."""
+    """Step 0: ``k([x,] held, lost)``; 1: ``k([src,] ids, held, lost)``; 3: ``k([src,] held, lost, [x,] y)``. For sums
+    of floats step 0: ``k(src, held, tops, lost, spans)``; 1 and 2: ``k(src, ids, spans, held, tops, lost)``; 3:
+    ``k(held, tops, lost, spans, y)``. Each with numbers."""
 
     dtype: DType
     ids: DType
@@ -73,9 +79,15 @@ class AtomicScatter(Numbered):
         return self.outer * self.inner
 
     @property
+    def spans(self) -> int:
+        """Blocks that look for the range of exponents; 0 if there is none to look for."""
+        return min(_MOST_SPANS, -(-self.all // (_THREADS * _LEAST_SPAN))) if self.kind == _FLOAT_SUMS else 0
+
+    @property
     def geometry(self) -> Geometry:
         each = self.all if self.step in (1, 2) else self.keys
-        return Geometry((-(-each // (_THREADS * _EACH)), 1, 1), (_THREADS, 1, 1))
+        blocks = -(-each // (_THREADS * _EACH))
+        return Geometry((max(blocks, 0 if self.step else self.spans), 1, 1), (_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
@@ -83,6 +95,7 @@ class AtomicScatter(Numbered):
         for name, size in (("LENGTH", self.length), ("INNER", self.inner), ("RESULTS", self.count * self.inner)):
             numbers.divisor(name, size)
         numbers.add("SHIFT", _SUM_BITS - _DIGITS - self.length.bit_length())
+        numbers.add("SPANS", self.spans)
         return numbers
 
     @property
@@ -104,18 +117,28 @@ class AtomicScatter(Numbered):
         text += f"#define OLD(key) {'x[key]' if self.x else 'T{}'}\n"
         first = {0: "-1", 1: "in_order({})", 2: "in_order({})"}.get(kind, "0")
         text += f"#define FIRST_HELD(key) {first.format('wide(x[key])' if self.x else 'NEUTRAL')}\n"
-        const = "const " if self.step == len(("held", "first", "second")) else ""
-        held = f"{const}HOLD *__restrict__ held, " + (f"{const}int *tops, " if kind == _FLOAT_SUMS else "")
-        held += f"{const}int *lost"
-        src = "" if self.how == PLACES else "const T *__restrict__ src, "
-        x = "const T *__restrict__ x, " if self.x else ""
-        listed = (f"{x if kind in (1, 2) else ''}{held}", f"{src if kind else ''}const I *__restrict__ ids, {held}")
-        last = f"{src if kind == 0 else ''}{held}, {x if kind == 0 else ''}T *__restrict__ y"
-        text += f"#define ARGUMENTS {last if const else listed[min(self.step, 1)]}\n"
+        text += f"#define ARGUMENTS {self._arguments}\n"
         for name, number in (("KIND", kind), ("STEP", self.step), ("IS_FLOAT", floats), ("PLACES", self.how == PLACES)):
             text += f"#define {name} {int(number)}\n"
-        sizes = constants(THREADS=_THREADS, EACH=_EACH, FILLS=int(fills))
+        sizes = constants(THREADS=_THREADS, EACH=_EACH, FILLS=int(fills), ZEROS=_ZEROS.get(self.dtype, 0))
         return Code("scatter_atomic.cu", text + self._numbers.text() + sizes)
+
+    @property
+    def _arguments(self) -> str:
+        """The kernel's pointers."""
+        sums, moved, ends = self.kind == _FLOAT_SUMS, self.kind == 0, self.step == _LAST_STEP
+        const = "const " if ends else ""
+        src = "" if self.how == PLACES else "const T *__restrict__ src"
+        x = "const T *__restrict__ x" if self.x else ""
+        held = [f"{const}HOLD *__restrict__ held", f"{const}int *tops" if sums else "", f"{const}int *lost"]
+        spans = "" if not sums else f"{'const ' if self.step else ''}int *__restrict__ spans"
+        if self.step == 0:
+            listed = [src if sums else x if self.kind in (1, 2) else "", *held, spans]
+        elif ends:
+            listed = [src if moved else "", *held, spans, x if moved else "", "T *__restrict__ y"]
+        else:
+            listed = ["" if moved else src, "const I *__restrict__ ids", spans, *held]
+        return ", ".join(each for each in listed if each)
 
 
 def atomic_scatter(
@@ -130,13 +153,18 @@ def atomic_scatter(
     steps = [AtomicScatter(*dtypes, how, *sizes, bool(x), lost, step) for step in range(4)]
     first, kind = steps[0], steps[0].kind
     held = [Scratch(0, first.keys * first.held.itemsize), Scratch(1, 4 * first.lines)]
+    given = () if src is None else (src,)
     if kind == _FLOAT_SUMS:
         held.insert(1, Scratch(2, 4 * first.keys))
-    given = () if src is None else (src,)
+        spans = Scratch(3, 2 * 4 * first.spans)
+        return [
+            Launch(steps[0], given, (*held, spans)),
+            *(Launch(step, (*given, ids, spans), tuple(held)) for step in steps[1:3]),
+            Launch(steps[3], (*held, spans), (out,)),
+        ]
     moved = kind == 0
     return [
         Launch(steps[0], x if kind in (1, 2) else (), tuple(held)),
         Launch(steps[1], (*(() if moved else given), ids), tuple(held)),
-        *([Launch(steps[2], (*given, ids), tuple(held))] if kind == _FLOAT_SUMS else []),
         Launch(steps[3], (*(given if moved else ()), *held, *(x if moved else ())), (out,)),
     ]

@@ -151,3 +151,16 @@ def test_a_dropout_does_not_compute_its_seed() -> None:
     drawn = b(OPS["dropout"], x.value, b(OPS["neg"], seed), step, row, p=0.25, key=77, row_elements=1)
     graph = graph_with([x, *scalars], drawn)
     assert inline(graph, never) is graph
+
+
+def test_a_small_tensor_is_cast_by_each_of_its_readers() -> None:
+    """The mean and the squares of the differences from it, as of a large tensor: no tensor of f32 lies in memory."""
+    x, b = Input("x", Kind.DATA, TensorType(DType.BF16, (3, 5))), Builder(name="a")
+    wide = b(OPS["cast"], x.value, dtype=DType.F32)
+    mean = b(OPS["mean"], wide, over=(1,), keep=True)
+    apart = b(OPS["fused"], wide, mean, body=(("sub", (0, 1), ()), ("mul", (2, 2), ())))
+    result = b(OPS["mean"], apart, over=(1,), keep=False)
+    found = inline(Graph((x,), order([result]), {"result.y": result}), lambda node: True)
+    verify_graph(found)
+    assert [node.op.name for node in found.nodes] == ["fused_rows", "fused", "mean"]  # row_bodies joins the last two
+    assert all(x.value in node.inputs for node in found.nodes[:2])

@@ -39,8 +39,8 @@ def _expanded(value: Value, *shape: int) -> Value:
 
 
 def _computing(graph: Graph) -> int:
-    """How many nodes do more than repeat a number."""
-    return sum(n.op.name not in ("full", "expand") for n in graph.nodes)
+    """How many nodes do more than repeat a number or give another shape."""
+    return sum(n.op.name not in ("full", "expand", "reshape") for n in graph.nodes)
 
 
 def test_every_result_keeps_its_bits(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
@@ -61,6 +61,9 @@ def test_every_result_keeps_its_bits(fuzz_count: Callable[[int], int], fuzz_seed
 x, y, i = X.value, Y.value, I.value
 ROWS, COLUMNS = (B(OPS["sum"], x, over=(axis,), keep=True) for axis in (1, 0))
 TOTAL = B(OPS["sum"], x, over=(0, 1), keep=False)
+HALF = B(OPS["cast"], x, dtype=DType.BF16)
+WIDE = B(OPS["cast"], HALF, dtype=DType.F32)
+POSITIVE = B(OPS["gt"], x, _full(0.0))
 CASES: dict[str, tuple[Value, int]] = {
     # name: (value, nodes that are left)
     "x * 1": (B(OPS["mul"], x, _full(1.0)), 0),
@@ -85,6 +88,18 @@ CASES: dict[str, tuple[Value, int]] = {
     "padded": (B(OPS["pad"], x, low=(0, 1), high=(0, 0), interior=(0, 0), value=1.0), 1),
     "cast to itself": (B(OPS["cast"], x, dtype=DType.F32), 0),
     "there and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.F64), dtype=DType.F32), 0),
+    "half to f32 and back": (B(OPS["cast"], B(OPS["cast"], WIDE, dtype=DType.BF16), dtype=DType.F32), 2),
+    "half to f32, in another shape, and back": (
+        B(OPS["cast"], B(OPS["reshape"], WIDE, shape=(12,)), dtype=DType.BF16),
+        2,
+    ),
+    "f32 to half and back": (WIDE, 2),
+    "rounded in another shape": (B(OPS["cast"], B(OPS["reshape"], B(OPS["exp"], x), shape=(12,)), dtype=DType.BF16), 3),
+    "widened in another shape": (B(OPS["cast"], B(OPS["reshape"], HALF, shape=(12,)), dtype=DType.F32), 3),
+    "a negated choice": (B(OPS["where"], B(OPS["logical_not"], POSITIVE), x, _full(2.0)), 4),
+    "transposed rows of one number each": (_transposed(_expanded(ROWS, 3, 4)), 3),
+    "transposed after an expansion": (B(OPS["transpose"], _expanded(x, 2, 3, 4), perm=(1, 0, 2)), 2),
+    "transposed in itself after an expansion": (B(OPS["transpose"], _expanded(x, 2, 3, 4), perm=(0, 2, 1)), 2),
     "through i32 and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.I32), dtype=DType.F32), 2),
     "stop_gradient": (B(OPS["stop_gradient"], x), 0),
     "dropout of none": (B(OPS["dropout"], x, *[_full(1, dtype=DType.I64)] * 3, p=0.0, key=7, row_elements=4), 0),
@@ -116,6 +131,20 @@ CASES: dict[str, tuple[Value, int]] = {
         5,
     ),
 }
+
+
+def test_parts_of_a_small_tensor_are_cast_after_they_are_taken_out() -> None:
+    part = B(OPS["slice"], WIDE, starts=(0, 1), stops=(3, 3), steps=(1, 1))
+    simple = simplify_graph(graph_of([X], {"result.whole": B(OPS["exp"], WIDE), "result.part": part}))
+    assert simple.outputs["result.part"].producer.op.name == "cast"  # type: ignore[union-attr]
+    assert sum(node.op.name == "cast" and node.types[0].ints == (3, 4) for node in simple.nodes) == 2
+
+
+def test_a_rounded_result_comes_before_its_shape() -> None:
+    simple = simplify_graph(graph_of([X], {"result.r": CASES["rounded in another shape"][0]}))
+    assert [node.op.name for node in simple.nodes] == ["exp", "cast", "reshape"]
+    simple = simplify_graph(graph_of([X], {"result.r": CASES["widened in another shape"][0]}))
+    assert [node.op.name for node in simple.nodes] == ["cast", "reshape", "cast"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -42,12 +42,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered, "_MAX_SCANNED", 0)
 
 
-def case(ids: np.ndarray, how: str, dtype: DType = DType.F32, axes: str = "rows") -> tuple[Node, list[np.ndarray]]:
-    """Each line has the ids turned by one more place."""
+def case(
+    ids: np.ndarray, how: str, dtype: DType = DType.F32, axes: str = "rows", spread: int = 9
+) -> tuple[Node, list[np.ndarray]]:
+    """Each line has the ids turned by one more place. Exponents are up to ``spread`` above or below those of 1."""
     (outer, inner), rng, b = AXES[axes], np.random.default_rng(1), Builder(name="here")
     index = np.stack([np.roll(ids, n) for n in range(outer * inner)]).reshape(outer, inner, LENGTH)
     index = index.transpose(0, 2, 1).astype(np.int32)
-    drawn = [rng.normal(size=(outer, size, inner)) * 2.0 ** rng.integers(-9, 9, (outer, size, inner))
+    drawn = [rng.normal(size=(outer, size, inner)) * 2.0 ** rng.integers(-spread, spread, (outer, size, inner))
              for size in (COUNT, LENGTH)]  # fmt: skip
     x, src = [d.astype(f"i{dtype.itemsize}") if dtype.is_int else simulator.held(d, dtype)
               if dtype is not DType.F64 else d for d in drawn]  # fmt: skip
@@ -97,6 +99,34 @@ def test_combinations(name: str, how: str, dtype: DType, axes: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=greatest * LENGTH * 2**-31)
     else:
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("name", IDS)
+def test_one_go_and_two_give_the_same_bits(name: str, dtype: DType) -> None:
+    """A key of its own with a tiny element makes two goes of one; the other sums stay. All are the exact ones, rounded:
+    in f64, whose sums of these have no error."""
+    node, xs = case(IDS[name], "sum", dtype, spread=6)
+    xs[0][0, ::7] = 0  # which has no exponent
+    once = run(node, xs)
+    wanted = simulator.held(combined(xs, "sum"), DType.F32)
+    np.testing.assert_array_equal(once, simulator.held(wanted, dtype))
+    free = next(key for key in range(COUNT) if key not in xs[1][0])
+    xs[0][0, 7, 0], xs[1][0, 7, 0] = 2.0**-120, free
+    again = run(node, xs)
+    kept = np.ones(once.shape, bool)
+    kept[0, free] = False
+    np.testing.assert_array_equal(again[kept], once[kept])
+    assert again[0, free, 0] > 0
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_exponents_far_apart_are_added_in_two_goes(dtype: DType) -> None:
+    """Each sum is as exact as one in f32 next to its own greatest element, however great others are."""
+    node, xs = case(IDS["different"], "sum", dtype, spread=60)
+    got, wanted = run(node, xs).astype(np.float64), combined(xs, "sum")
+    sizes = combined([np.abs(xs[0].astype(np.float64)), xs[1]], "sum")
+    assert (np.abs(got - wanted) <= sizes * (2**-8 if dtype is DType.BF16 else 2**-23)).all()
 
 
 @pytest.mark.parametrize("how", ["last", "places"])
