@@ -96,7 +96,8 @@ class Client:
             while self._answers:
                 answer = self._answers.pop(0)
                 if "at" in answer:
-                    at, patience = answer["at"], answer.get("patience", patience)
+                    at = answer["at"]
+                    patience = answer["patience"] * _busy() if "patience" in answer else patience
                     deadline = time.monotonic() + patience
                 elif "failed" in answer:
                     self._end()
@@ -142,6 +143,11 @@ class Client:
         if child is not None:
             child.end(_LEAVING)
             self._child = None
+
+
+def _busy() -> float:
+    """How many processes want each processor, at least 1: a worker gets its share of the time of a busy machine."""
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def _environment() -> dict[str, str]:

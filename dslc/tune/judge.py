@@ -6,6 +6,7 @@ others go on in a new worker. One that takes many times as long as another is no
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import time
@@ -17,6 +18,7 @@ from typing import Any, Final
 from dslc.base.visible import one_line
 from dslc.compiler.ir.choice import OWN, Choice, Measured
 from dslc.tune.client import Client, Gone, Refused
+from dslc.tune.settings import UNTRIED
 from dslc.tune.timing import spread
 
 _LONGEST: Final = 240  # characters of a reason
@@ -77,17 +79,20 @@ class Judged:
 
 
 def judge(
-    client: Client, opening: Opening, trials: Sequence[Trial], seconds: float, hung: set[str] | None = None
-) -> Judged:
+    client: Client, opening: Opening, trials: Sequence[Trial], seconds: float, hung: set[str] | None = None,
+    checks: float = math.inf,
+) -> Judged:  # fmt: skip
     """Check all trials and time the right ones for up to ``seconds``. ``hung``: the engines of libraries that did not
-    end for problems of this kind, which are not tried again; those of this problem are added. Refused if the problem
-    itself cannot be opened, e.g. because it does not fit into the GPU's memory."""
-    return _Judge(client, opening, trials, set() if hung is None else hung).run(seconds)
+    end for problems of this kind, which are not tried again; those of this problem are added. ``checks``: seconds after
+    which no more ways of a provider are tried if one of them is right. Refused if the problem itself cannot be opened,
+    e.g. because it does not fit into the GPU's memory."""
+    return _Judge(client, opening, trials, set() if hung is None else hung, time.monotonic() + checks).run(seconds)
 
 
 class _Judge:
-    def __init__(self, client: Client, opening: Opening, trials: Sequence[Trial], hung: set[str]) -> None:
-        self._client, self._opening, self._hung = client, opening, hung
+    def __init__(self, client: Client, opening: Opening, trials: Sequence[Trial], hung: set[str], end: float) -> None:
+        self._client, self._opening, self._hung, self._end = client, opening, hung, end
+        self._untried = 0  # ways for which there was no time
         self._waiting = {f"{trial.choice.provider} {number}": trial for number, trial in enumerate(trials)}
         self._first = next(iter(trials), None)
         self._right: dict[str, Trial] = {}
@@ -113,6 +118,8 @@ class _Judge:
         for name, trial in self._right.items():
             self._found.times.append(Measured(trial.choice, statistics.median(rounds[name])))
             self._found.spreads[trial.choice] = spread(rounds[name])
+        if self._untried:
+            self._found.rejected.append(f"{self._untried} ways {UNTRIED}")
         self._found.rejected.sort()
         return self._found
 
@@ -162,8 +169,12 @@ class _Judge:
                 self._open_again()
 
     def _left_out(self, trial: Trial) -> bool:
-        """Whether other ways of its engine have shown that this one need not be tried. The first one, which is what a
-        build takes without measurements, is tried always."""
+        """Whether other ways of its engine have shown that this one need not be tried, or the time is up. The first
+        one, which is what a build takes without measurements, is tried always."""
+        right = {each.choice.provider for each in self._right.values()}
+        if time.monotonic() > self._end and trial.choice.provider in right:
+            self._untried += 1
+            return True
         engine = engine_of(trial.choice)
         if trial is not self._first and engine in self._hung:
             self._found.reject(trial, "was not tried: its engine did not end with other knobs, or for another problem")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.target import Target
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import Machine, machine_of, seconds
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
@@ -34,13 +35,14 @@ _FUSED: Final = "contraction"
 class Problem:
     """``node``: one of the nodes that pose the problem. ``calls``: their number in all entries and sizes of the build;
     0 if the build only compares the time of such a node with that of others. ``seconds``: the modelled time of one
-    call. ``vendor``: libraries may compute it."""
+    call. ``vendor``: libraries may compute it. ``several``: there are several ways."""
 
     key: str
     node: Node
     calls: int
     seconds: float
     vendor: bool
+    several: bool
 
     @property
     def weight(self) -> float:
@@ -50,16 +52,21 @@ class Problem:
 
 def problems(checked: Checked, options: Options, target: str, choices: Choices = NO_CHOICES) -> list[Problem]:
     """The problems of all entries that run often, as a build poses them that obeys ``choices``. First those that it
-    computes, then those that it compares; of each, those that take the most time first. Raises BuildError."""
+    computes, then those that it compares; of each, those with several ways, from which a build gains, then those that
+    are only timed; of these, those that take the most time first. Raises BuildError."""
     vendor = options.provider == "vendor"
-    machine = machine_of(target, options.provider)
+    machine, code = machine_of(target, options.provider), target_of(target)
     computed, compared = _nodes(checked, options, target, choices)
     found: dict[str, Problem] = {}
     for node in computed:
-        _count(found, node, machine, vendor, 1)
+        _count(found, node, machine, code, vendor, 1)
     for node in compared:
-        _count(found, node, machine, vendor, 0)
-    return sorted(found.values(), key=lambda problem: (not problem.calls, -problem.weight, problem.key))
+        _count(found, node, machine, code, vendor, 0)
+    return sorted(found.values(), key=_rank)
+
+
+def _rank(problem: Problem) -> tuple[bool, bool, float, str]:
+    return not problem.calls, not problem.several, -problem.weight, problem.key
 
 
 def _nodes(checked: Checked, options: Options, target: str, choices: Choices) -> tuple[Sequence[Node], Sequence[Node]]:
@@ -92,11 +99,12 @@ def _other_loops(program: Program) -> list[Node]:
     return found
 
 
-def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool, calls: int) -> None:
+def _count(found: dict[str, Problem], node: Node, machine: Machine, target: Target, vendor: bool, calls: int) -> None:
     key = key_of(node)
     known = found.get(key)
     if known is None:
         libraries = vendor and (node.op.name != _FUSED or summands(node) is not None)
-        found[key] = Problem(key, node, calls, seconds(node, machine), libraries)
+        several = len(target.variants(node)) > 1 or (libraries and target.library(node) is not None)
+        found[key] = Problem(key, node, calls, seconds(node, machine), libraries, several)
     else:
         found[key] = replace(known, calls=known.calls + calls)

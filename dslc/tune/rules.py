@@ -31,14 +31,24 @@ KEPT: Final = 0.05
 _LONGEST: Final = 2.0
 _SHORTEST: Final = 0.05
 _SHARE: Final = 0.5
+#: Seconds for which ways of a problem are checked in any case, and how many times its part of all modelled time they
+#: may take of what is left: a problem that takes a tenth of a step gets up to a fifth of the budget.
+_CHECKS, _FAIR = 1.0, 2.0
 
 
-def rounds_seconds(left: float, waiting: int, others: float) -> float:
+def rounds_seconds(left: float, waiting: int, others: float, ways: int) -> float:
     """How long the candidates of a problem may be timed: ``left`` seconds remain for ``waiting`` problems, this one
     included, each of which took ``others`` seconds for compilers and checks so far. Where these take most of the time,
-    rounds are short, so that the budget reaches as many problems as it can."""
+    rounds are short, so that the budget reaches as many problems as it can. A problem with one of its ``ways`` only has
+    nothing to choose: short rounds tell the planner enough."""
     each = left / waiting
-    return max(_SHORTEST, min(_LONGEST, _SHARE * each, each - others))
+    return max(_SHORTEST, min(_LONGEST, _SHARE * each, each - others)) if ways > 1 else _SHORTEST
+
+
+def checks_seconds(left: float, weight: float, weights: float) -> float:
+    """How long ways of a problem may be checked before those that are left are not tried any more: ``left`` seconds
+    remain for problems whose calls take ``weights`` seconds by the model, those of this one ``weight``."""
+    return max(_CHECKS, _FAIR * left * weight / weights if weights else 0.0)
 
 
 def allowed(choice: Choice, limit: int | None) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MODES: Final = ("off", "limited", "fastest")
+#: In a block's rejected ways, after a number.
+UNTRIED: Final = "were not tried: this problem's part of the budget was used up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _FEWEST: Final = 5  # rounds
 _MOST: Final = 200
 _SETTLED: Final = 0.01  # relative spread at which a candidate needs no more rounds
-_FIRST: Final = 3  # rounds after which hopeless candidates get no more turns
-_HOPELESS: Final = 1.5  # times the least median
+#: After so many rounds, candidates get no more turns that take more than so many times the least median.
+_NARROWER: Final = {3: 1.5, 8: 1.15}
+_FIRST: Final = min(_NARROWER)
 _FLUSHES: Final = 2  # times the cache that is written before a launch
 _LEAST_FLUSH: Final = 64 << 20  # bytes; takes some 20 us, as long as submitting a graph
 
@@ -87,15 +88,13 @@ class Turns:
         names = list(self._graphs)
         for number in range(_MOST):
             self._round(names[number % len(names) :] + names[: number % len(names)])
-            if number + 1 == _FIRST:
-                names = self._hopeful()
+            if number + 1 in _NARROWER:
+                medians = {name: statistics.median(self.rounds[name]) for name in names}
+                names = hopeful(medians, _NARROWER[number + 1])
             if time.monotonic() - begun > seconds and number + 1 >= _FIRST:
                 return
             if number + 1 >= _FEWEST and all(spread(self.rounds[name]) < _SETTLED for name in names):
                 return
-
-    def _hopeful(self) -> list[str]:
-        return hopeful({name: statistics.median(rounds) for name, rounds in self.rounds.items()}, _HOPELESS)
 
     def _round(self, names: Sequence[str]) -> None:
         driver = self._device.driver

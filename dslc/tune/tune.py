@@ -8,9 +8,11 @@ however small the budget is, so each run gets further.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +34,7 @@ from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
 from dslc.tune.problems import Problem, problems
 from dslc.tune.registry import Registry
-from dslc.tune.rules import allowed, joined, ranked, rounds_seconds
+from dslc.tune.rules import allowed, checks_seconds, joined, ranked, rounds_seconds
 from dslc.tune.settings import Settings
 from dslc.tune.supply import Supplied, Supply, compile_comparer
 
@@ -127,8 +129,9 @@ class _Tune:
                 self._client, self._folder = client, folder
                 self._driver = _driver_version(gpu["driver"])
                 self._bus = gpu["bus"]
-                self._comparer = compile_comparer(chosen.target, self._cache, folder)
-                return self._measured()
+                with ThreadPoolExecutor(1) as pool:  # while the problems are listed
+                    self._comparer = pool.submit(compile_comparer, chosen.target, self._cache, folder)
+                    return self._measured()
 
     def _measured(self) -> Outcome:
         outcome = Outcome(self._gpu, self._target)
@@ -199,10 +202,12 @@ class _Tune:
                 if problem in missing and self._left <= 0 and self._tried:
                     outcome.left.append(problem.key)
                 else:
-                    self._one(registry, supply, problem, len(waiting), outcome)
+                    self._one(registry, supply, problem, waiting, outcome)
                 waiting.pop(0)
 
-    def _one(self, registry: Registry, supply: Supply, problem: Problem, waiting: int, outcome: Outcome) -> None:
+    def _one(
+        self, registry: Registry, supply: Supply, problem: Problem, waiting: Sequence[Problem], outcome: Outcome
+    ) -> None:
         try:
             block = registry.find_or_register(
                 problem.key, lambda: self._tuned(supply, problem, waiting), again=self._settings.again
@@ -220,7 +225,7 @@ class _Tune:
             vendor = problem.vendor and not unlisted
             outcome.blocks.append(block if before is None else joined(before, block, limit, vendor=vendor))
 
-    def _tuned(self, supply: Supply, problem: Problem, waiting: int) -> Block:
+    def _tuned(self, supply: Supply, problem: Problem, waiting: Sequence[Problem]) -> Block:
         """Measure a problem. Refused, or TimeoutError if the budget ends first."""
         begun = time.monotonic()
         supplied = supply.get(problem, max(0.0 if self._tried else _FIRST, self._left))
@@ -233,11 +238,15 @@ class _Tune:
                 raise TimeoutError
             trials, default, libraries, unlisted = self._trials(supply, supplied)
             others = self._others / self._done if self._done else 0.0
-            share = rounds_seconds(self._left - self._kept, waiting, others)
-            deterministic = self._settings.deterministic
-            opening = Opening(supplied.reference, self._comparer, self._target, self._through_ptx, deterministic)
+            left = self._left - self._kept
+            share = rounds_seconds(left, len(waiting), others, len(trials))
+            checks = checks_seconds(left, problem.weight, sum(each.weight for each in waiting))
+            opening = Opening(
+                supplied.reference, self._comparer.result(), self._target, self._through_ptx,
+                self._settings.deterministic,
+            )  # fmt: skip
             hung = self._hung.setdefault(problem.node.op.name, set())
-            judged = judge(self._client, opening, trials, share, hung)
+            judged = judge(self._client, opening, trials, share, hung, checks)
         self._others += time.monotonic() - begun - judged.seconds
         self._done += 1
         block = self._block(problem, judged, default, libraries)
@@ -247,7 +256,7 @@ class _Tune:
         """All candidates, the choice of a build without a lock, the versions of the libraries, and why the library
         that such a build calls lists no ways; it then makes the choice of a build without a lock, which is not known,
         and the own default stands for it."""
-        own = list(supplied.own)
+        own = in_order([], supplied.own, supplied.plain)
         if supplied.library is None or (self._settings.mode == "off" and not supplied.called):
             return own, supplied.plain, "", ""
         limit = self._settings.limit
@@ -275,8 +284,7 @@ class _Tune:
                 made = recipe(supplied.problem.node, self._target, True, choice)
                 assert made is not None, "a library computes it"
                 trials.append(Trial(choice, supply.write(made, ())))
-        ordered = sorted([*trials, *own], key=lambda trial: trial.choice != default)  # the default first
-        return ordered, default, f"{provider} {answer['version']}", ""
+        return in_order(trials, own, default), default, f"{provider} {answer['version']}", ""
 
     def _block(self, problem: Problem, judged: Judged, default: Choice, libraries: str) -> Block:
         ways = ranked(judged.times, default, self._settings.limit)
@@ -297,6 +305,13 @@ class _Tune:
             VERSION, sources_digest(), self._gpu, self._driver, _library_versions(), settings.mode,
             str(settings.limit), str(settings.deterministic), str(self._options.provider == "vendor"),
         )  # fmt: skip
+
+
+def in_order(library: Sequence[Trial], own: Sequence[Trial], default: Choice) -> list[Trial]:
+    """The default way first, then those of the library, which says its best ones first, and own ones in turns: if the
+    time does not suffice for all, the best ones are tried."""
+    turns = itertools.chain.from_iterable(itertools.zip_longest(library, own))
+    return sorted(filter(None, turns), key=lambda trial: trial.choice != default)
 
 
 def _capability(target: str) -> tuple[int, int]:

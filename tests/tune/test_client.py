@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -35,6 +36,9 @@ for line in sys.stdin:
     if asked["do"] == "silent":
         print(json.dumps({"at": "own 3"}), flush=True)
         time.sleep(3600)
+    if asked["do"] == "hang":
+        print(json.dumps({"at": "own 4", "patience": 0.25}), flush=True)
+        time.sleep(3600)
     if asked["do"] == "end":
         sys.exit("out of luck")
     print(json.dumps({"echo": asked}), flush=True)
@@ -55,6 +59,19 @@ def test_a_request_has_one_answer_and_a_lost_worker_is_replaced() -> None:
         client.start()
         assert client.starts == 3 and client.ask("check")
     assert not client.running
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.0, "0.25 s"), (3.0, "0.75 s")])
+def test_a_step_gets_its_own_time_and_more_of_it_on_a_busy_machine(
+    load: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = load * len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (processes, 0.0, 0.0))
+    with Client({"gpu": 0}, worker(ANSWERS), patience=60.0) as client:
+        client.start()
+        with pytest.raises(Gone, match=f"did not end within {said}") as caught:
+            client.ask("hang")
+        assert caught.value.hung and caught.value.at == "own 4"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 from dslc.compiler.ir.choice import Choice
 from dslc.tune.client import Gone
 from dslc.tune.judge import Judged, Opening, Trial, engine_of, judge
+from dslc.tune.settings import UNTRIED
+from dslc.tune.tune import in_order
 
 
 class Worker:
@@ -47,10 +49,10 @@ class Worker:
         return [path for each, path in self.asked if each == do]
 
 
-def judged(worker: Worker, hung: set[str] | None = None, provider: str = "cudnn") -> Judged:
+def judged(worker: Worker, hung: set[str] | None = None, provider: str = "cudnn", checks: float = 60.0) -> Judged:
     trials = [Trial(Choice(provider, name), Path(name)) for name in worker.seconds]
     opening = Opening(Path("reference"), Path("comparer"), "sm_90")
-    return judge(worker, opening, trials, 1.0, hung)  # type: ignore[arg-type]
+    return judge(worker, opening, trials, 1.0, hung, checks)  # type: ignore[arg-type]
 
 
 def test_an_engine_is_a_way_without_its_knobs() -> None:
@@ -64,6 +66,25 @@ def test_other_knobs_of_an_engine_that_is_twenty_times_as_slow_are_not_tried() -
     found = judged(worker)
     assert worker.all("check") == ["eng1_k2=0", "eng2_k2=0", "eng2_k2=1", "eng3_k2=0"]
     assert [way.choice.algorithm for way in found.times] == ["eng1_k2=0", "eng2_k2=1"] and not found.rejected
+
+
+def test_when_the_time_for_checks_is_up_one_right_way_of_each_provider_suffices() -> None:
+    worker = Worker({"eng1": 1.0, "eng2": 1.0, "": 1.0, "split=2": 1.0, "eng3": 1.0})
+    library, own = ([Trial(Choice(provider, name), Path(name or "own")) for name in names]
+                    for provider, names in (("cudnn", ("eng1", "eng2", "eng3")), ("own", ("", "split=2"))))  # fmt: skip
+    trials = in_order(library, own, own[0].choice)
+    worker.seconds["own"] = 1.0
+    opening = Opening(Path("reference"), Path("comparer"), "sm_90")
+    found = judge(worker, opening, trials, 1.0, checks=0.0)  # type: ignore[arg-type]
+    assert worker.all("check") == ["own", "eng1"] and len(found.times) == 2
+    assert found.rejected == [f"3 ways {UNTRIED}"]
+
+
+def test_ways_of_a_library_and_own_ones_take_turns_after_the_default() -> None:
+    a, b, c, d, e = (Trial(Choice(p, n), Path(n)) for p, n in zip(("cudnn",) * 3 + ("own",) * 2, "abcde"))
+    assert in_order([a, b, c], [d, e], d.choice) == [d, a, b, e, c]
+    assert in_order([a, b, c], [d, e], a.choice) == [a, d, b, e, c]
+    assert in_order([], [d, e], e.choice) == [e, d]
 
 
 def test_own_ways_speak_for_themselves_alone() -> None:

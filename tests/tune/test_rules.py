@@ -9,7 +9,7 @@ import pytest
 
 from dslc.compiler.ir.choice import Choice, Measured
 from dslc.compiler.lock.model import Block
-from dslc.tune.rules import KEPT, MARGIN, RESOLUTION, TIE, joined, ranked, rounds_seconds, settled
+from dslc.tune.rules import KEPT, MARGIN, RESOLUTION, TIE, checks_seconds, joined, ranked, rounds_seconds, settled
 
 DEFAULT = Choice("cudnn", "eng1", 1000)
 
@@ -133,7 +133,7 @@ def test_a_measurement_without_libraries_keeps_the_ways_by_libraries() -> None:
     ],
 )
 def test_rounds_take_what_checks_leave(left: float, waiting: int, others: float, seconds: float) -> None:
-    assert rounds_seconds(left, waiting, others) == pytest.approx(seconds)
+    assert rounds_seconds(left, waiting, others, 2) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("others", [0.05, 0.2, 0.39])
@@ -142,5 +142,19 @@ def test_the_budget_reaches_all_problems_while_checks_leave_it(others: float) ->
     left = 100.0
     for waiting in range(200, 0, -1):
         assert left > 0
-        left -= others + rounds_seconds(left, waiting, others)
+        left -= others + rounds_seconds(left, waiting, others, 2)
     assert left > -1e-6
+
+
+def test_one_way_alone_is_timed_briefly() -> None:
+    assert rounds_seconds(100.0, 10, 0.1, 1) == 0.05 < rounds_seconds(100.0, 10, 0.1, 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "weight", "weights", "seconds"),
+    [(60.0, 0.010, 0.060, 20.0), (60.0, 0.00001, 0.060, 1.0), (-5.0, 0.01, 0.06, 1.0), (60.0, 0.0, 0.0, 1.0)],
+)
+def test_a_problem_may_take_twice_its_part_of_the_budget_for_checks(
+    left: float, weight: float, weights: float, seconds: float
+) -> None:
+    assert checks_seconds(left, weight, weights) == pytest.approx(seconds)

@@ -26,6 +26,7 @@ from dslc.compiler.options import Options, entry_sizes
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.tune import client, supply
+from dslc.tune import tune as module
 from dslc.tune.client import Client
 from dslc.tune.problems import problems
 from dslc.tune.settings import Settings
@@ -83,7 +84,7 @@ def test_the_problems_are_the_nodes_of_the_entries(checked: Checked) -> None:
     ]
     computed = [p for p in found if p.calls]
     assert {p.key for p in computed} == {*nodes} and sum(p.calls for p in computed) == len(nodes)
-    assert [p.weight for p in computed] == sorted((p.weight for p in computed), reverse=True)
+    assert computed == sorted(computed, key=lambda p: (not p.several, -p.weight))
     assert found[: len(computed)] == computed
 
 
@@ -315,3 +316,21 @@ def _no_gpu() -> tuple[str, ...]:
     import sys
 
     return (sys.executable, "-P", "-m", "dslc.tune.worker")
+
+
+def test_the_problems_are_listed_while_the_comparing_kernels_are_compiled(
+    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = threading.Event()
+
+    def listing(*args: Any, **more: Any) -> list[Any]:
+        listed.set()
+        return []
+
+    def comparer(*args: Any) -> Path:
+        assert listed.wait(60.0), "the kernels are compiled first"
+        return tmp_path
+
+    monkeypatch.setattr(module, "problems", listing)
+    monkeypatch.setattr(module, "compile_comparer", comparer)
+    assert not tuned(checked, tmp_path / "cache").blocks and listed.is_set()

@@ -16,7 +16,7 @@ from dslc.cli.app import Command
 from dslc.cli.options import PRECISION_HELP, byte_count, define_option, size_option
 from dslc.cli.output import emit, table
 from dslc.cli.progress import tune_progress
-from dslc.tune.settings import MODES, Settings
+from dslc.tune.settings import MODES, UNTRIED, Settings
 
 if TYPE_CHECKING:
     from dslc.compiler.lock.model import Block
@@ -159,13 +159,17 @@ def _text(path: Path, outcome: Outcome, changed: bool) -> str:
     if len(gaining) > len(rows):
         lines.append(f"and {len(gaining) - len(rows)} more")
     lines += [one_line(f"{why} (problems: {count:,})") for why, count in outcome.unlisted.items()]
-    rejected = sum(len({*block.rejected} - {*outcome.unlisted}) for block in outcome.blocks)
+    said = [{*block.rejected} - {*outcome.unlisted} for block in outcome.blocks]
+    rejected = sum(UNTRIED not in why for reasons in said for why in reasons)
+    untried = sum(any(UNTRIED in why for why in reasons) for reasons in said)
     if rejected:
         lines.append(f"{rejected:,} wrong or failing ways were rejected; {one_line(str(path))} lists them")
+    if untried:
+        lines.append(f"{untried:,} problems have more ways than there was time for: --again with a longer --budget")
     lines += [one_line(f"not measured: {key}: {why}") for key, why in outcome.refused.items()]
     if outcome.left:
         why = "interrupted" if outcome.interrupted else "the time is up"
-        rest = f"{len(outcome.left):,} not measured yet, those that take the least time"
+        rest = f"{len(outcome.left):,} not measured yet, those with one way, or that take the least time"
         lines.append(f"{why}: {rest}; `dslc tune` again goes on with them{_about(outcome)}")
     if after:
         lines.append(
