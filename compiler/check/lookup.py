@@ -52,7 +52,7 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
             f"dim `{name}` of the file is not visible inside a block",
             span,
             "a block's dims come from its own arguments",
-            help="a block takes its sizes from the shapes in its signature",
+            help=f"give it an argument with this size, `{name}: int` or a tensor such as `like: [{name}]`",
         )
     if name in OPTIMIZERS:
         return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")

@@ -63,15 +63,22 @@ class Reports:
             raise CompileError(sorted(shown, key=lambda d: (d.label.span.source.path, d.label.span.start)))
 
     def check_unread(self, block: syntax.Block) -> None:
-        """E0110 for a tensor argument that the block's body never mentions (once per block)."""
+        """E0110 for a tensor argument that the block's body never mentions (once per block), unless the body or a result
+        mentions a size of it that no other argument has."""
         if id(block) in self._blocks:
             return
         self._blocks.add(id(block))
         from dslc.compiler.check.calls.callgraph import walk
 
-        read = {tree.name for tree in walk(block.body) if isinstance(tree, syntax.Name)}
+        def names(trees: tuple[syntax.Tree, ...]) -> set[str]:
+            return {tree.name for tree in walk(trees) if isinstance(tree, syntax.Name)}
+
+        read = names(block.body)
         for param in block.params:
             if isinstance(param.type, syntax.TensorTypeExpr) and param.name not in read and block.kind == "block":
+                own = names((param.type,)) - names(tuple(p.type for p in block.params if p is not param))
+                if own & (read | names(block.results)):
+                    continue
                 self.add(
                     Problem(
                         "E0110",

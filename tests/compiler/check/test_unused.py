@@ -8,7 +8,7 @@ import pytest
 from sources.in_memory import files
 
 from dslc.compiler.check.model import check_all, check_file, check_program
-from dslc.dsl.diagnostics import Diagnostic
+from dslc.dsl.diagnostics import CompileError, Diagnostic
 
 NET = """nn 1
 dim B in 1..64 = 6
@@ -104,3 +104,26 @@ def test_a_block_that_another_model_of_the_file_uses(tmp_path: Path) -> None:
         "model B(x: [2, 2]) -> [2, 2] { return x }\n"
     )
     assert not [w for checked in check_all(tmp_path / "net.nn") for w in checked.warnings]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result", "body", "unread"),
+    [
+        ("x: [N, C], like: [M, K]", "[M, C]", "zeros([M, C]) + sum(x)", False),
+        ("x: [N, C], like: [M, K]", "[M, _]", "2 * x", False),
+        ("x: [N, C], like: [M, K]", "[N, K]", "x @ zeros([C, K])", False),
+        ("x: [N, C], like: [N, C]", "[N, C]", "x * C", True),
+        ("x: [N, C], like: [M, K]", "[N, C]", "2 * x", True),
+    ],
+)
+def test_an_argument_of_a_block_is_read_if_it_alone_gives_a_size(
+    arguments: str, result: str, body: str, unread: bool
+) -> None:
+    text = NET.format(
+        items=f"block f({arguments}) -> {result} {{ return {body} }}", params="", body="x = f(x, x)", given="", entries=""
+    )
+    if unread:
+        with pytest.raises(CompileError, match="`like` of `f` is never read"):
+            check_program(files(text))
+    else:
+        check_program(files(text))
