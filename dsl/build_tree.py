@@ -136,6 +136,8 @@ class TreeBuilder(ExpressionBuilder):
         if isinstance(type, t.TensorTypeExpr):
             return type
         help = "write its shape, such as [B, 10]; [] is a single number"
+        if isinstance(type, t.ScalarTypeExpr) and type.name == "list" and what == "a result":
+            help = "leave `-> list` out: a block that declares no result returns a list of any length"
         self._error("E0202", f"the type of {what} must be a tensor type", Label(type.span, "not a shape"), help)
         return t.TensorTypeExpr(None, (), span=type.span)
 

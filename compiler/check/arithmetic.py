@@ -9,7 +9,7 @@ from typing import Final
 
 from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div, product
+from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div, product, to_multiple
 from dslc.dsl.other_calls import method_hint
 from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
@@ -150,7 +150,7 @@ def divide(a: Size, b: Size, span: Span) -> Size:
             f"{a} is not divisible by {b}",
             span,
             "`/` of sizes must be exact",
-            help="`//` rounds down, `1.0 / T` is a float",
+            help="; ".join(filter(None, ("`//` rounds down, `1.0 / T` is a float", to_multiple(a, b)))),
         )
     return quotient
 

@@ -63,8 +63,8 @@ class Reports:
             raise CompileError(sorted(shown, key=lambda d: (d.label.span.source.path, d.label.span.start)))
 
     def check_unread(self, block: syntax.Block) -> None:
-        """E0110 for a tensor argument that the block's body never mentions (once per block), unless the body or a result
-        mentions a size of it that no other argument has."""
+        """E0110 for a tensor argument that the block's body never mentions (once per block), unless the body or a
+        result mentions a size of it that no other argument has."""
         if id(block) in self._blocks:
             return
         self._blocks.add(id(block))

@@ -134,6 +134,13 @@ def _weight(atom: Atom) -> int:
     return 1 + len(atom.value.terms) + sum(_weight(inner) for atoms, _ in atom.value.terms for inner in atoms)
 
 
+def to_multiple(value: Size, divisor: Size) -> str | None:
+    """The help for a size with dims that a number does not divide; None for others."""
+    if isinstance(value, int) or not isinstance(divisor, int):
+        return None
+    return f"declare a multiple: `dim K in 1..64` and `{divisor}*K` for the size {value}"
+
+
 def exact_div(value: Size, divisor: Size) -> Size | None:
     """``value / divisor`` if it is exact for every value of the dims, else None."""
     if divisor == 0:

@@ -17,6 +17,7 @@ from dslc.compiler.ops.random.init import complete, initialiser
 from dslc.dsl import syntax
 
 NO_SIZE: Final = "a size is computed from ints: `T // 2`, or `int(...)` of a number that is known"
+FIXED: Final = "the build chooses this size; a fixed one is an int: `dim B = 8`"
 
 
 def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> Any:
@@ -60,7 +61,7 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     if help is None and want in ("Size", "int") and (is_scalar(value) or isinstance(value, float)):
         help = NO_SIZE
     elif want == "int" and isinstance(value, Poly):
-        help = "the build chooses this size; a fixed one is an int: `dim B = 8`"
+        help = FIXED
     raise Problem(code, title, arg.span, f"not {wanted}", help=help)
 
 
@@ -100,7 +101,8 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
     inner = {"Shape": "Size", "Ints": "int", "Floats": "float"}.get(want, "Value")
     single = want in ("Ints", "Floats", "Shape") or isinstance(value, (list, tuple))
     allowed = {"Size": (int, Poly), "int": (int,), "float": (int, float), "Value": (Value,)}[inner]
-    if not single or not all(isinstance(v, allowed) and not isinstance(v, bool) for v in items):
+    wrong = [i for i, v in enumerate(items) if not isinstance(v, allowed) or isinstance(v, bool)]
+    if wrong or not single:
         what = {
             "Size": "a size or a list of sizes",
             "int": "an int or a list of ints",
@@ -108,8 +110,14 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
         }
         wanted = what.get(inner, "a list of tensors")
         help = f"write `{callee}([x, y])`" if inner == "Value" and isinstance(value, Value) else None
-        title = f"`{callee}` wants {wanted}, this is {kind_of(value)}"
-        raise Problem("E0202", title, arg.span, f"not {wanted}", help=help)
+        if inner == "int" and isinstance(items[wrong[0]], Poly):
+            help = FIXED
+        shown, span, place = kind_of(value), arg.span, wanted
+        if wrong and isinstance(value, (list, tuple)):
+            shown, place = f"{kind_of(items[wrong[0]])} in a list", wanted.partition(" or ")[0]
+            if isinstance(arg.expr, (syntax.List, syntax.Tuple)) and len(arg.expr.items) == len(items):
+                span = arg.expr.items[wrong[0]].span
+        raise Problem("E0202", f"`{callee}` wants {wanted}, this is {shown}", span, f"not {place}", help=help)
     if inner == "Value":
         return items
     return tuple(float(v) for v in items) if inner == "float" else tuple(items)  # type: ignore[arg-type]

@@ -63,7 +63,8 @@ def listed(function: Function, given: list[Given]) -> str | None:
     """The help if the numbers of a list are given one by one: `reshape(x, B, 4)`, `transpose(x, 1, 2)`."""
     place = next((i for i, p in enumerate(function.parameters) if _kind(p) in ("Shape", "Ints")), None)
     rest = [] if place is None else [g for g in given[place:] if g.name is None]
-    if len(rest) < 2 or not all(is_int(g.value) or isinstance(g.value, Poly) for g in rest):
+    sizes = place is not None and _kind(function.parameters[place]) == "Shape"
+    if len(rest) < 2 or not all(is_int(g.value) or (sizes and isinstance(g.value, Poly)) for g in rest):
         return None
     texts, tensor = [str(g.span.text) for g in rest], given[0].value if place else None
     if function.name == "transpose" and isinstance(tensor, Value) and len(rest) == 2:

@@ -174,7 +174,8 @@ def _text(value: Static) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return f"[{len(value)}]"
+        short = len(value) <= 6 and all(isinstance(each, (bool, int, float, str)) for each in value)
+        return f"[{', '.join(map(_text, value))}]" if short else f"[... {len(value)} in all]"
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -273,12 +274,16 @@ def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, bl
 
 
 def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame, expander: Expander) -> Static:
-    """The results of a body after a check against their declarations: one value, or a tuple. A list is several."""
-    several = isinstance(value, tuple) or (isinstance(value, list) and len(block.results) > 1)
+    """The results of a body after a check against their declarations: one value, or a tuple. A list is several; it
+    stays a list if the block declares no results."""
+    listed = isinstance(value, list) and block.kind == "block" and not block.results
+    several = listed or isinstance(value, tuple) or (isinstance(value, list) and len(block.results) > 1)
     values = [*value] if several and isinstance(value, (tuple, list)) else [value]
     for item in values:
         if not isinstance(item, Value):
-            raise Problem("E0202", f"`{block.name}` returns tensors, this is {kind_of(item)}", place, "not a tensor")
+            help = "join lists with `+`: a block returns one list" if isinstance(item, (list, tuple)) else None
+            title = f"`{block.name}` returns tensors, this is {kind_of(item)}"
+            raise Problem("E0202", title, place, "not a tensor", help=help)
     if block.results:
         if len(values) != len(block.results):
             raise Problem(
@@ -291,6 +296,8 @@ def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame,
         for result, item in zip(block.results, values):
             assert isinstance(item, Value)
             _check_result(block, result, item.type, place, frame, expander)
+    if listed:
+        return values
     return values[0] if len(values) == 1 else tuple(values)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size, exact_div, product
+from dslc.compiler.ir.sizes import Size, exact_div, product, to_multiple
 from dslc.compiler.ops.shape.broadcast import written
 from dslc.compiler.ops.shape.views import reshape, transpose
 
@@ -79,9 +79,7 @@ def solve(left: Groups, shape: tuple[Size, ...], given: Mapping[str, Size]) -> d
         rest = exact_div(size, have)
         if rest is None or (not unknown and rest != 1):
             inner = " ".join(group) or "1"
-            help = None
-            if not isinstance(size, int) and unknown:
-                help = f"declare a multiple: `dim K in 1..64` and `{have}*K` for the size {size}"
+            help = to_multiple(size, have) if unknown else None
             raise Mismatch(f"an axis of {size} does not split into ({inner}) with known sizes {have}", help, "E0303")
         if unknown:
             sizes[unknown[0]] = rest

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Axes, Axis, Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
+from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div, to_multiple
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, ints_attr, number_attr, shape_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
@@ -256,7 +256,8 @@ def _equal(x: TensorType, n: int, axis: int) -> Shape:
         raise Mismatch(f"{x} in {n} parts", "split an axis in 1 or more parts", "E0209")
     part = exact_div(x.shape[axis], n)
     if part is None:
-        raise Mismatch(f"axis {axis} of {x} is not divisible by {n}", None, "E0303")
+        help = to_multiple(x.shape[axis], n)
+        raise Mismatch(f"axis {axis} of {x} is not divisible by {n}", help, "E0303")
     return (part,) * n
 
 

@@ -104,3 +104,27 @@ def test_the_place_of_an_assignment_that_a_loop_does_not_carry() -> None:
     with pytest.raises(CompileError, match="E0112") as error:
         check_program(files(f"nn 1\nmodel M(x: [4]) -> [4] {{\n  a = x\n{loop}  return y\n}}\n"))
     assert "net.nn:6:5" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "place", "told"),
+    [
+        ("pad(x, 0, [0, T])", "T", r"(?s)this is the size `T` in a list.*not an int\n.*an int: `dim B = 8`"),
+        ("pad(x, 0, [0, -T % 3])", "-T % 3", "(?s)in a list.*an int: `dim B = 8`"),
+        ("pad(x, 0, T)", "T", "(?s)this is the size `T`\n.*an int: `dim B = 8`"),
+        ("pad(x, 0, [0, 0.5])", "0.5", "this is a float in a list"),
+        ("reshape(x, [2.0, T])", "2.0", "this is a float in a list"),
+        ("concat([x, 3])", "3", r"this is an int in a list"),
+        ("reshape(x, [T / 2, 2, 4])", "/", r"(?s)rounds down.*declare a multiple: `dim K in 1..64` and `2\*K`"),
+        (
+            "split(x, 2, axis=0)",
+            "split(x, 2, axis=0)",
+            r"declare a multiple: `dim K in 1..64` and `2\*K` for the size T",
+        ),
+    ],
+)
+def test_what_a_list_holds_and_sizes_that_do_not_divide(expression: str, place: str, told: str) -> None:
+    text = f"nn 1\ndim T in 1..64 = 4\nmodel M(x: [T, 4]) -> [_, _] {{\n  return {expression}\n}}\n"
+    with pytest.raises(CompileError, match=told) as caught:
+        check_program(files(text))
+    assert caught.value.diagnostics[0].label.span.text == place

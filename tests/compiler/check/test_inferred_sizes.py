@@ -127,3 +127,42 @@ def test_dots_are_the_axes_that_the_written_sizes_leave() -> None:
 def test_errors_of_dots(text: str, told: str) -> None:
     with pytest.raises(CompileError, match=told):
         check_program(files(HEAD + text + "\n"))
+
+
+LISTS = """
+block towers(x: [N, C], widths: list) {
+  found = []
+  for w in widths as tower {
+    x = x |> linear(w) as fc
+    found = found + [x]
+  }
+  return found
+}
+block total(xs: list) -> [_, 1] { return sum([mean(x, over=1, keep=true) for x in xs]) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("return concat(x |> towers([3, 5]))", "[B, 8]"),
+        ("return concat(x |> towers([3]))", "[B, 3]"),
+        ("layer f = towers([3, 5]); a, b = f(x); return concat([a, f(-x)[1]])", "[B, 8]"),
+        ("a = x |> towers([3, 5, 6]) as first; return total(a[1:] + (x |> towers([2]) as second))", "[B, 1]"),
+    ],
+)
+def test_a_block_that_declares_no_result_returns_a_list_of_any_length(body: str, found: str) -> None:
+    assert shapes(LISTS + f"model M(x: [B, 4]) -> [B, _] {{ {body} }}\n") == {"result.output": found}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("widths: list) {", "widths: list) -> list {", "(?s)E0202.*leave `-> list` out"),
+        ("return found", "return [found, found]", r"(?s)E0202.*in towers\(widths=\[3, 5\]\).*join lists with `\+`"),
+        ("return found", "return [w for w in widths]", "(?s)E0202.*`towers` returns tensors, this is an int"),
+    ],
+)
+def test_what_is_no_list_of_tensors_is_told(old: str, new: str, told: str) -> None:
+    with pytest.raises(CompileError, match=told):
+        shapes(LISTS.replace(old, new) + "model M(x: [B, 4]) -> [B, _] { return concat(x |> towers([3, 5])) }\n")

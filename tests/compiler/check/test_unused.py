@@ -120,7 +120,11 @@ def test_an_argument_of_a_block_is_read_if_it_alone_gives_a_size(
     arguments: str, result: str, body: str, unread: bool
 ) -> None:
     text = NET.format(
-        items=f"block f({arguments}) -> {result} {{ return {body} }}", params="", body="x = f(x, x)", given="", entries=""
+        items=f"block f({arguments}) -> {result} {{ return {body} }}",
+        params="",
+        body="x = f(x, x)",
+        given="",
+        entries="",
     )
     if unread:
         with pytest.raises(CompileError, match="`like` of `f` is never read"):
