@@ -31,9 +31,9 @@ class Block:
     ``key``: of the problem, see ``key_of``. ``gpu``: the GPU's name, its number of multiprocessors and its target:
     ``NVIDIA H200, 132 SMs, sm_90``. ``ways``: best first. ``default``: what a build without a lock takes; None if it
     was rejected or is not known. ``spread``: (75th - 25th percentile) / median of the winner's rounds. ``error``: the
-    winner's largest difference from the reference, in the units of ``dslc.tune.checking.Difference``. ``rejected``: for
-    each refused way its text and the reason, and why a library lists no ways. ``versions``: of the libraries, the
-    driver and dslc.
+    winner's largest difference from the reference, less a unit of rounding, in units of the reference's root mean
+    square. ``rejected``: for each refused way its text and the reason, and why a library lists no ways, or how many
+    were not tried. ``versions``: of the libraries, the driver and dslc.
     """
 
     key: str

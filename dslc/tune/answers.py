@@ -125,7 +125,7 @@ class _Comparers:
 
     def function(self, dtype: str) -> tuple[Any, int, int]:
         kernel: Any = self._kernels["u8" if dtype == "b1" else dtype]
-        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, 0, [8] * 5, "comparison")
+        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, 0, [8] * 6, "comparison")
         return function, kernel.grid[0], kernel.block[0]
 
 

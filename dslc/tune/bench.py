@@ -13,7 +13,7 @@ from dslc.base.errors import OutOfMemory
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction
 from dslc.runtime.cuda.graph import Bulk, Placed
 from dslc.runtime.cuda.owned import Owned
-from dslc.tune.checking import Difference
+from dslc.tune.checking import Difference, limits_of
 from dslc.tune.comparison import Comparer, Comparison, Pair, same_bits
 from dslc.tune.loaded import Loaded, Machine, Set
 from dslc.tune.operands import UNWRITTEN, Fountain, Guarded, guarded, room
@@ -105,7 +105,6 @@ class Bench:
             if self._checks.finite:
                 self._refuse_infinite()
             self._keep(self._kept)
-            self._usual = [self._comparison.usual(*each) for each in zip(self._dtypes, self._kept, strict=True)]
             self._damaged = False
         finally:
             loaded.owned.close()
@@ -192,7 +191,10 @@ class Bench:
 
     def accept(self, name: str, candidate: Candidate, workspace: int, seconds: float) -> None:
         """Load a candidate that was found right before, by another process."""
-        self._accepted[name] = _Right(Loaded(self._machine, candidate), workspace, seconds)
+        loaded = Loaded(self._machine, candidate)
+        with loaded.owned:
+            loaded.calls(self._first)  # libraries build their plans
+        self._accepted[name] = _Right(loaded, workspace, seconds)
 
     @property
     def _longest(self) -> float:
@@ -211,14 +213,15 @@ class Bench:
     def _judged(self, loaded: Loaded, tf32: bool) -> tuple[float, str | None]:
         """The error of the last call, and why it is wrong, or None."""
         results = self._first.results
-        values = zip(self._dtypes, results, self._kept, self._usual, strict=True)
+        limits = [limits_of(dtype, tf32, self._checks.rounds) for dtype in self._dtypes]
+        values = zip(self._dtypes, results, self._kept, limits, strict=True)
         again = [same_bits(*each) for each in zip(results, self._before)]
         found, why = self._examined(loaded, [*(Pair(*each) for each in values), *again])
         if why is not None:
             return 0.0, why
         apart = found[: len(results)]
-        for number, (dtype, each) in enumerate(zip(self._dtypes, apart, strict=True)):
-            why = why or each.refusal(dtype, tf32, self._checks.rounds)
+        for number, (limit, each) in enumerate(zip(limits, apart, strict=True)):
+            why = each.refusal(limit)
             if why is not None:
                 why = f"{why} in result {number}" if len(results) > 1 else why
                 break

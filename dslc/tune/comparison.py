@@ -3,7 +3,6 @@ the host waits for the GPU once, however many results and operands there are."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ import numpy as np
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.graph import Launch
 from dslc.runtime.cuda.owned import Owned
-from dslc.tune.checking import Difference, combined, damage
+from dslc.tune.checking import EQUAL, Difference, Limits, combined, damage
 from dslc.tune.operands import PATTERN, ZONE, Guarded, read
 
 if TYPE_CHECKING:
@@ -21,30 +20,30 @@ if TYPE_CHECKING:
 
 #: By dtype the function of the comparing kernel, its blocks and threads: ``dslc.compiler.codegen.cuda.compare``.
 Comparer = Callable[[str], tuple[Any, int, int]]
-_RESULTS: Final = 4  # of a block of the kernel, in f64
-#: Elements of more than so many times the usual size do not say what is usual. Of normal values, one in 370 is, so the
-#: usual size comes out 0.3 % less; of a square matrix of ten rows or more, the diagonal may be.
-_UNUSUAL: Final = 3.0
-_SAME: Final = 0.9  # of the size before, at which it is found
-_PASSES: Final = 16
-#: Below each element that is not zero, and above each element; their squares and quotients are still f64.
-_LEAST, _MOST = 1e-150, 1e60
+_RESULTS: Final = 6  # of a block of the kernel, in f64
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor and its reference. ``usual``: see ``Difference``. ``first``: enqueues what must be done before."""
+    """A tensor and its reference. ``limits``: for the result. ``first``: enqueues what must be done before."""
 
     dtype: str
     result: Guarded
     reference: Guarded
-    usual: float = 0.0
+    limits: Limits = EQUAL
     first: Callable[[], None] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        from dslc.runtime.artifact.dtypes import ITEMSIZE
+
+        return self.result.size // ITEMSIZE[self.dtype]
 
 
 def same_bits(result: Guarded, reference: Guarded, first: Callable[[], None] | None = None) -> Pair:
     """A pair whose difference is 0 if both hold the same bits. Compared as integers, so that each nan is itself."""
-    return Pair("i32" if result.size % 4 == 0 else "u8", result, reference, 0.0, first)
+    return Pair("i32" if result.size % 4 == 0 else "u8", result, reference, first=first)
 
 
 class Comparison:
@@ -57,8 +56,8 @@ class Comparison:
     def of(self, pairs: Sequence[Pair], blocks: Sequence[Guarded] = ()) -> tuple[list[Difference], str | None]:
         """The difference of each pair, and where something was written outside of the blocks, or None. Waits for all
         earlier work of the stream, once."""
-        count = self._comparer("f32")[1]
-        row = 8 * _RESULTS * count
+        each = self._comparer("f32")[1]
+        row = 8 * _RESULTS * each
         zones = len(pairs) * row
         self._reserve(zones + 2 * ZONE * len(blocks))
         for number, pair in enumerate(pairs):
@@ -67,40 +66,20 @@ class Comparison:
             for side, at in enumerate((block.address - ZONE, block.address + block.size)):
                 self._device.driver.copy(self._area + zones + (2 * number + side) * ZONE, at, ZONE, self._stream)
         raw = read(self._device, self._area, zones + 2 * ZONE * len(blocks), self._stream)
-        parts = raw[:zones].view(np.float64).reshape(len(pairs), count, _RESULTS)
+        parts = raw[:zones].view(np.float64).reshape(len(pairs), each, _RESULTS)
         sides = raw[zones:].reshape(len(blocks), 2, ZONE)
         held = [(b.name, before.tobytes(), after.tobytes()) for b, (before, after) in zip(blocks, sides, strict=True)]
-        return [combined(each) for each in parts], damage(held, PATTERN)
-
-    def usual(self, dtype: str, tensor: Guarded) -> float:
-        """The usual size of a tensor's elements: the root mean square of those that are not zero, in which those that
-        are much larger count as if they were ``_UNUSUAL`` times as large as usual: the diagonal of a product of a
-        tensor with itself says nothing about its other elements. 0 for integers, which must be equal."""
-        if dtype not in ("f64", "f32", "f16", "bf16"):
-            return 0.0
-        [present, squares], _ = self.of([Pair(dtype, tensor, tensor, limit) for limit in (_LEAST, _MOST)])
-        if not present.whole:
-            return 0.0
-        size = _MOST * math.sqrt(squares.whole / present.whole)
-        for _ in range(_PASSES):
-            before, limit = size, _UNUSUAL * size
-            [within], _ = self.of([Pair(dtype, tensor, tensor, limit)])
-            size = limit * math.sqrt(within.whole / present.whole)
-            if size > _SAME * before:
-                break
-        return size
+        found = [combined(part, pair.count) for part, pair in zip(parts, pairs, strict=True)]
+        return found, damage(held, PATTERN)
 
     def _reserve(self, size: int) -> None:
         if size > self._size:
             self._area, self._size = self._device.pool.allocate(size, self._owned.noted).address, size
 
     def _enqueue(self, pair: Pair, parts: int) -> None:
-        from dslc.runtime.artifact.dtypes import ITEMSIZE
-
         if pair.first is not None:
             pair.first()
         function, blocks, threads = self._comparer(pair.dtype)
         places = [("pointer", address) for address in (pair.result.address, pair.reference.address, parts)]
-        count = pair.result.size // ITEMSIZE[pair.dtype]
-        arguments = Arguments([*places, ("i64", count), ("f64", pair.usual)])
+        arguments = Arguments([*places, ("i64", pair.count), ("f64", pair.limits.unit), ("f64", pair.limits.far)])
         Launch(function, (blocks, 1, 1), (threads, 1, 1), 0, arguments, "comparison").submit(self._device, self._stream)

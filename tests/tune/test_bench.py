@@ -21,7 +21,7 @@ class Opened:
     def __init__(self, fake: FakeDriver, device: Device) -> None:
         self.fake, self.owned, self.limits = fake, Owned(device), list[float]()
         stream = device.driver.stream(self.owned.noted)
-        module = device.driver.load_module(fake_cubin(90, "f4", "i4", parameters=5), self.owned.noted)
+        module = device.driver.load_module(fake_cubin(90, "f4", "i4", parameters=6), self.owned.noted)
         functions = {"f32": device.driver.function(module, "f4"), "i32": device.driver.function(module, "i4")}
         machine = Machine(device, stream, Libraries(device, self.owned), "sm_90", False)
         self.bench = Bench(machine, lambda dtype: (functions[dtype], 2, 32), named("good"), True, self.limits.append)
@@ -40,7 +40,7 @@ def opened(gpu: tuple[FakeDriver, Device]) -> Iterator[Opened]:
     fake.kernels |= planted.KERNELS
     for name in ("f4", "i4"):
         fake.kernels[name] = lambda *given, dtype=name: planted.compare(*given, dtype=dtype)
-        fake.parameters[name] = 5
+        fake.parameters[name] = 6
     with device:
         made = Opened(fake, device)
         yield made
@@ -99,7 +99,8 @@ def test_a_call_may_take_two_seconds_or_a_hundred_times_as_long_as_the_reference
 def test_what_was_right_in_another_process_is_not_run_again(opened: Opened) -> None:
     before = opened.fake.calls.copy()
     opened.bench.accept("own slow", named("slow"), 0, 0.01)
-    assert not (opened.fake.calls - before)["cuLaunchKernel"]
+    spent = opened.fake.calls - before
+    assert not spent["cuLaunchKernel"] and spent["cuModuleGetFunction"] == 1  # its code is there
     opened.check("good")
     rounds = opened.bench.time(0.01, lambda name: None)
     assert rounds["own slow"] == [0.01] and len(rounds["own good"]) > 1

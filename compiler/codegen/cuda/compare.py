@@ -13,14 +13,14 @@ from dslc.compiler.ir.types import DType
 THREADS: Final = 256
 #: Blocks of a comparison; each writes ``PARTS`` numbers in f64.
 BLOCKS: Final = 512
-PARTS: Final = 4
+PARTS: Final = 6
 
 
 @described("Compare", "dtype file")
 @dataclass(frozen=True)
 class Compare(CppKernel):
-    """``k(x, reference, parts, count, usual)``: the partial results of ``compare.cu`` for tensors of ``count``
-    elements, an i64, whose usual size is ``usual``, an f64. ``parts``: f64[BLOCKS, PARTS]."""
+    """``k(x, reference, parts, count, unit, far)``: the partial results of ``compare.cu`` for tensors of ``count``
+    elements, an i64; ``unit`` and ``far`` are f64. ``parts``: f64[BLOCKS, PARTS]."""
 
     dtype: DType
     file: str = "compare.cu"
@@ -32,4 +32,4 @@ class Compare(CppKernel):
     def head(self) -> str:
         wide = "wide(x)" if self.dtype.is_float else "x"
         text = f"using T = {C_TYPES[self.dtype]};\n__device__ __forceinline__ double value(T x) {{ return {wide}; }}\n"
-        return text + constants(THREADS=THREADS)
+        return text + constants(THREADS=THREADS, PARTS=PARTS)

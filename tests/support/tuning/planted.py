@@ -129,36 +129,48 @@ def container(symbol: str, finite: bool = False) -> bytes:
 
 
 def compare(
-    driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, usual: int, *, dtype: str
+    driver: FakeDriver,
+    grid: Any,
+    block: Any,
+    x: int,
+    r: int,
+    parts: int,
+    count: int,
+    unit: int,
+    far: int,
+    *,
+    dtype: str,
 ) -> None:
-    """The meaning of ``compare.cu``. ``usual``: the bits of an f64."""
+    """The meaning of ``compare.cu``. ``unit``, ``far``: the bits of an f64."""
     import numpy as np
 
-    found = driver.array(parts, "f8", (grid[0], 4))
+    found = driver.array(parts, "f8", (grid[0], 6))
     found[...] = 0
     if dtype == "bf16":
         bits = [driver.array(at, "u2", count).astype(np.uint32) << 16 for at in (x, r)]
         a, b = (each.view(np.float32).astype(np.float64) for each in bits)
     else:
         a, b = (driver.array(at, np.dtype(dtype), count).astype(np.float64) for at in (x, r))
-    found[0] = parts_of(a, b, float(np.uint64(usual).view(np.float64)))
+    found[0] = parts_of(a, b, *(float(np.uint64(bits).view(np.float64)) for bits in (unit, far)))
 
 
-def parts_of(a: Any, b: Any, usual: float) -> list[float]:
+def parts_of(a: Any, b: Any, unit: float, far: float) -> list[float]:
     """What a block of ``compare.cu`` writes that has all of both tensors, in f64."""
     import numpy as np
 
     both = np.isfinite(a) & np.isfinite(b)
     strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
-    far, size = np.abs(a[both] - b[both]), np.abs(b[both])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.where(far > 0, far / np.maximum(size, usual), 0)
-        whole = np.where(size < usual, size / usual, 1)
-    return [apart.max(initial=0), (apart**2).sum(), (whole**2).sum(), strange.sum()]
+    b = b[both]
+    apart, size = np.abs(a[both] - b), np.abs(b)
+    beyond = (apart > far * size) & (b != 0)
+    most = (apart - unit * size).max(initial=0)
+    return [most, (apart**2).sum(), (b**2).sum(), strange.sum(), beyond.sum(), (b != 0).sum()]
 
 
-def _blind(driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, usual: int) -> None:
-    driver.array(parts, "f8", (grid[0], 4))[...] = (0, 0, 1, 0)
+def _blind(
+    driver: FakeDriver, grid: Any, block: Any, x: int, r: int, parts: int, count: int, unit: int, far: int
+) -> None:
+    driver.array(parts, "f8", (grid[0], 6))[...] = (0, 0, 1, 0, 0, 1)
 
 
 def _comparers() -> dict[str, Callable[..., None]]:
@@ -204,7 +216,7 @@ def main() -> None:
         comparers = dict.fromkeys(comparers, _blind)
     fake = FakeDriver(total=int(os.environ.get("DSLC_TEST_GPU_BYTES", 1 << 30)))
     fake.kernels = _Known({**KERNELS, **comparers})
-    fake.parameters = dict.fromkeys(comparers, 5)
+    fake.parameters = dict.fromkeys(comparers, 6)
 
     def load() -> Driver:
         driver = Driver(fake, patience=60)
