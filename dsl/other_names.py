@@ -19,7 +19,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
                      "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
     **dict.fromkeys(("lstmcell", "grucell", "rnncell"), _LOOP),
-    **dict.fromkeys(("adagrad", "adadelta", "nadam", "radam", "lion", "adafactor", "lbfgs"), _OPTIMIZER),
+    **dict.fromkeys(("lbfgs", "asgd", "sparseadam"), _OPTIMIZER),
     **dict.fromkeys(("view", "viewas", "reshapeas", "unflatten"), _RESHAPE),
     **dict.fromkeys(("expand", "expandas", "broadcast"),
                     "write `broadcast_to(x, [B, -1])`; operators broadcast anyway"),

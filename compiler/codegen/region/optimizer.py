@@ -12,15 +12,18 @@ from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Region, dense
 from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ops.optimizer.formula import Formula, Operands
 from dslc.compiler.ops.optimizer.multi_update import member, parted
 
 
-class _Step:
-    """Operands of an update formula. ``let`` names an intermediate value of the parameter's dtype, ``wide`` one of f64.
-    ``narrow``: the gradient has a smaller dtype, whose values the parameter's dtype all represents."""
+class _Step(Operands):
+    """Operands of an update formula in a region. ``narrow``: the gradient has a smaller dtype, whose values the
+    parameter's dtype all represents."""
 
     def __init__(self, builder: RegionBuilder, dtype: DType, slots: int, attrs: Attrs, narrow: bool = False) -> None:
         self.builder, self.dtype, self.attrs = builder, dtype, attrs
@@ -38,13 +41,8 @@ class _Step:
     def wide(self, expr: Expr) -> Expr:
         return self.builder.let(expr, DType.F64)
 
-    def number(self, name: str) -> float:
-        return float_attr(self.attrs, name)
-
-    def decayed(self) -> Expr:
-        """The gradient plus the weight decay term."""
-        decay = self.number("weight_decay")
-        return self.let(self.g + self.p * decay) if decay else self.g
+    def count(self) -> Expr:
+        return self.wide(self.builder.let(self.step + 1, DType.I64))
 
     def known(self) -> Expr:
         """The gradient, 0 if it is not finite."""
@@ -65,21 +63,20 @@ def _sgd(s: _Step) -> list[Expr]:
 def _momentum(s: _Step) -> list[Expr]:
     g, momentum = s.decayed(), s.number("momentum")
     buf = s.let(s.slots[0] * momentum + g)
-    return [s.p - s.rate * (g + buf * momentum if bool_attr(s.attrs, "nesterov") else buf), buf]
+    return [s.p - s.rate * (g + buf * momentum if s.flag("nesterov") else buf), buf]
 
 
 def _corrections(s: _Step) -> list[Expr]:
-    """1 - beta^t = -expm1(t * log(beta)), without cancellation, in f64."""
-    t = s.wide(s.builder.let(s.step + 1, DType.I64))
-    betas = (s.number("beta1"), s.number("beta2"))
-    return [s.wide(-call("expm1", t * (math.log(beta) if beta else -math.inf))) for beta in betas]
+    """1 - beta^t, in f64."""
+    t = s.count()
+    return [s.rest(name, t) for name in ("beta1", "beta2")]
 
 
 def _adam(s: _Step) -> list[Expr]:
     beta1, beta2, rate = s.number("beta1"), s.number("beta2"), s.wide(s.rate)
     correct1, correct2 = _corrections(s)
     p, g = s.p, s.g
-    if bool_attr(s.attrs, "decoupled"):
+    if s.flag("decoupled"):
         p = s.let(p * s.let(1 - rate * s.number("weight_decay")))
     else:
         g = s.decayed()
@@ -163,7 +160,12 @@ _FORMULAS: Final[Mapping[str, Callable[[_Step], list[Expr]]]] = {
 _TRUSTS: Final[Mapping[str, Callable[[_Step], Expr]]] = {"lamb_update": _lamb_trust, "lars_update": _lars_trust}
 
 
-@lowers(*_FORMULAS)
+def _formula(name: str) -> Callable[[_Step], Sequence[Expr]]:
+    op = OPS[name]
+    return op.formula if isinstance(op, Formula) else _FORMULAS[name]
+
+
+@lowers(*_FORMULAS, *(name for name, op in registry.ops().items() if isinstance(op, Formula)))
 def update(node: Node) -> list[Launch]:
     """Clears the flag, then computes the number of the whole tensor if the op needs one, then the update. Elements
     whose gradient is not finite stay as they are."""
@@ -214,7 +216,7 @@ def region(
     builder = RegionBuilder(shape, (), inputs, outputs)
     builder.row()
     step = _Step(builder, dtype, slots, attrs, narrow=inputs[1].dtype is not dtype)
-    new = _FORMULAS[name](step)
+    new = _formula(name)(step)
     finite = builder.let(call("abs", step.g) < math.inf, DType.B1)
     for number, (value, old) in enumerate(zip(new, (step.p, *step.slots))):
         builder.store(number, step.let(select(finite, value, old)))

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
-from dslc.compiler.ir.function import Optimizer, optimizer
-from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.function import optimizer
 from dslc.compiler.ir.op import Mismatch, Op
+from dslc.compiler.ops.optimizer.checked import CheckedOptimizer, number
 from dslc.compiler.ops.optimizer.layerwise import lamb_update, lars_update
 from dslc.compiler.ops.optimizer.optim import adam_update, sgd_momentum_update, sgd_update
 from dslc.compiler.ops.optimizer.rmsprop import UPDATES as RMSPROP_UPDATES
-
-
-def _number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
-    """The argument, a finite number in [0, ``below``); raises Mismatch E0209."""
-    value = args[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < below:
-        limit = f"at least 0 and below {below:g}" if below < math.inf else "at least 0"
-        raise Mismatch(f"`{name}` is {value}", f"a finite number, {limit}", "E0209")
-    return float(value)
-
-
-class CheckedOptimizer(Optimizer):
-    """An optimizer that validates its arguments."""
-
-    @abstractmethod
-    def check(self, args: dict[str, Any]) -> None:
-        """Raises Mismatch E0209 for an argument out of range. ``lr`` is checked if ``args`` has it as a number."""
-
-    @abstractmethod
-    def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
-        """Like ``slots``, for checked arguments."""
-
-    @abstractmethod
-    def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
-        """The op of a step and its attributes."""
-
-    def slots(self, args: dict[str, Any]) -> tuple[str, ...]:
-        if args.get("lr") is not None:
-            _number(args, "lr")
-        _number(args, "weight_decay")
-        self.check(args)
-        return self.slot_names(args)
-
-    def update(
-        self, emit: Any, args: dict[str, Any], param: Value, grad: Value, slots: Sequence[Value], lr: Value, step: Value
-    ) -> tuple[Value, ...]:
-        assert len(slots) == len(self.slots(args))
-        op, attrs = self.step(args)
-        result: tuple[Value, ...] = tuple(
-            emit(op, param, grad, *slots, lr, step, weight_decay=float(args["weight_decay"]), **attrs)
-        )
-        return result
 
 
 class Sgd(CheckedOptimizer):
@@ -68,7 +23,7 @@ class Sgd(CheckedOptimizer):
     defaults = {"lr": None, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:
-        momentum = _number(args, "momentum", 1)
+        momentum = number(args, "momentum", 1)
         if args["nesterov"] and not momentum:
             raise Mismatch("`nesterov` without momentum", "`momentum=0.9`", "E0209")
 
@@ -98,8 +53,9 @@ class Adam(CheckedOptimizer):
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise Mismatch(f"`betas` is {betas}", "two numbers, such as (0.9, 0.999)", "E0209")
         for beta in betas:
-            _number({"betas": beta}, "betas", 1)
-        _number(args, "eps")
+            number({"betas": beta}, "betas", 1)
+        if "eps" in self.defaults:
+            number(args, "eps")
 
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
@@ -132,9 +88,9 @@ class RmsProp(CheckedOptimizer):
     defaults = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "momentum": 0.0, "centered": False, "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:
-        _number(args, "alpha", 1)
-        _number(args, "eps")
-        _number(args, "momentum", 1)
+        number(args, "alpha", 1)
+        number(args, "eps")
+        number(args, "momentum", 1)
 
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
         mean = ("grad_avg",) if args["centered"] else ()
@@ -175,9 +131,9 @@ class Lars(CheckedOptimizer):
     defaults = {"lr": None, "momentum": 0.9, "trust_coefficient": 0.001, "eps": 1e-8, "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:
-        _number(args, "momentum", 1)
-        _number(args, "trust_coefficient")
-        _number(args, "eps")
+        number(args, "momentum", 1)
+        number(args, "trust_coefficient")
+        number(args, "eps")
 
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",)

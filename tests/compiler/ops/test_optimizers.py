@@ -178,7 +178,7 @@ def test_twenty_steps(name: str, named: dict[str, Any], rule: Any) -> None:
 def test_what_is_not_finite_is_left_alone(name: str) -> None:
     o = OPTIMIZERS[name]
     args = o.defaults | {"lr": 0.1, "weight_decay": 0.1}
-    p, g = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, np.nan, np.inf, -0.5])
+    p, g = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, np.nan, np.inf, 0.75])
     slots = [np.full(4, 0.125) for _ in o.slots(args)]
     arrays = [p, g, *slots, np.array(0.1), np.array(3)]
     values = values_of(arrays)

@@ -12,10 +12,16 @@ from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 
+ADAM = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1, "decoupled": True}
 STEPS: dict[str, tuple[int, dict[str, Any]]] = {
     "sgd_update": (0, {"weight_decay": 0.1}),
     "sgd_momentum_update": (1, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    "adam_update": (2, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1, "decoupled": True}),
+    "adam_update": (2, ADAM),
+    "lion_update": (1, {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}),
+    "adadelta_update": (2, {"rho": 0.9, "eps": 1e-6, "weight_decay": 0.1}),
+    "nadam_update": (2, ADAM | {"momentum_decay": 0.004}),
+    "radam_update": (2, ADAM),
+    "rprop_update": (2, {"shrink": 0.5, "grow": 1.2, "least": 1e-6, "most": 50.0, "weight_decay": 0.1}),
     "rmsprop_centered_momentum_update": (3, {"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.0, "momentum": 0.9}),
 }
 

@@ -73,7 +73,10 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     **dict.fromkeys(
         (
             *(f"rmsprop_{kind}update" for kind in ("", "momentum_", "centered_", "centered_momentum_")),
-            "adam_update",
+            *(
+                f"{kind}_update"
+                for kind in ("adam", "lion", "adagrad", "adadelta", "adamax", "nadam", "radam", "rprop")
+            ),
             "lamb_update",
             "lars_update",
             "multi_update",

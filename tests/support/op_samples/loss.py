@@ -191,7 +191,7 @@ def _rmsprop(p: float, g: float, slots: list[float], lr: float, step: int, **a: 
     return p - lr * move, square
 
 
-def _update_samples(rule: Any, slots: list[float], variants: list[dict[str, Any]]) -> list[Sample]:
+def update_samples(rule: Any, slots: list[float], variants: list[dict[str, Any]]) -> list[Sample]:
     """``slots``: the least value of each slot tensor."""
     samples = []
     for attrs in variants:
@@ -209,13 +209,13 @@ SAMPLES["bce_with_logits"] = [
     Sample([Spec(x, gap=0.1), Spec(t, low=0.0, high=1.0)], reference=_bce)
     for x, t in [((3, 4), (3, 4)), ((2, 3), (3,)), ((), (2,)), ((0, 2), (0, 2))]
 ] + [Sample([np.array([1e3, -1e3]), np.array([1.0, 0.0])], {}, (), lambda x, t: np.zeros(2))]
-SAMPLES["sgd_update"] = _update_samples(_sgd, [], [{"weight_decay": 0.0}, {"weight_decay": 0.1, "parts": 3.0}])
-SAMPLES["sgd_momentum_update"] = _update_samples(
+SAMPLES["sgd_update"] = update_samples(_sgd, [], [{"weight_decay": 0.0}, {"weight_decay": 0.1, "parts": 3.0}])
+SAMPLES["sgd_momentum_update"] = update_samples(
     _sgd_momentum,
     [-2],
     [{"weight_decay": w, "momentum": m, "nesterov": n} for w, m, n in [(0.0, 0.9, False), (0.1, 0.5, True)]],
 )
-SAMPLES["adam_update"] = _update_samples(
+SAMPLES["adam_update"] = update_samples(
     _adam,
     [-2, 0.1],
     [
@@ -224,8 +224,8 @@ SAMPLES["adam_update"] = _update_samples(
         {"beta1": 0.0, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.1, "decoupled": True, "parts": 3.0},
     ],
 )
-SAMPLES["rmsprop_update"] = _update_samples(_rmsprop, [0.1], [{"alpha": 0.9, "eps": 1e-8, "weight_decay": 0.1}])
-SAMPLES["rmsprop_momentum_update"] = _update_samples(
+SAMPLES["rmsprop_update"] = update_samples(_rmsprop, [0.1], [{"alpha": 0.9, "eps": 1e-8, "weight_decay": 0.1}])
+SAMPLES["rmsprop_momentum_update"] = update_samples(
     _rmsprop, [0.1, -2], [{"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.0, "momentum": 0.9}]
 )
 SAMPLES["global_norm"] = [

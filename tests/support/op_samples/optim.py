@@ -1,4 +1,4 @@
-"""Samples of optimizer steps that look at the whole tensor, or keep a mean; sums written with math.fsum."""
+"""Samples of optimizer steps: of those that look at the whole tensor, with sums by math.fsum, and of the rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from op_samples.loss import update_samples
 from op_samples.sample import Sample, Spec
 
 
@@ -98,6 +99,75 @@ def several(*xs: Any, step: str, each: Sequence[tuple[str, Any]]) -> Any:
     return *new, np.array(flags)
 
 
+def _decayed(p: float, g: float, lr: float, a: dict[str, Any]) -> tuple[float, float]:
+    decay = a["weight_decay"]
+    return (p - lr * decay * p, g) if a.get("decoupled") else (p, g + decay * p)
+
+
+def _moments(g: float, slots: Sequence[float], a: dict[str, Any]) -> tuple[float, float]:
+    one, two = a["beta1"], a["beta2"]
+    return one * slots[0] + (1 - one) * g, two * slots[1] + (1 - two) * g * g
+
+
+def _lion(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    m = slots[0]
+    way = float(np.sign(a["beta1"] * m + (1 - a["beta1"]) * g))
+    return p - lr * a["weight_decay"] * p - lr * way, a["beta2"] * m + (1 - a["beta2"]) * g
+
+
+def _adagrad(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    total = slots[0] + g * g
+    return p - lr / (1 + step * a["lr_decay"]) * g / (math.sqrt(total) + a["eps"]), total
+
+
+def _adadelta(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    rho, eps = a["rho"], a["eps"]
+    square = rho * slots[0] + (1 - rho) * g * g
+    move = g * math.sqrt((slots[1] + eps) / (square + eps))
+    return p - lr * move, square, rho * slots[1] + (1 - rho) * move * move
+
+
+def _adamax(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    m, most = _moments(g, slots, a)[0], max(a["beta2"] * slots[1], abs(g) + a["eps"])
+    return p - lr / (1 - a["beta1"] ** (step + 1)) * m / most, m, most
+
+
+def _nadam(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    m, v = _moments(g, slots, a)
+    *so_far, here, there = (a["beta1"] * (1 - 0.96 ** (i * a["momentum_decay"]) / 2) for i in range(1, int(step) + 3))
+    product = math.prod([*so_far, here])
+    move = (1 - here) / (1 - product) * g + there / (1 - product * there) * m
+    return p - lr * move / (math.sqrt(v / (1 - a["beta2"] ** (step + 1))) + a["eps"]), m, v
+
+
+def _radam(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    m, v = _moments(g, slots, a)
+    t, beta = step + 1, a["beta2"]
+    most = 2 / (1 - beta) - 1
+    length = most - 2 * t * beta**t / (1 - beta**t)
+    move = m / (1 - a["beta1"] ** t)
+    if length > 5:
+        factor = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+        move *= math.sqrt(factor * (1 - beta**t)) / (math.sqrt(v) + a["eps"])
+    return p - lr * move, m, v
+
+
+def _rprop(p: float, g: float, slots: Sequence[float], lr: float, step: int, **a: Any) -> Any:
+    p, g = _decayed(p, g, lr, a)
+    before, size = slots[0], slots[1] or lr
+    if g * before < 0:
+        return p, 0.0, max(size * a["shrink"], a["least"])
+    size = min(size * a["grow"], a["most"]) if g * before > 0 else min(max(size, a["least"]), a["most"])
+    return p - float(np.sign(g)) * size, g, size
+
+
+_ADAM = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
+_RPROP = {"shrink": 0.5, "grow": 1.2, "least": 0.1, "most": 2.0}
 ANY, POSITIVE, SMALL = Spec(()), Spec((), low=0.5), Spec((), low=-0.5, high=0.5)
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -122,6 +192,28 @@ SAMPLES: dict[str, list[Sample]] = {
     "rmsprop_centered_momentum_update": steps(
         centered, [POSITIVE, SMALL, ANY], [{"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.0, "momentum": 0.9}]
     ),
+    "lion_update": update_samples(
+        _lion, [-2], [{"beta1": 0.9, "beta2": b, "weight_decay": b - 0.5} for b in (0.5, 0.99)]
+    ),
+    "adagrad_update": update_samples(
+        _adagrad, [0.1], [{"lr_decay": d, "eps": 1e-8, "weight_decay": d} for d in (0.0, 0.1)]
+    ),
+    "adadelta_update": update_samples(
+        _adadelta, [0.1, 0.1], [{"rho": 0.9, "eps": 1e-6, "weight_decay": d} for d in (0.0, 0.1)]
+    ),
+    "adamax_update": update_samples(_adamax, [-2, 0.1], [_ADAM, _ADAM | {"beta1": 0.0, "weight_decay": 0.0}]),
+    "nadam_update": update_samples(
+        _nadam,
+        [-2, 0.1],
+        [
+            _ADAM | {"decoupled": d, "momentum_decay": m, "beta1": b}
+            for d, m, b in ((False, 0.004, 0.9), (True, 0.0, 0.9), (False, 0.3, 0.0))
+        ],
+    ),
+    "radam_update": update_samples(
+        _radam, [-2, 0.1], [_ADAM | {"decoupled": d, "beta2": b} for d, b in ((False, 0.999), (True, 0.5), (True, 0.9))]
+    ),
+    "rprop_update": update_samples(_rprop, [-2, 0.1], [_RPROP | {"weight_decay": d} for d in (0.0, 0.1)]),
     "multi_update": [
         Sample(
             [
