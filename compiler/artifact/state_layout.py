@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from dslc.compiler.check import entries
-from dslc.compiler.check.entries import optimizer_slots, train_spec
+from dslc.compiler.check.entries import optimizer_slots, slot_type, train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import RAW, LossScale
 from dslc.compiler.ir.graph import Kind
@@ -77,7 +77,9 @@ def layout_state(
             type = TensorType(params if dtype is DType.FLOAT else dtype, ())
             wanted.append((slot, Kind.OPTIMIZER, type, f"constant({number:g})", None))
         else:
-            type = TensorType(params, checked.params[slots[slot]].input.value.type.ints)
+            assert spec is not None
+            own = slot_type(spec, slot, slots[slot], checked.params[slots[slot]].input.value.type)
+            type = TensorType(params, own.ints)
             init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
             wanted.append((slot, Kind.OPTIMIZER, type, init, slots[slot]))
     at = {d.name: d.default for d in checked.dims} if sizes is None else sizes

@@ -7,14 +7,16 @@ Each function returns a Program whose graph has int sizes but still the abstract
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from dslc.compiler.check.evaluated import evaluated, unassigned
 from dslc.compiler.check.model import Checked
 from dslc.compiler.check.training.averages import averaged
+from dslc.compiler.check.training.gradients import named_by_patterns
 from dslc.compiler.epoch_metrics import epoch_states, over_epochs
 from dslc.compiler.eval_partials import split_at_batch
 from dslc.compiler.ir.build import GRAD_SUM, RAW, SHARD, LossScale, ParamSpec, TrainSpec, UpdateSpec
+from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -37,15 +39,20 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         assert update.optimizer is not None
         args = dict(update.optimizer_args)
         decay_on, clip_norm, clip_value = args.pop("decay_on"), args.pop("clip_norm"), args.pop("clip_value")
-        pace = 1.0 if args["lr"] == base else float(args["lr"]) / base
-        updates.append(UpdateSpec(update.name, update.optimizer, args, update.trained, clip_norm, clip_value))
+        named = named_by_patterns(update, checked.params)
+        rules: dict[str, tuple[Optimizer, Mapping[str, Any]]] = {}
         for name in update.trained:
             info = checked.params[name]
+            optimizer, own = update.optimizer.rule(args, info.input.value.type, name in named)
+            if optimizer is not update.optimizer:
+                rules[name] = (optimizer, own)
+            pace = 1.0 if own["lr"] == base else float(own["lr"]) / base
             decay = info.groups.decay
             if decay is None:
                 everywhere = decay_on == "all" or info.input.value.type.rank >= 2
-                decay = float(args["weight_decay"]) if everywhere else 0.0
+                decay = float(own["weight_decay"]) if everywhere else 0.0
             found[name] = ParamSpec(name, info.groups.lr * pace, decay)
+        updates.append(UpdateSpec(update.name, update.optimizer, args, update.trained, clip_norm, clip_value, rules))
     averages = averaged(checked.params)
     params = tuple(
         found.get(name) or ParamSpec(name, info.groups.lr, trained=False, averages=averages.get(name))
@@ -65,8 +72,17 @@ def of_epoch(checked: Checked) -> Mapping[str, TensorType]:
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
     """Name of each optimizer tensor -> its parameter, in forward order."""
-    slots = {name: spec.slots(update) for update in spec.updates for name in update.trained}
+    slots = {name: spec.slots(update, name) for update in spec.updates for name in update.trained}
     return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots[p.name]}
+
+
+def slot_type(spec: TrainSpec, slot: str, param: str, type: TensorType) -> TensorType:
+    """The type of an optimizer tensor, of a parameter of this type."""
+    kind = slot.removeprefix(f"{param}.")
+    if kind in (RAW, GRAD_SUM):
+        return type
+    [update] = [update for update in spec.updates if param in update.trained]
+    return update.rule(param)[0].slot_type(kind, type)
 
 
 def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
@@ -103,7 +119,7 @@ def update_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | N
     assert spec is not None and spec.shards > 1
     stored = {name: info.input for name, info in checked.params.items()}
     slots = {
-        slot: Input(slot, Kind.OPTIMIZER, stored[param].value.type, stored[param].span)
+        slot: Input(slot, Kind.OPTIMIZER, slot_type(spec, slot, param, stored[param].value.type), stored[param].span)
         for slot, param in _slots(spec, turn).items()
     }
     slots |= _scaling(spec)
@@ -145,7 +161,8 @@ def _training(
     outputs = {n: v for n, v in graph.outputs.items() if not n.startswith("result.")}
     inputs = {i.name: i for i in graph.inputs}
     for slot, param in slots.items():
-        inputs[slot] = Input(slot, Kind.OPTIMIZER, inputs[param].value.type, inputs[param].span)
+        type = slot_type(spec, slot, param, inputs[param].value.type)
+        inputs[slot] = Input(slot, Kind.OPTIMIZER, type, inputs[param].span)
     inputs |= _scaling(spec)
     for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
         if name in scalars and name not in inputs:
@@ -245,7 +262,8 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
     updates = [(state, values[sources.get(state.name, state.name)]) for state, _ in updates]
     spec = train_spec(checked, scale)
     for slot, param in (optimizer_slots(spec) if spec else {}).items():
-        type = checked.params[param].input.value.type
+        assert spec is not None
+        type = slot_type(spec, slot, param, checked.params[param].input.value.type)
         state = Input(slot, Kind.OPTIMIZER, type)
         inputs.append(state)
         zeros = Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)

@@ -84,7 +84,8 @@ class ParamSpec:
 @dataclass(frozen=True, slots=True)
 class UpdateSpec:
     """An update of a training step. ``name``: that of a step, empty for the only update; ``trained``: the names of the
-    parameters that it changes. ``clip_norm``: largest norm of all its gradients together; ``clip_value``: largest
+    parameters that it changes; ``rules``: the optimizer and its arguments for those of them that have another one.
+    ``clip_norm``: largest norm of all its gradients together; ``clip_value``: largest
     absolute value of a gradient's element, applied first; None: no limit."""
 
     name: str
@@ -93,6 +94,11 @@ class UpdateSpec:
     trained: tuple[str, ...]
     clip_norm: float | None = None
     clip_value: float | None = None
+    rules: Mapping[str, tuple[Optimizer, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def rule(self, name: str) -> tuple[Optimizer, Mapping[str, Any]]:
+        """The optimizer of a parameter and its arguments."""
+        return self.rules.get(name, (self.optimizer, self.args))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +154,12 @@ class TrainSpec:
             return None
         return "own" if update.clip_norm is None and self.loss_scale is None else "all"
 
-    def slots(self, update: UpdateSpec) -> tuple[str, ...]:
-        """The names of the state tensors of kind optimizer that each parameter of an update has."""
+    def slots(self, update: UpdateSpec, name: str) -> tuple[str, ...]:
+        """The names of the state tensors of kind optimizer that a parameter of an update has."""
+        optimizer, args = update.rule(name)
         raw = (RAW,) if self.ema is not None else ()
         grad_sum = (GRAD_SUM,) if self.accumulate > 1 and self.shards == 1 else ()
-        return (*update.optimizer.slots(dict(update.args)), *raw, *grad_sum)
+        return (*optimizer.slots(dict(args)), *raw, *grad_sum)
 
 
 def _nowhere() -> Mapping[str, int]:

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from dslc.compiler.ir.graph import Attr, Value
-from dslc.compiler.ir.op import Mismatch, Op, page_of
+from dslc.compiler.ir.op import Builder, Mismatch, Op, page_of
 from dslc.compiler.ir.sizes import Size
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 
 Shape: TypeAlias = tuple[Size, ...]
 Axis: TypeAlias = int
@@ -141,21 +141,39 @@ class Optimizer(ABC):
     name: ClassVar[str]
     #: whether a step looks at more of a parameter than one element at a time
     of_whole_tensors: ClassVar[bool] = False
+    #: the argument that holds patterns of names of parameters, whose default is the empty tuple
+    patterns: ClassVar[str | None] = None
     #: argument -> default; None: required. ``lr`` always exists and becomes a run-time scalar.
     defaults: ClassVar[dict[str, Any]]
 
     @abstractmethod
     def slots(self, args: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the state tensors per parameter; all have the parameter's type and start at 0."""
+        """Names of the state tensors per parameter, which start at 0."""
+
+    def slot_type(self, slot: str, param: TensorType) -> TensorType:
+        """The type of a state tensor of a parameter of this type: by default the same."""
+        return param
+
+    def rule(self, args: dict[str, Any], param: TensorType, named: bool) -> tuple[Optimizer, dict[str, Any]]:
+        """The optimizer that updates a parameter of this type, and its arguments: by default itself. ``named``:
+        whether one of the patterns of the argument ``patterns`` selects the parameter."""
+        return self, args
 
     @abstractmethod
     def update(
-        self, emit: Any, args: dict[str, Any], param: Value, grad: Value, slots: Sequence[Value], lr: Value, step: Value
+        self,
+        b: Builder,
+        args: dict[str, Any],
+        param: Value,
+        grad: Value,
+        slots: Sequence[Value],
+        lr: Value,
+        step: Value,
     ) -> tuple[Value, ...]:
-        """Emits the update op: ``emit(op, *inputs, **attrs) -> tuple[Value, ...]``. Returns the new parameter, the new
-        slots, and last a flag b1[] that is true if some element of the gradient was not finite. Such elements are not
-        updated, in the parameter and in the slots. ``args["weight_decay"]`` is this parameter's, ``lr`` is its scalar
-        (already multiplied by the group's factor), ``step`` is i64 from 0."""
+        """Builds the nodes of an update. Returns the new parameter, the new slots, and last a flag b1[] that is true if
+        some element of the gradient was not finite. Such elements are not updated, in the parameter and in the slots
+        (of a slot with fewer elements: those that such an element is part of). ``args["weight_decay"]`` is this
+        parameter's, ``lr`` is its scalar (already multiplied by the group's factor), ``step`` is i64 from 0."""
 
 
 FUNCTIONS: dict[str, Function] = {}

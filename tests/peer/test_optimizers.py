@@ -52,6 +52,40 @@ def normalised(w: dict[str, Any], x: Any) -> Any:
 
 
 MODELS = {"dense": (DENSE, dense), "images": (IMAGES, images), "normalised": (NORMALISED, normalised)}
+
+
+def newton_schulz(x: Any, coefficients: Any, steps: int, eps: float) -> Any:
+    """As in ``torch.optim``, but not in bf16."""
+    a, b, c = coefficients
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+class Both:
+    """Muon for matrices but the last one, AdamW for the rest."""
+
+    def __init__(self, params: list[Any]) -> None:
+        import torch.optim._muon as of_torch
+
+        of_torch._zeropower_via_newtonschulz = newton_schulz
+        inner = [p for p in params if p.ndim == 2 and len(p) != 3]
+        rest = [p for p in params if not any(p is q for q in inner)]
+        self.each = [torch.optim.Muon(inner, 0.02, weight_decay=0.2)] if inner else []
+        self.each.append(torch.optim.AdamW(rest, 0.003, (0.9, 0.95), weight_decay=0.2))
+        self.param_groups = [group for one in self.each for group in one.param_groups]
+
+    def zero_grad(self) -> None:
+        for one in self.each:
+            one.zero_grad()
+
+    def step(self) -> None:
+        for one in self.each:
+            one.step()
+
+
 Made = Callable[[list[Any]], Any]
 #: our call, and PyTorch's; and the relative error
 CASES: list[tuple[str, Made, float]] = [
@@ -70,6 +104,9 @@ CASES: list[tuple[str, Made, float]] = [
     ("nadam(lr=0.01, weight_decay=0.1)", lambda p: torch.optim.NAdam(p, 0.01, weight_decay=0.1), 1e-6),
     ("nadam(lr=0.01, weight_decay=0.1, decoupled_weight_decay=true)",
      lambda p: torch.optim.NAdam(p, 0.01, weight_decay=0.1, decoupled_weight_decay=True), 1e-6),
+    ('muon(lr=0.02, weight_decay=0.2, adamw_lr=0.003, adamw="b")', Both, 1e-10),
+    ("adafactor(lr=0.1, weight_decay=0.1)",
+     lambda p: torch.optim.Adafactor(p, 0.1, eps=(2.0**-23, 1e-3), weight_decay=0.1), 1e-10),
     ("rprop(lr=0.01)", torch.optim.Rprop, 1e-10),
 ]  # fmt: skip
 
@@ -79,8 +116,11 @@ def rate(step: int) -> float:
     return min((step + 1) / 5, 5 / (step + 1))
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("call", "peer", "error"), CASES, ids=[c[0] for c in CASES])
+#: PyTorch's Muon takes no weights of convolutions
+PAIRS = [(model, *case) for case in CASES for model in MODELS if (model, case[1]) != ("images", Both)]
+
+
+@pytest.mark.parametrize(("model", "call", "peer", "error"), PAIRS, ids=[f"{p[0]}-{p[1]}" for p in PAIRS])
 def test_twenty_steps_next_to_torch(tmp_path: Path, model: str, call: str, peer: Made, error: float) -> None:
     source, forward = MODELS[model]
     text = f"nn 1\ndim B in 1..64 = {ROWS}\n" + source + TRAIN.format(optimizer=call)
@@ -91,16 +131,16 @@ def test_twenty_steps_next_to_torch(tmp_path: Path, model: str, call: str, peer:
     with dslc.load(tmp_path / "net.dslc", weights="init", seed=3) as ours:
         w = {n: torch.nn.Parameter(torch.tensor(v, dtype=torch.float64)) for n, v in ours.weights.items()}
         stepper = peer(list(w.values()))
-        base = stepper.param_groups[0]["lr"]
+        bases = [group["lr"] for group in stepper.param_groups]
         for step in range(STEPS):
             x, label = rng.normal(size=(ROWS, 12)), rng.integers(0, 3, ROWS).astype(np.int32)
-            for group in stepper.param_groups:
+            for group, base in zip(stepper.param_groups, bases):
                 group["lr"] = base * rate(step)
             stepper.zero_grad()
             loss = F.cross_entropy(forward(w, torch.tensor(x)), torch.tensor(label).long())
             loss.backward()
             stepper.step()
-            got = ours.train_step(x=x, label=label, lr=base * rate(step)).loss
+            got = ours.train_step(x=x, label=label, lr=bases[0] * rate(step)).loss
             assert got == pytest.approx(loss.item(), rel=error), f"step {step}"
         for name, value in ours.weights.items():
             np.testing.assert_allclose(value, w[name].detach().numpy(), rtol=error, atol=error)

@@ -80,8 +80,24 @@ def divided(
                                 also=(Label(first.patterns_span, "first here"),),
                                 help="let each parameter belong to one step"))  # fmt: skip
             continue
+        try:
+            named_by_patterns(update, params)
+        except BadRule as bad:
+            assert update.optimizer is not None and update.optimizer_span is not None
+            title = f"{bad}, as an argument of `{update.optimizer.name}`"
+            reports.add(Problem("E0209", title, update.optimizer_span, help=bad.help))
+            continue
         owners |= dict.fromkeys(names, update)
         yield update, {n: info for n, info in params.items() if n in names and info.groups.trainable}
+
+
+def named_by_patterns(update: Update, params: Mapping[str, ParamInfo]) -> Collection[str]:
+    """The names that the patterns of an optimizer's argument select; none without such an argument. BadRule for one
+    that selects none."""
+    argument = None if update.optimizer is None else update.optimizer.patterns
+    texts = () if argument is None else update.optimizer_args[argument]
+    names = [name for name, info in params.items() if info.input.kind is Kind.PARAM]
+    return {name for text in texts for name in selected(text, names)}
 
 
 def _reached(

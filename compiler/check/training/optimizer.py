@@ -78,6 +78,9 @@ def _number(name: str, value: Static, default: Any, span: Span) -> Any:
         fits = isinstance(value, bool)
     elif isinstance(default, str):
         fits = value in DECAY_ON if name == "decay_on" else isinstance(value, str)
+    elif default == ():
+        value = (value,) if isinstance(value, str) else value
+        fits = isinstance(value, (tuple, list)) and all(isinstance(v, str) for v in value)
     elif isinstance(default, tuple):
         fits = isinstance(value, (tuple, list)) and len(value) == len(default)
         fits = fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value)  # type: ignore[union-attr]
@@ -87,9 +90,13 @@ def _number(name: str, value: Static, default: Any, span: Span) -> Any:
         title, help = f"`{name}` cannot be {kind_of(value)}", of_each_step(value)
         if name == "decay_on":
             title, help = "`decay_on` is a word", f'write `decay_on="{DECAY_ON[0]}"` or `decay_on="{DECAY_ON[1]}"`'
+        elif default == ():
+            help = f'write a text or a list of texts, such as `{name}=["embed", "head"]`'
         elif isinstance(value, str):
             help = number_in_quotes(value[:40])
         raise Problem("E0202", title, span, "does not fit", help=help)
+    if default == ():
+        return tuple(value)  # type: ignore[arg-type]
     if isinstance(default, tuple):
         return tuple(float(v) for v in value)  # type: ignore[union-attr, arg-type]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

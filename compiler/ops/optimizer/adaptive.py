@@ -6,7 +6,7 @@ from typing import Any
 
 from dslc.compiler.ir.function import optimizer
 from dslc.compiler.ir.op import Mismatch, Op
-from dslc.compiler.ops.optimizer.checked import CheckedOptimizer, number
+from dslc.compiler.ops.optimizer.checked import OfOneOp, number
 from dslc.compiler.ops.optimizer.optimizers import Adam
 from dslc.compiler.ops.optimizer.rules import (
     adadelta_update,
@@ -43,7 +43,7 @@ class Lion(Adam):
         return lion_update, _betas(args)
 
 
-class Adagrad(CheckedOptimizer):
+class Adagrad(OfOneOp):
     """adagrad(lr=0.01, lr_decay=0, eps=1e-10, weight_decay=0): Adagrad (Duchi, Hazan and Singer 2011).
 
     Divides the gradient by the root of the sum of all its squares so far, plus ``eps``. The learning rate is divided by
@@ -64,7 +64,7 @@ class Adagrad(CheckedOptimizer):
         return adagrad_update, {"lr_decay": float(args["lr_decay"]), "eps": float(args["eps"])}
 
 
-class Adadelta(CheckedOptimizer):
+class Adadelta(OfOneOp):
     """adadelta(lr=1, rho=0.9, eps=1e-6, weight_decay=0): Adadelta (Zeiler 2012).
 
     Multiplies the gradient by the root of the running mean of squared steps over that of squared gradients, each plus
@@ -137,7 +137,7 @@ def _of_adam(args: dict[str, Any]) -> dict[str, Any]:
     return {**_betas(args), "eps": float(args["eps"]), "decoupled": bool(args["decoupled_weight_decay"])}
 
 
-class Rprop(CheckedOptimizer):
+class Rprop(OfOneOp):
     """rprop(lr=0.01, etas=(0.5, 1.2), step_sizes=(1e-6, 50), weight_decay=0): steps by the gradient's sign alone.
 
     Resilient backpropagation (Riedmiller and Braun 1993), for batches of all the data. Each element has a step size,

@@ -1,4 +1,4 @@
-"""An optimizer of the language that validates its arguments, and whose step is one op."""
+"""Optimizers of the language that validate their arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import Mismatch, Op
+from dslc.compiler.ir.op import Builder, Mismatch, Op
 
 
 def number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
@@ -32,10 +32,6 @@ class CheckedOptimizer(Optimizer):
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
         """Like ``slots``, for checked arguments."""
 
-    @abstractmethod
-    def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
-        """The op of a step and its attributes."""
-
     def slots(self, args: dict[str, Any]) -> tuple[str, ...]:
         if args.get("lr") is not None:
             number(args, "lr")
@@ -43,12 +39,24 @@ class CheckedOptimizer(Optimizer):
         self.check(args)
         return self.slot_names(args)
 
+
+class OfOneOp(CheckedOptimizer):
+    """An optimizer whose step is one op, of which a kernel may update many parameters."""
+
+    @abstractmethod
+    def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
+        """The op of a step and its attributes."""
+
     def update(
-        self, emit: Any, args: dict[str, Any], param: Value, grad: Value, slots: Sequence[Value], lr: Value, step: Value
+        self,
+        b: Builder,
+        args: dict[str, Any],
+        param: Value,
+        grad: Value,
+        slots: Sequence[Value],
+        lr: Value,
+        step: Value,
     ) -> tuple[Value, ...]:
         assert len(slots) == len(self.slots(args))
         op, attrs = self.step(args)
-        result: tuple[Value, ...] = tuple(
-            emit(op, param, grad, *slots, lr, step, weight_decay=float(args["weight_decay"]), **attrs)
-        )
-        return result
+        return b.node(op, param, grad, *slots, lr, step, weight_decay=float(args["weight_decay"]), **attrs).outputs

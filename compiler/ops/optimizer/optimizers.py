@@ -6,13 +6,13 @@ from typing import Any
 
 from dslc.compiler.ir.function import optimizer
 from dslc.compiler.ir.op import Mismatch, Op
-from dslc.compiler.ops.optimizer.checked import CheckedOptimizer, number
+from dslc.compiler.ops.optimizer.checked import OfOneOp, number
 from dslc.compiler.ops.optimizer.layerwise import lamb_update, lars_update
 from dslc.compiler.ops.optimizer.optim import adam_update, sgd_momentum_update, sgd_update
 from dslc.compiler.ops.optimizer.rmsprop import UPDATES as RMSPROP_UPDATES
 
 
-class Sgd(CheckedOptimizer):
+class Sgd(OfOneOp):
     """sgd(lr, momentum=0, nesterov=false, weight_decay=0): gradient descent.
 
     ``g = grad + weight_decay*param; buf = momentum*buf + g; param -= lr * buf``, or with ``nesterov``
@@ -36,7 +36,7 @@ class Sgd(CheckedOptimizer):
         return sgd_momentum_update, {"momentum": float(args["momentum"]), "nesterov": bool(args["nesterov"])}
 
 
-class Adam(CheckedOptimizer):
+class Adam(OfOneOp):
     """adam(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0): Adam (Kingma and Ba 2015).
 
     The step is the running mean of the gradient over the root of the running mean of its square, both bias-corrected.
@@ -77,7 +77,7 @@ class AdamW(Adam):
     decoupled = True
 
 
-class RmsProp(CheckedOptimizer):
+class RmsProp(OfOneOp):
     """rmsprop(lr=0.01, alpha=0.99, eps=1e-8, momentum=0, centered=false, weight_decay=0): RMSprop (Hinton 2012).
 
     Divides the gradient by the root of the running mean of its square, plus ``eps``; with ``centered`` by that of its
@@ -119,7 +119,7 @@ class Lamb(Adam):
         return lamb_update, {name: attrs[name] for name in ("beta1", "beta2", "eps")}
 
 
-class Lars(CheckedOptimizer):
+class Lars(OfOneOp):
     """lars(lr, momentum=0.9, trust_coefficient=0.001, eps=1e-8, weight_decay=0): sgd scaled tensor by tensor (LARS).
 
     The decayed gradient is multiplied by ``trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps)`` before

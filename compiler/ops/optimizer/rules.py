@@ -176,8 +176,8 @@ class RpropUpdate(Formula):
     Each element has a step size, at first ``lr``: times ``grow`` where the gradient keeps its sign, times ``shrink``
     where it changes it, within ``least`` and ``most``. Where the sign changed the parameter stays, and the gradient
     counts as 0; else the parameter moves by the size against the gradient's sign, if ``lr`` is not 0. Weight decay is
-    added to the gradient. Outputs: parameter, gradient, size, flag. Attributes ``shrink``, ``grow``, ``least``, ``most``,
-    ``weight_decay``.
+    added to the gradient. Outputs: parameter, gradient, size, flag. Attributes ``shrink``, ``grow``, ``least``,
+    ``most``, ``weight_decay``.
     """
 
     name = "rprop_update"

@@ -147,6 +147,8 @@ def _type(annotation: str) -> str:
 
 
 def _kind(value: object) -> str:
+    if value == ():
+        return "text or list of texts"
     if isinstance(value, tuple | list):
         return "list of numbers"
     return {"NoneType": "number", "bool": "bool", "str": "str"}.get(type(value).__name__, "number")

@@ -21,13 +21,25 @@ train Net(label: i32[B]) {{
 }}
 """
 #: values that no argument of this kind takes
-WRONG = {float: ["-1", "-0.5", '"much"', "true"], bool: ["1", '"yes"'], str: ["2", '"some"'],
-         tuple: ["(1.0, 0.9)", "(-0.1, 0.9)", "(0.9, 1.5)", "0.9", "(0.9, 0.9, 0.9)"]}  # fmt: skip
+WRONG = {
+    int: ["-1", "0.5", '"much"', "true"],
+    float: ["-1", "-0.5", '"much"', "true"],
+    bool: ["1", '"yes"'],
+    str: ["2", '"some"'],
+    tuple: ["(1.0, 0.9)", "(-0.1, 0.9)", "(0.9, 1.5)", "0.9", "(0.9, 0.9, 0.9)"],
+}
+#: the same for single arguments
+OWN = {
+    "beta2_decay": ["0.5", '"much"', "true"],
+    "etas": ["(1.0, 0.9)", "(-0.1, 1.9)", "0.9", "(0.9, 0.9, 0.9)"],
+    "step_sizes": ["(1.0, 0.9)", "(-0.1, 0.9)", "(0, 1)", "0.9"],
+    "adafactor eps": ["(0, 0.9)", "(-0.1, 0.9)", "(0.1, -0.9)", "0.9"],
+}
 CASES = [
     (name, argument, wrong)
     for name, optimizer in OPTIMIZERS.items()
     for argument, default in {**COMMON, **optimizer.defaults}.items()
-    for wrong in WRONG[float if default is None else type(default)]
+    for wrong in OWN.get(f"{name} {argument}", OWN.get(argument, WRONG[float if default is None else type(default)]))
     + (["0", "0.0"] if argument.startswith("clip_") else ["1.0", "2"] if argument in ("momentum", "alpha") else [])
 ]
 

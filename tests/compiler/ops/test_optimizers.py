@@ -29,10 +29,7 @@ def test_a_gradient_whose_square_overflows_stops_its_element_alone() -> None:
     for step, gradient in enumerate(([2e19, 1.0], [1.0, 1.0], [1.0, 1.0])):
         arrays = [p, np.array(gradient, np.float32), *slots, np.array(0.1, np.float32), np.array(step)]
         values = values_of(arrays)
-        outputs = o.update(
-            lambda op, *inputs, **attrs: b.node(op, *inputs, **attrs).outputs,
-            o.defaults, values[0], values[1], values[2:-2], values[-2], values[-1],
-        )  # fmt: skip
+        outputs = o.update(b, o.defaults, values[0], values[1], values[2:-2], values[-2], values[-1])
         p, *slots, flag = run(outputs, dict(zip(values, arrays)))
         assert not flag and p[0] == 0 and p[1] == pytest.approx(-0.1 * (step + 1))
     assert np.isinf(slots[1][0]) and np.isfinite(slots[1][1])
@@ -176,14 +173,14 @@ def test_twenty_steps(name: str, named: dict[str, Any], rule: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_what_is_not_finite_is_left_alone(name: str) -> None:
-    o = OPTIMIZERS[name]
-    args = o.defaults | {"lr": 0.1, "weight_decay": 0.1}
+    o, args = OPTIMIZERS[name].rule(
+        OPTIMIZERS[name].defaults | {"lr": 0.1, "weight_decay": 0.1}, TensorType(DType.F64, (4,)), False
+    )
     p, g = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, np.nan, np.inf, 0.75])
     slots = [np.full(4, 0.125) for _ in o.slots(args)]
     arrays = [p, g, *slots, np.array(0.1), np.array(3)]
     values = values_of(arrays)
-    b = Builder()
-    outputs = o.update(lambda op, *xs, **a: b.node(op, *xs, **a).outputs, args, *values[:2], values[2:-2], *values[-2:])
+    outputs = o.update(Builder(), args, *values[:2], values[2:-2], *values[-2:])
     *new, flag = run(outputs, dict(zip(values, arrays)))
     assert flag and flag.shape == ()
     for got, old in zip(new, [p, *slots]):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dslc.compiler.ir.build import ParamSpec, TrainSpec, UpdateSpec
-from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Phase, Value
-from dslc.compiler.ir.op import OPS, Builder, Op
+from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
+from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.optimizer.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.lower.gradient.differentiate import differentiate
@@ -111,18 +111,14 @@ def _update(
 ) -> tuple[list[tuple[Input, Value]], Value]:
     """The new values of one parameter and its slots, and the flag b1[] of its gradient."""
     b = builder_of(param)
-
-    def emit(op: Op, *values: Value, **attrs: Attr) -> tuple[Value, ...]:
-        return b.node(op, *values, **attrs).outputs
-
     if spec.lr_factor != 1.0:
         factor = b(OPS["full"], value=spec.lr_factor, dtype=lr.type.dtype, shape=())
         lr = b(OPS["mul"], lr, factor)
-    args: dict[str, Any] = {**update.args, "weight_decay": spec.weight_decay}
-    slots = [inputs[f"{spec.name}.{slot}"] for slot in update.optimizer.slots(args)]
-    outputs = update.optimizer.update(emit, args, param.value, gradient, [s.value for s in slots], lr, step)
-    *new, flag = outputs
-    assert len(new) == 1 + len(slots), f"{update.optimizer.name} gives {len(new)} new tensors"
+    optimizer, given = update.rule(spec.name)
+    args: dict[str, Any] = {**given, "weight_decay": spec.weight_decay}
+    slots = [inputs[f"{spec.name}.{slot}"] for slot in optimizer.slots(args)]
+    *new, flag = optimizer.update(b, args, param.value, gradient, [s.value for s in slots], lr, step)
+    assert len(new) == 1 + len(slots), f"{optimizer.name} gives {len(new)} new tensors"
     return list(zip([param, *slots], new)), flag
 
 

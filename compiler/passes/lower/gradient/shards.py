@@ -96,10 +96,9 @@ def _with_pieces(
 ) -> tuple[TrainSpec, dict[str, Input]]:
     """The section and the inputs with the pieces of each of these parameters and its slots instead of the whole."""
     [update] = train.updates
-    slots = ["", *(f".{slot}" for slot in train.slots(update))]
     found = dict(inputs)
     for name, parts in pieces.items():
-        for slot in slots:
+        for slot in ("", *(f".{each}" for each in train.slots(update, name))):
             source = found.pop(f"{name}{slot}")
             for piece in parts:
                 type = TensorType(source.value.type.dtype, (piece.stop - piece.start,))
