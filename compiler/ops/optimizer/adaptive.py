@@ -150,14 +150,12 @@ class Rprop(OfOneOp):
     defaults = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50.0), "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:
-        for name, example, fits in (
-            ("etas", "0.5, 1.2", lambda low, high: 0 < low < 1 < high),
-            ("step_sizes", "1e-6, 50", lambda low, high: 0 < low <= high),
-        ):
-            value = args[name]
-            if not isinstance(value, tuple | list) or len(value) != 2 or not fits(*value):
-                limits = "below 1 and above 1" if name == "etas" else "above 0 and not below the first"
-                raise Mismatch(f"`{name}` is {value}", f"two numbers, {limits}, such as ({example})", "E0209")
+        shrink, grow = _two(args, "etas")
+        if not 0 < shrink < 1 < grow:
+            raise Mismatch(f"`etas` is {args['etas']}", "a number below 1 and one above 1, such as (0.5, 1.2)", "E0209")
+        least, most = _two(args, "step_sizes")
+        if not 0 < least <= most:
+            raise Mismatch(f"`step_sizes` is {args['step_sizes']}", "a least and a greatest, above 0", "E0209")
 
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
         return ("prev", "step_size")
@@ -166,6 +164,13 @@ class Rprop(OfOneOp):
         (shrink, grow), (least, most) = args["etas"], args["step_sizes"]
         attrs = {"shrink": float(shrink), "grow": float(grow), "least": float(least), "most": float(most)}
         return rprop_update, attrs
+
+
+def _two(args: dict[str, Any], name: str) -> tuple[float, float]:
+    value = args[name]
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise Mismatch(f"`{name}` is {value}", "two numbers", "E0209")
+    return float(value[0]), float(value[1])
 
 
 lion = optimizer(Lion())
