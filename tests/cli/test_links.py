@@ -58,6 +58,7 @@ def holds_secret(folder: Path) -> list[str]:
     return [str(f) for f in files if SECRET in f.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_link_in_place_of_anything_that_is_written(dslc: Callable, project: Path, tmp_path: Path) -> None:
     assert dslc("train").code == 0
     assert dslc("train").code == 0  # which keeps the weights of before, and takes runs/net-2

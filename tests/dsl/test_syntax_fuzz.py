@@ -24,6 +24,7 @@ SOURCES = sorted(MODELS.glob("*.nn"))
 ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
 
 
+@pytest.mark.slow
 def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     seen: set[str] = set()
     wide = 0

@@ -55,27 +55,23 @@ def draw(drawn_by: str) -> None:
     os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big") if SOAK else int(drawn_by[:8], 16)))
 
 
-#: From so many slow cases of a test on, a run takes one of so many.
-_SHARES: Final = ((40, 16), (8, 8), (4, 4), (3, 3))
-_FEW: Final = 3  # of the other slow tests of a file, a run takes one of so many
+_CASES: Final = 32  # of so many slow cases of a test, a run takes one; of fewer, one too
+_TESTS: Final = 2  # of so many slow tests of a file, a run takes one
 
 
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The slow cases that this run leaves out: of a test with many, and of the tests of a file with few, it takes a
-    part, which DSLC_PART draws."""
-    tests: dict[str, list[pytest.Item]] = {}
+    """The slow cases that this run leaves out: DSLC_PART draws a part of the slow tests of each file, and a part of
+    the cases of each."""
+    files: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
         if item.get_closest_marker("slow"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            test = item.nodeid.partition("[")[0]
+            files.setdefault(test.partition("::")[0], {}).setdefault(test, []).append(item)
     left: list[pytest.Item] = []
-    files: dict[str, list[str]] = {}
-    for name, cases in tests.items():
-        share = next((share for most, share in _SHARES if len(cases) >= most), 1)
-        left += _drawn(name, cases, share)
-        if share == 1:
-            files.setdefault(name.partition("::")[0], []).append(name)
-    for file, names in files.items():
-        left += [item for name in _drawn(file, names, _FEW) for item in tests[name]]
+    for file, tests in files.items():
+        passed = _drawn(file, list(tests), _TESTS)
+        for test, cases in tests.items():
+            left += cases if test in passed else _drawn(test, cases, _CASES)
     return left
 
 

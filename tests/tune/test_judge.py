@@ -68,6 +68,7 @@ def test_bits_may_differ_if_nobody_asks_for_the_same(client: Client, opening: Op
     assert [way.choice.algorithm for way in found.times] == ["good", "fickle"] and not found.rejected
 
 
+@pytest.mark.slow
 def test_all_bad_ones_together(client: Client, opening: Opening, tmp_path: Path) -> None:
     found = judge(client, opening, [_trial(tmp_path, name) for name in ("good", *planted.BAD, "slow")], 0.1)
     assert [way.choice.algorithm for way in found.times] == ["good", "slow"]

@@ -88,6 +88,7 @@ def test_a_build_finds_and_obeys_the_lock_and_says_so_once(dslc: Callable, proje
     assert header["lock"] == {"sm_90": expected}
 
 
+@pytest.mark.slow
 def test_the_digest_covers_the_blocks_of_the_build_only(dslc: Callable, project: Path) -> None:
     lock = write(project, measured(keys_of(project / "net.nn")))
     path = project / "build/net/net.dslc"
@@ -225,6 +226,7 @@ def test_an_artifact_is_built_again_if_the_measurements_change(dslc: Callable, p
     assert not fresh() and fresh()
 
 
+@pytest.mark.slow
 def test_verify_rebuilds_with_the_lock_and_names_the_digest_that_differs(dslc: Callable, project: Path) -> None:
     keys = keys_of(project / "net.nn")
     lock = write(project, measured(keys))

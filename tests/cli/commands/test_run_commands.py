@@ -181,6 +181,7 @@ def test_predict_wants_a_file_that_holds_arrays(dslc: Callable, project: Path) -
 
 
 @pytest.mark.parametrize(("number", "code"), thinned([(signal.SIGINT, 130), (signal.SIGTERM, 143)], 2))
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(number: int, code: int, project: Path) -> None:
     command = [sys.executable, "-m", "dslc", "train", "--epochs", "120", "--set", "train.eval_every=120 epochs"]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -175,6 +175,7 @@ def test_every_other_text_is_an_error_with_place_cause_and_next_step(
     assert len(error.message) < 800 and error.message.isprintable()
 
 
+@pytest.mark.slow
 def test_the_largest_lock_is_read_in_seconds_and_one_block_more_is_refused(
     allowed: Callable[[float, float], bool],
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_gap_without_a_rule_is_a_bad_row_in_every_format(files: Any, opened: A
             assert not set(gaps) & set(data.index.tolist())
 
 
+@pytest.mark.slow
 def test_an_unknown_category_is_a_bad_row_of_the_evaluation(tmp_path: Path, opened: Any) -> None:
     for name, write in WRITERS.items():
         for folder, values in (("a", ["x", "y"]), ("b", ["y", "z"])):

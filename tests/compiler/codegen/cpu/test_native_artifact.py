@@ -113,6 +113,7 @@ def test_fused_and_unfused_training_have_the_same_bits(folder: Path) -> None:
     assert run(built(folder, provider="own"), 2) == run(built(folder, provider="own", fuse=False), 2)
 
 
+@pytest.mark.slow
 def test_objects_export_the_kernels_and_call_nothing(folder: Path) -> None:
     artifact = read_artifact(built(folder, provider="own"))
     assert list(artifact.header["required_features"]) == ["native"]

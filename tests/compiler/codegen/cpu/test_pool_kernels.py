@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from cpu_kernels.native import Native
 from op_laws.pool_law import IMAGES, broken, nodes
 
@@ -10,6 +11,7 @@ from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.ir.graph import Node
 
 
+@pytest.mark.slow
 def test_a_window_takes_the_first_of_its_greatest_elements_and_never_padding() -> None:
     kernels: dict[str, Native] = {}
 

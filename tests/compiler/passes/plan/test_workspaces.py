@@ -126,6 +126,7 @@ def test_few_plans_are_made() -> None:
     assert len(asked) == 1, "it fits, and nothing is recomputed"
 
 
+@pytest.mark.slow
 def test_a_slower_algorithm_is_taken_where_recomputation_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """One convolution is 1 us faster with half a GiB; with it, the step must recompute values to fit the budget."""
     checked = check_file(f"{MODELS / 'unet'}.nn")

@@ -147,6 +147,7 @@ def test_a_process_that_dies(case: str, tokenizer: Path, tmp_path: Path, monkeyp
     assert caught.value.code == "R101" and caught.value.place == str(tokenizer)
 
 
+@pytest.mark.slow
 def test_a_dead_tokenizer_is_no_bad_row(tokenizer: Path, tmp_path: Path, opened: Any, refused: Any) -> None:
     """Rows may be skipped, but the tokenizer's end is an error about its file, in tables, shards and datasets."""
     write(tokenizer, normalizer={"type": "Sequence", "normalizers": [GROWS] * 9})

@@ -263,6 +263,7 @@ LONG = [f"{'a.' * 500}{n}" for n in range(4000)]
         ([f"{{p:{TEXTS}}}b{k}" for k in range(300)], [f"{'a' * 1000}{n}" for n in range(4000)]),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_hostile_maps_and_names_are_refused_after_bounded_work(rules: list[str], names: list[str]) -> None:
     """Many patterns that almost fit many names: the work is bounded, whatever their form."""
     map = NameMap({old: Rule.of(old, None) for old in rules}, ())

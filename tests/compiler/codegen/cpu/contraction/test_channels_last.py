@@ -70,6 +70,7 @@ def test_images_with_channels_last(case: tuple[Any, ...], dtype: str, fuzz_seed:
     _check(case, dtype, np.random.default_rng(fuzz_seed))
 
 
+@pytest.mark.slow
 def test_random_shapes(fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     rng = np.random.default_rng(fuzz_seed)
     left = fuzz_count(60, 4)

@@ -105,6 +105,7 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("mode", "features"), thinned(TILES, 4))
+@pytest.mark.slow
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
     rows = ((0, 200 * features, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
     spec = TiledAttention(
