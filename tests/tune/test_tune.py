@@ -15,11 +15,12 @@ from tuning import planted
 
 from dslc.base.cache import Cache
 from dslc.cli.app import run
+from dslc.cli.commands import tune as command
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.ir.choice import key_of
+from dslc.compiler.ir.choice import Choice, Measured, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.lock.find import read_lock
-from dslc.compiler.lock.model import Lock
+from dslc.compiler.lock.model import Block, Lock
 from dslc.compiler.lock.text import format_lock
 from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.options import Options, entry_sizes
@@ -29,7 +30,7 @@ from dslc.tune import client, supply
 from dslc.tune import tune as module
 from dslc.tune.client import Client
 from dslc.tune.problems import problems
-from dslc.tune.settings import Settings
+from dslc.tune.settings import UNTRIED, Settings
 from dslc.tune.tune import Outcome, tune
 
 TEXT = """nn 1
@@ -334,3 +335,13 @@ def test_the_problems_are_listed_while_the_comparing_kernels_are_compiled(
     monkeypatch.setattr(module, "problems", listing)
     monkeypatch.setattr(module, "compile_comparer", comparer)
     assert not tuned(checked, tmp_path / "cache").blocks and listed.is_set()
+
+
+def test_what_there_was_no_time_for_is_no_wrong_way() -> None:
+    ways = (Measured(Choice("own"), 1e-6),)
+    wrong = "own split=1: wrong result (error 1, on average 1)"
+    reasons = {"a": (f"3 ways {UNTRIED}", wrong), "b": (f"1 ways {UNTRIED}",), "c": ()}
+    blocks = [Block(key, "GPU", ways, ways[0], rejected=rejected) for key, rejected in reasons.items()]
+    text = command._text(Path("dslc.lock"), Outcome("GPU", "sm_90", blocks, calls=dict.fromkeys("abc", 1)), True)
+    assert "1 wrong or failing ways were rejected; dslc.lock lists them" in text
+    assert "2 problems have more ways than there was time for: --again with a longer --budget" in text
