@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from dslc.tune.candidate import Candidate
 
 _FEWEST_SETS, _MOST_SETS = 2, 32  # of operands; each is used by one call of a graph
-_LONG: Final = 5e-4  # seconds of a graph next to which those of an event's record are small
+_LONG: Final = 5e-4  # seconds next to which those of an event's record are small
 _BUSY: Final = 8  # writes of the memory of a flush before a timed call: some 0.25 ms
-_HOPELESS: Final = 2.0  # times the least first time of a provider: such candidates are timed no further
+#: Candidates that take so many times the least first time of their provider are timed no further. Of calls as long as
+#: ``_LONG``, single times are nearly as good as rounds, in which such calls would take much of the budget.
+_HOPELESS, _HOPELESS_LONG = 2.0, 1.2
 #: Seconds by which the first call of a candidate may be longer than others: libraries load their code then.
 _LOADING: Final = 0.01
 #: A call may take so many times the reference's seconds, and no less than so many seconds, before it counts as hanging.
@@ -240,7 +242,7 @@ class Bench:
             wanted = min(_MOST_SETS, max(_FEWEST_SETS, math.ceil(_LONG / least) if least else _MOST_SETS))
             sets = [self._first, *self._more_sets(wanted - 1, owned)]
             graphs = {}
-            for name in hopeful(seen, _HOPELESS):
+            for name in hopeful(seen, _HOPELESS if least < _LONG else _HOPELESS_LONG):
                 calls = self._accepted[name].loaded.calls
                 placed: list[Placed] = list(itertools.chain.from_iterable(calls(each) for each in sets))
                 graphs[name] = Bulk(self.device, placed, self.stream, owned), len(sets)

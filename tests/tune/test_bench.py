@@ -113,3 +113,14 @@ def test_the_operands_of_rounds_are_whole_after_a_bad_one(opened: Opened) -> Non
     changed = opened.fake.array(first.address, "u1", first.size).copy()
     opened.bench.time(0.01, lambda name: None)
     assert (opened.fake.array(first.address, "u1", first.size) != changed).any()
+
+
+@pytest.mark.parametrize(("least", "timed"), [(0.010, ["a", "b"]), (0.0001, ["a", "b", "c"])])
+def test_long_calls_that_are_a_fifth_slower_are_timed_no_further(
+    least: float, timed: list[str], opened: Opened
+) -> None:
+    for name, times in (("a", 1.0), ("b", 1.19), ("c", 1.5), ("d", 2.1)):
+        opened.bench.accept(f"own {name}", named("good"), 0, times * least)
+    rounds = opened.bench.time(0.01, lambda name: None)
+    assert [name for name, each in rounds.items() if len(each) > 1] == [f"own {name}" for name in timed]
+    assert rounds["own d"] == [2.1 * least]
