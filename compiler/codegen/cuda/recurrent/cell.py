@@ -1,7 +1,7 @@
 """The computation of a resident kernel in one step of a loop, and the loops that can be resident.
 
 All blocks of the kernel are on the device at once. Each owns some columns of the states, of all their rows, and keeps
-the columns of the matrices that make them in registers, for all steps (Diamos et al. 2016, "Persistent RNNs"). A step
+the columns of the matrices that make them in registers or shared memory, for all steps (Diamos et al. 2016, "Persistent RNNs"). A step
 is divided into levels. A level begins with matrix products, if it has any, whose left factors come from all blocks, so
 it waits for what these write; then each thread computes elements of its own. For an LSTM: one level of a product
 and the gates; for its gradient: the gates' gradients, and a level of the product that gives that of the state.
@@ -23,7 +23,7 @@ from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.scan import Loop
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.attrs import flag_attr, int_tuple
 from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.compound.fused import expanded, is_elementwise, results_of, steps_of
 from dslc.compiler.ops.compound.fused_stack import fused_stack
@@ -62,6 +62,16 @@ class Cell:
     level: dict[Value, int] = field(default_factory=dict)
     products: dict[Value, Product] = field(default_factory=dict)
     shared: list[Value] = field(default_factory=list)
+
+    @property
+    def factor(self) -> DType:
+        """The dtype of all factors."""
+        return next(iter(self.products.values())).left.type.dtype
+
+    @property
+    def tf32(self) -> bool:
+        """Whether factors in f32 are rounded to TF32."""
+        return flag_attr(next(iter(self.products.values())).node.attrs, "tf32")
 
     @property
     def levels(self) -> int:
@@ -109,6 +119,8 @@ def cell_of(node: Node) -> Cell:
         _add(cell, each, constants)
     if not cell.products:
         raise Unfit("it has no product of a state and a matrix")
+    if len({(p.left.type.dtype, flag_attr(p.node.attrs, "tf32")) for p in cell.products.values()}) > 1:
+        raise Unfit("its products have factors of several dtypes")
     for value in (*(v for _, v in graph.updates), *graph.outputs.values()):
         _check(cell, value.type)
     for source in graph.inputs:
@@ -182,8 +194,8 @@ def _product(node: Node, constants: Mapping[Value, Input]) -> Product:
         raise Unfit("it has a product of other than matrices")
     if right not in constants:
         raise Unfit("it has a product of two tensors of a step")
-    if not left.type.dtype.is_half:
-        raise Unfit(f"its products have factors in {left.type.dtype}, not in 16 bits")
+    if left.type.dtype not in _KEPT:
+        raise Unfit(f"its products have factors in {left.type.dtype}")
     made = left.producer
     if left in constants or (isinstance(made, Input) and made.name.startswith("x.")):
         raise Unfit("it has a product that needs no state")

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
-from dslc.compiler.codegen.cuda.recurrent.room import Room, room_for
+from dslc.compiler.codegen.cuda.recurrent.division import room_for
+from dslc.compiler.codegen.cuda.recurrent.room import Room
 from dslc.compiler.codegen.cuda.recurrent.source import Source
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.device_model import H200
@@ -19,6 +20,9 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import int_count
 from dslc.compiler.ir.types import DType
 
+#: Whether a build without a choice may take a kernel whose products have f32 factors, if the model prefers it: no such
+#: kernel was measured yet.
+F32_BY_DEFAULT = False
 _MOST_ELEMENTS = 1 << 30  # of a step's tensor, which the kernel indexes in 32 bits
 
 
@@ -59,10 +63,13 @@ def resident(node: Node) -> list[Launch]:
 
 
 def resident_seconds(node: Node) -> float | None:
-    """Modelled time of a loop as one kernel; None if it cannot be one."""
+    """Modelled time of a loop as one kernel, of those that a build may take without a choice; None for others."""
     if why_not_resident(node) is not None:
         return None
-    return 2 * H200.launch + int_count(node) * room_for(cell_of(node)).step_seconds
+    cell = cell_of(node)
+    if not cell.factor.is_half and not F32_BY_DEFAULT:
+        return None
+    return 2 * H200.launch + int_count(node) * room_for(cell).step_seconds
 
 
 def why_not_resident(node: Node) -> str | None:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
-from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product, Unfit
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.ir.graph import Value
 
 #: Blocks that are on a device at once, one on each multiprocessor: as many as the smallest GPU for servers of compute
 #: capability 9.0 or newer has, an H100 for PCIe (NVIDIA H100 Tensor Core GPU Architecture, 2022).
-_BLOCKS: Final = 114
-_TILE: Final = 8  # columns of an instruction
-_TALL: Final = 16  # rows of an instruction
-_WORD: Final = 7  # elements that blocks exchange at once
-_CHUNK: Final = 4  # words that a warp takes at once
-_PART: Final = 8  # threads that fill a word
-#: Warps of a block, and the registers of a thread that may hold matrices.
-_SHAPES: Final = ((1, 112), (2, 112), (4, 112), (8, 112), (16, 48))
-_MOST_EACH: Final = 4  # elements of a thread
-_SHARED: Final = 160 << 10  # bytes
+BLOCKS: Final = 114
 PLACES: Final = 2  # of a value that blocks exchange
+_MOST_EACH: Final = 4  # elements of a thread
 _ALIGNED: Final = 256  # bytes
 # The model of a step, for an H200. A multiprocessor reads 64 bytes a cycle from the L2 cache, all of them together 5.5
-# TB/s. An instruction m16n8k16 takes a multiprocessor 2 cycles, and the next one of its chain waits for it 33 cycles
-# (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+# TB/s.
 _CLOCK: Final = 1.7e9  # cycles a second
 _PORT: Final = 64 * _CLOCK
 _CACHE: Final = 5.5e12
-_RATE: Final = 2  # cycles
-_CHAIN: Final = 33
 #: Seconds from a block's last sum to the time when others have what it wrote: what two divisions of an LSTM's loop,
 #: 16 x 768, took beyond the rest (benchmarks/README.md).
 _TRIP: Final = 1.65e-6
@@ -42,12 +32,15 @@ def up(count: int, size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Room:
-    """``warps`` of each block, ``columns`` of the states that it owns."""
+class Room(ABC):
+    """``warps`` of each block, ``columns`` of the states that it owns. ``word``: elements that blocks exchange at once,
+    in 16 bytes. ``file``: of ``kernels/``, with the products."""
 
     cell: Cell
     warps: int
     columns: int
+    word: ClassVar[int]
+    file: ClassVar[str]
 
     @property
     def threads(self) -> int:
@@ -61,66 +54,79 @@ class Room:
 
     @property
     def words(self) -> int:
-        """Words of 16 bytes, each with 7 elements, for the columns of a row that a block owns."""
-        return up(self.columns, _WORD)
+        """Words for the columns of a row that a block owns."""
+        return up(self.columns, self.word)
 
     @property
     def each(self) -> int:
-        """Elements of a thread; the last thread of 8 has none."""
-        return up(self.cell.rows * _PART * self.words, self.threads)
-
-    @property
-    def tall(self) -> int:
-        """Tiles of rows."""
-        return up(self.cell.rows, _TALL)
+        """Elements of a thread; the last thread of those that fill a word has none."""
+        return up(self.cell.rows * (self.word + 1) * self.words, self.threads)
 
     def row(self, shared: Value) -> int:
         """Words of a row of a shared value."""
         return self.cell.groups(shared.type) * self.blocks * self.words
 
-    def chunks(self, product: Product) -> int:
-        """Chunks of the terms that a warp sums, of 4 words."""
-        return up(self.row(product.left), _CHUNK * self.warps)
+    def wide(self, product: Product) -> int:
+        """Columns of a product that a block computes."""
+        return product.node.types[0].ints[1] // self.cell.width * self.columns
 
-    def tiles(self, product: Product) -> int:
-        """Tiles of columns that a block computes."""
-        return up(product.node.types[0].ints[1] // self.cell.width * self.columns, _TILE)
+    @property
+    @abstractmethod
+    def fits(self) -> bool:
+        """Whether the matrices and the elements have room."""
 
+    @abstractmethod
     def pitch(self, shared: Value) -> int:
         """Words from row to row of a shared value."""
-        return up(self.row(shared), _CHUNK * self.warps) * _CHUNK * self.warps
 
-    @cached_property
-    def registers(self) -> int:
-        """Registers of a thread for the matrices."""
-        return sum(4 * self.chunks(p) * self.tiles(p) for p in self.cell.products.values())
+    @abstractmethod
+    def sums_of(self, product: Product) -> int:
+        """f32 elements of shared memory for the sums of a product in one step."""
+
+    @abstractmethod
+    def constants(self, product: Product) -> tuple[int, ...]:
+        """What the kernel's ``Product`` is told after the groups of its result and its left factor."""
+
+    @abstractmethod
+    def cycles(self, product: Product) -> float:
+        """Modelled cycles of a multiprocessor for a product in one step, when its left factor is there."""
+
+    @property
+    def matrix_elements(self) -> list[int]:
+        """Where in shared memory each product's matrix begins after the sums, and where they end, in f32 elements."""
+        return [0] * (1 + len(self.cell.products))
+
+    @property
+    def roomy(self) -> bool:
+        """Whether a thread keeps few enough elements in registers."""
+        return self.each <= _MOST_EACH
 
     @cached_property
     def sums(self) -> list[int]:
         """Where in shared memory the sums of each product begin, and where they end, in f32 elements."""
         found = [0]
         for product in self.cell.products.values():
-            wide = (self.tiles(product) + 2) // 4 * 32 + 8  # as in the kernel
-            found.append(found[-1] + self.warps * self.tall * _TALL * wide)
+            found.append(found[-1] + self.sums_of(product))
         return found
 
     @property
+    def matrices_at(self) -> int:
+        """Where in shared memory the matrices begin, in f32 elements: after the sums of two steps."""
+        return up(2 * self.sums[-1], 4) * 4
+
+    @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: the sums of two steps."""
-        return 2 * 4 * self.sums[-1]
+        """Shared memory of a block."""
+        return 4 * (self.matrices_at + self.matrix_elements[-1])
 
     @cached_property
     def step_seconds(self) -> float:
         """Modelled time of a step: trips between blocks, and for each product the reading of its left factor and the
-        instructions of the tensor cores, whose rate or whose chain of sums is the limit."""
+        work of a multiprocessor."""
         seconds = self.cell.exchanges * _TRIP
         for product in self.cell.products.values():
             read = 16 * self.cell.rows * self.row(product.left)
-            tiles, chunks = self.tiles(product), self.chunks(product)
-            chains = 1 if self.tall * tiles > 4 else 2 if self.tall * tiles > 2 or chunks < 4 else 4  # as in the kernel
-            rate = self.warps * chunks * self.tall * tiles * 2 * _RATE
-            cycles = max(rate, 2 * chunks * _CHAIN / chains)
-            seconds += max(self.blocks * read / _CACHE, read / _PORT) + cycles / _CLOCK
+            seconds += max(self.blocks * read / _CACHE, read / _PORT) + self.cycles(product) / _CLOCK
         return seconds
 
     @cached_property
@@ -138,21 +144,3 @@ class Room:
         """All of the scratch memory; 0 in all of it before the kernel."""
         first, size = self.places[-1]
         return first + PLACES * size
-
-
-def room_for(cell: Cell) -> Room:
-    """The division of a cell's kernel whose step takes the least time by the model. Raises Unfit if no one fits."""
-    widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
-    least = max(up(cell.width, _BLOCKS), up(_TILE, widest))
-    wanted = sorted({min(cell.width, n) for n in (least, _WORD, 2 * _WORD, 3 * _WORD) if n >= least})
-    rooms = [
-        room
-        for columns in wanted
-        for warps, registers in _SHAPES
-        if (room := Room(cell, warps, columns)).registers <= registers
-        and room.each <= _MOST_EACH
-        and room.shared_bytes <= _SHARED
-    ]
-    if not rooms:
-        raise Unfit("its matrices or its rows do not fit the registers of all multiprocessors")
-    return min(rooms, key=lambda room: room.step_seconds)

@@ -27,7 +27,7 @@ _EACH = "#pragma unroll\n    for (int e = 0; e < EACH; ++e)"
 
 @dataclass
 class Source:
-    """``inputs``: of the body, in the order of the kernel's pointers; then come its results and the scratch memory."""
+    """The kernel's pointers are the body's inputs in their order, its results, and the scratch memory."""
 
     cell: Cell
     room: Room
@@ -42,23 +42,17 @@ class Source:
                 self.text[source.value] = [f"{kind}{n}[e][{g}]" for g in range(self._groups(source.value))]
 
     def __str__(self) -> str:
-        numbers = Numbers(COUNT=1)
         sizes = constants(
             THREADS=32 * self.room.warps, WARPS=self.room.warps, J=self.room.columns, EACH=self.room.each,
-            ROWS=self.cell.rows, H=self.cell.width, REVERSE=int(self.cell.loop.reverse),
-            BLOCKS=self.room.blocks,
+            ROWS=self.cell.rows, H=self.cell.width, REVERSE=int(self.cell.loop.reverse), BLOCKS=self.room.blocks,
+            WORD=self.room.word, TF32=int(self.cell.tf32),
         )  # fmt: skip
-        kind = "bf16" if self._half is DType.BF16 else "f16"
-        pointers = f"#define POINTERS {', '.join(self._pointers)}\n"
-        names = f"#define POINTER_NAMES {', '.join(each.rpartition(' ')[2].lstrip('*') for each in self._pointers)}\n"
+        pointers = f"#define POINTERS {', '.join(self._pointers)}\n#define POINTER_NAMES {', '.join(self._names)}\n"
         step = self._step()  # first: it declares
         parts = [self._members(), self._begin(), self._fetch(), step, self._end()]
-        head = f'#define MMA_TYPE "{kind}"\n' + sizes + kernel_text("resident.cuh") + numbers.text() + pointers + names
-        return head + "struct Steps {\n" + "".join(parts) + "};\n"
-
-    @cached_property
-    def _half(self) -> DType:
-        return next(iter(self.cell.products.values())).left.type.dtype
+        kind = f'#define MMA_TYPE "{self.cell.factor.value}"\n' if self.cell.factor.is_half else ""
+        head = kind + sizes + kernel_text(self.room.file) + Numbers(COUNT=1).text()
+        return head + pointers + "struct Steps {\n" + "".join(parts) + "};\n"
 
     @cached_property
     def _pointers(self) -> list[str]:
@@ -68,6 +62,10 @@ class Source:
         found += [f"{C_TYPES[i.value.type.dtype]} *__restrict__ last{n}" for n, i in enumerate(loop.carry_inputs)]
         found += [f"{C_TYPES[v.type.dtype]} *__restrict__ y{n}" for n, v in enumerate(self.cell.graph.outputs.values())]
         return [*found, "unsigned char *scratch"]
+
+    @property
+    def _names(self) -> list[str]:
+        return [each.rpartition(" ")[2].lstrip("*") for each in self._pointers]
 
     @property
     def _sequences(self) -> tuple[Input, ...]:
@@ -104,7 +102,7 @@ class Source:
 
     def _product_type(self, product: Product) -> str:
         groups = product.node.types[0].ints[1] // self.cell.width
-        numbers = (groups, self._groups(product.left), self.room.chunks(product), self.room.tall)
+        numbers = (groups, self._groups(product.left), *self.room.constants(product))
         return f"Product<{', '.join(map(str, numbers))}, {str(product.turned).lower()}>"
 
     def _place(self, type: TensorType, group: int) -> str:
@@ -115,19 +113,17 @@ class Source:
         return f"{rows} + {group * self.cell.width} + col[e]" if columns > 1 else rows
 
     def _begin(self) -> str:
-        names = [each.rpartition(" ")[2].lstrip("*") for each in self._pointers]
-        lines = ["  __device__ __forceinline__ void begin(const Numbers &s, float *given, "]
-        lines += [", ".join(each.replace(f" *__restrict__ {n}", f" *given_{n}").replace(f" *{n}", f" *given_{n}")
-                            for each, n in zip(self._pointers, names)), ") {\n"]  # fmt: skip
-        lines += [f"    {n} = given_{n};\n" for n in names]
-        lines.append("    memory = given;\n")
-        lines.append(f"    {_EACH} {{\n      const int i = threadIdx.x + e * THREADS, slot = i % (8 * WORDS);\n"
-                     "      row[e] = i / (8 * WORDS);\n      own[e] = slot / 8 * 7 + slot % 8;\n"
+        lines = ["  __device__ __forceinline__ void begin(const Numbers &s, float *given, ",
+                 ", ".join(each.replace(f" *__restrict__ {n}", f" *given_{n}").replace(f" *{n}", f" *given_{n}")
+                            for each, n in zip(self._pointers, self._names)), ") {\n"]  # fmt: skip
+        lines += [*(f"    {n} = given_{n};\n" for n in self._names), "    memory = given;\n"]
+        lines.append(f"    {_EACH} {{\n      const int i = threadIdx.x + e * THREADS, slot = i % (PART * WORDS);\n"
+                     "      row[e] = i / (PART * WORDS);\n      own[e] = slot / PART * WORD + slot % PART;\n"
                      "      col[e] = blockIdx.x * J + own[e];\n"
-                     "      in[e] = row[e] < ROWS && slot % 8 < 7 && own[e] < J && col[e] < H;\n    }\n")  # fmt: skip
+                     "      in[e] = row[e] < ROWS && slot % PART < WORD && own[e] < J && col[e] < H;\n"
+                     "    }\n")  # fmt: skip
         for n, product in enumerate(self.cell.products.values()):
-            right = self.number[product.right]
-            lines.append(f"    product{n}.load(reinterpret_cast<const unsigned short *>(p{right}));\n")
+            lines.append(f"    product{n}.load({self._matrix(n, f'p{self.number[product.right]}')});\n")
         lines.append(f"    {_EACH} {{\n")
         for source, n in self.number.items():
             if source in self._sequences or source in self.cell.weights:
@@ -140,6 +136,12 @@ class Source:
         lines.append("    all_are_put();\n" if self._carried else "")
         lines.append("    if (s.COUNT > 0) fetch(REVERSE ? s.COUNT - 1 : 0);\n  }\n")
         return "".join(lines)
+
+    def _matrix(self, n: int, pointer: str) -> str:
+        """A product's matrix as its kernel loads it: 16-bit floats as bits; f32 with the shared memory for it."""
+        if self.cell.factor.is_half:
+            return f"reinterpret_cast<const unsigned short *>({pointer})"
+        return f"{pointer}, memory + {self.room.matrices_at + self.room.matrix_elements[n]}"
 
     def _loads(self, name: str, pointer: str, value: Value, start: str) -> Iterable[str]:
         nothing = "false" if value.type.dtype is DType.B1 else "0.0f"
@@ -156,9 +158,9 @@ class Source:
 
     def _exchanged(self, shared: int, texts: Sequence[str], step: str) -> Iterable[str]:
         """Writes a thread's elements of a shared value, for a step."""
-        kind, pitch = C_TYPES[self._half], self.room.pitch(self.cell.shared[shared])
+        kind, pitch = C_TYPES[self.cell.factor], self.room.pitch(self.cell.shared[shared])
         for g, text in enumerate(texts):
-            word = f"row[e] * {pitch} + ({g} * BLOCKS + blockIdx.x) * WORDS + own[e] / 7"
+            word = f"row[e] * {pitch} + ({g} * BLOCKS + blockIdx.x) * WORDS + own[e] / WORD"
             place = f"{self._exchange(shared, step)} + 16 * ({word})"
             yield f"      put<{kind}>({place}, in[e], row[e] < ROWS, {text}, {step});\n"
 
@@ -224,11 +226,8 @@ class Source:
             starts, stops = int_tuple(node.attrs, "starts")[1], int_tuple(node.attrs, "stops")[1]
             self.text[value] = self.text[node.inputs[0]][starts // self.cell.width : stops // self.cell.width]
             return
-        if node.op.name == "concat":
+        if node.op.name in ("concat", "reshape"):
             self.text[value] = [each for v in node.inputs for each in self.text[v]]
-            return
-        if node.op.name == "reshape":
-            self.text[value] = self.text[node.inputs[0]]
             return
         if node.op.name == "full":
             self.text[value] = [self._rounded(literal(as_number(node.attrs["value"])), node)] * groups

@@ -21,20 +21,27 @@ After::
     %8 = slice %5 {stops=(34, 20, 64), ...} : f32[34, 20, 64]
     %9 = concat (%h as f32[1, 20, 64]), %8 {axis=0} : f32[35, 20, 64]
 
-A launch in each step takes longer than all of this. A product that sums over all steps takes them in the order in which
-they lie in memory, not the last one first, which takes a copy of both factors. So sums of steps are added in another
-order than in the loop, and of 16-bit values if the loop yields these; old values keep their bits. Linear in nodes and
-reads.
+A launch in each step takes longer than all of this. So does a product of each step for the gradient of a weight, which
+the gradient of a loop has if there are many rows: one product of all steps follows the loop. A product that sums over
+all steps takes them in the order in which they lie in memory, not the last one first, which takes a copy of both
+factors. So sums of steps are added in another order than in the loop, and of 16-bit values if the loop yields these;
+old values keep their bits. What the loop yields more takes memory for all steps. Linear in nodes and reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import copysign
+from typing import Final
 
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.ir.graph import Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, scan
+
+#: Bytes of a step's rows that a loop may yield more for a sum after it: to write and to read them takes no longer than
+#: a launch.
+_MOST_BYTES: Final = H200.bandwidth * H200.launch / 2
 
 
 def after_loops(graph: Graph) -> Graph:
@@ -47,45 +54,80 @@ def after_loops(graph: Graph) -> Graph:
 def _summed(node: Node) -> Sequence[Value] | None:
     loop, b = Loop.of(node), Builder().at(node, node.phase)
     yields = list(loop.graph.outputs.values())
-    terms: dict[Input, Node] = {}
+    read = dict(zip((source.value for source in loop.sequence_inputs), loop.sequences))
+    terms: dict[Input, list[Node]] = {}
     for source, value in loop.graph.updates:
-        term = _term(loop, source, value)
-        if term is not None and (rows := _rounded(loop, term.inputs[0])) in yields:
-            terms[source] = b.node(OPS["sum_to"], rows, shape=term.out.type.shape)
+        found = _terms(loop, source, value)
+        new = [v for v in dict.fromkeys(_rows(loop, found)) if v not in yields and v not in read]
+        if found and sum(v.type.bytes for v in new) <= _MOST_BYTES:
+            terms[source] = found
+            yields += new
     if not terms:
         return None
     kept = [source for source in loop.carry_inputs if source not in terms]
     made = _with(loop, b, kept, yields)
     results = dict(zip(kept, made.outputs))
-    stacks = made.outputs[len(kept) :]
+    stacks = read | dict(zip(yields, made.outputs[len(kept) :]))
     outputs: list[Value] = []
     for source, first in zip(loop.carry_inputs, loop.carries):
         if source not in terms:
             outputs.append(results[source])
             continue
-        rows = stacks[yields.index(terms[source].inputs[0])]
-        if rows.type.dtype is not source.value.type.dtype:
-            rows = b(OPS["cast"], rows, dtype=source.value.type.dtype)
-        total = b(OPS["sum_to"], rows, shape=source.value.type.shape)
-        outputs.append(total if _is_nothing(first) else b(OPS["add"], first, total))
-    return [*outputs, *stacks]
+        totals = [_total(term, [stacks[v] for v in _rows(loop, [term])], b) for term in terms[source]]
+        result, *more = totals if _is_nothing(first) else [first, *totals]
+        for total in more:
+            result = b(OPS["add"], result, total)
+        outputs.append(result)
+    return [*outputs, *made.outputs[len(kept) : len(kept) + len(loop.graph.outputs)]]
 
 
-def _term(loop: Loop, source: Input, value: Value) -> Node | None:
-    """The sum that a step adds to this carry, if it does nothing else with it."""
-    made = value.producer
-    readers = [node for node in loop.graph.nodes if source.value in node.inputs]
-    if not isinstance(made, Node) or made.op.name != "add" or readers != [made]:
-        return None
-    if any(value in node.inputs for node in loop.graph.nodes) or value in loop.graph.outputs.values():
-        return None
-    if source.value in loop.graph.outputs.values():
-        return None
-    others = [v.producer for v in made.inputs if v is not source.value]
-    if len(others) != 1 or not isinstance(others[0], Node) or others[0].op.name != "sum_to":
-        return None
-    shape, rows = others[0].types[0].shape, others[0].input_types[0].shape
-    return others[0] if shape and rows[len(rows) - len(shape) :] == shape else None
+def _terms(loop: Loop, source: Input, value: Value) -> list[Node]:
+    """The sums of a step's rows that a step adds to this carry one after another, if it does nothing else with it."""
+    found: list[Node] = []
+    read = [v for node in loop.graph.nodes for v in node.inputs] + [*loop.graph.outputs.values()]
+    read += [v for other, v in loop.graph.updates if other is not source]
+    if value in read:
+        return []
+    while value is not source.value:
+        made = value.producer
+        if not isinstance(made, Node) or made.op.name != "add":
+            return []
+        sums = [v for v in made.inputs if _is_sum(loop, v)]
+        rest = [v for v in made.inputs if v not in sums]
+        if len(sums) != 1 or len(rest) != 1 or read.count(rest[0]) != 1:
+            return []
+        found += [v.producer for v in sums if isinstance(v.producer, Node)]
+        value = rest[0]
+    return found[::-1]
+
+
+def _is_sum(loop: Loop, value: Value) -> bool:
+    """Whether it is the sum of rows that the steps make: ``sum_to``, or the product of two matrices with such rows."""
+    made, constants = value.producer, {source.value for source in loop.const_inputs}
+    if not isinstance(made, Node) or any(v in constants for v in made.inputs):
+        return False
+    if made.op.name == "matmul":
+        turned = made.attrs["transpose_a"] and not made.attrs["transpose_b"]
+        return bool(turned) and all(v.type.rank == 2 for v in made.inputs)
+    shape, rows = value.type.shape, made.inputs[0].type.shape if made.inputs else ()
+    return made.op.name == "sum_to" and bool(shape) and rows[len(rows) - len(shape) :] == shape
+
+
+def _rows(loop: Loop, terms: Sequence[Node]) -> list[Value]:
+    """What the terms sum, as the loop yields or could yield it, or as it reads it from a sequence."""
+    given = {source.value for source in loop.sequence_inputs}
+    return [v if v in given or term.op.name == "matmul" else _rounded(loop, v) for term in terms for v in term.inputs]
+
+
+def _total(term: Node, rows: Sequence[Value], b: Builder) -> Value:
+    """A term of all steps, from its rows of all steps."""
+    if term.op.name == "matmul":
+        flat = (b(OPS["reshape"], x, shape=(x.type.ints[0] * x.type.ints[1], x.type.ints[2])) for x in rows)
+        return b(term.op, *flat, **term.attrs)
+    [whole] = rows
+    if whole.type.dtype is not term.types[0].dtype:
+        whole = b(OPS["cast"], whole, dtype=term.types[0].dtype)
+    return b(OPS["sum_to"], whole, shape=term.types[0].shape)
 
 
 def _rounded(loop: Loop, value: Value) -> Value:

@@ -67,9 +67,16 @@ def test_without_a_choice_the_model_decides(tmp_path: Path, monkeypatch: pytest.
     of = checked(tmp_path)
     default = compiled(of, {})
     assert not default.loops and len(loops(default)) == 2
-    assert len(compiled(of, {}, "f32").loops) == 2, "products in f32 are no resident kernels"
+    assert len(compiled(of, {}, "f32").loops) == 2, "products in f32 are one kernel only if a choice says so"
     monkeypatch.setattr(room, "_TRIP", 1.0)
     assert len(compiled(of, {}).loops) == 2
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32"])
+def test_a_choice_takes_a_kernel_whose_products_are_in_f32(precision: str, tmp_path: Path) -> None:
+    of = checked(tmp_path)
+    program = compiled(of, chosen(compiled(of, {}, precision), RESIDENT), precision)
+    assert not program.loops and len(loops(program)) == 2
 
 
 def test_an_unknown_way(tmp_path: Path) -> None:
@@ -80,8 +87,8 @@ def test_an_unknown_way(tmp_path: Path) -> None:
 
 def test_a_loop_of_another_class_is_refused(tmp_path: Path) -> None:
     of = checked(tmp_path)
-    with pytest.raises(BuildError, match="not in 16 bits") as refused:
-        compiled(of, chosen(compiled(of, {}, "f32"), RESIDENT), "f32")
+    with pytest.raises(BuildError, match="factors in f64") as refused:
+        compiled(of, chosen(compiled(of, {}, "f64"), RESIDENT), "f64")
     assert refused.value.code == "E0609"
 
 

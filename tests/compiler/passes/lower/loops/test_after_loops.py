@@ -16,6 +16,7 @@ from dslc.compiler.codegen.cuda.recurrent import room
 from dslc.compiler.ir.scan import Loop, scan
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
+from dslc.compiler.passes.lower.loops import after_loops as loops
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.pipeline import compile_entry
 from dslc.runtime.artifact.instructions import Loop as LoopBegin
@@ -29,9 +30,12 @@ from dslc.runtime.artifact.instructions import LoopEnd
 def test_values_are_kept(name: str, steps: int, reverse: bool, precision: str, tmp_path: Path, fuzz_seed: int) -> None:
     """But for the order in which steps are added."""
     (tmp_path / "net.nn").write_text(model(CELLS[name], steps, written_out=False, reverse=reverse))
+    check_values(tmp_path / "net.nn", 2, precision, fuzz_seed)
+
+
+def check_values(path: Path, rows: int, precision: str, fuzz_seed: int) -> None:
     options = Options(target="sm_90", precision=precision, provider="own")
-    checked = check_file(tmp_path / "net.nn")
-    graph = compile_entry(checked, "train_step", {"B": 2}, options, after="half_loops")[0].graph
+    graph = compile_entry(check_file(path), "train_step", {"B": rows}, options, after="half_loops")[0].graph
     found = after_loops(graph)
     verify_graph(found)
     assert after_loops(found) is found
@@ -47,11 +51,33 @@ def test_a_bias_is_summed_after_the_loop_and_no_old_carry_is_a_result(tmp_path: 
     options = Options(target="sm_90", provider="own")
     checked = check_file(tmp_path / "net.nn")
     graph = compile_entry(checked, "train_step", {"B": 2}, options, after="after_loops")[0].graph
-    loops = [Loop.of(node) for node in graph.nodes if node.op is scan]
-    assert len(loops) == 2
-    for loop in loops:
+    found = [Loop.of(node) for node in graph.nodes if node.op is scan]
+    assert len(found) == 2
+    for loop in found:
         assert not any(node.op.name == "sum_to" for node in loop.graph.nodes)
         assert not {source.value for source in loop.carry_inputs} & {*loop.graph.outputs.values()}
+
+
+def added_in_steps(path: Path, rows: int) -> list[str]:
+    """The ops of a training step's loops that sum rows."""
+    options = Options(target="sm_90", provider="own")
+    graph = compile_entry(check_file(path), "train_step", {"B": rows}, options, after="after_loops")[0].graph
+    inner = [node for loop in graph.nodes if loop.op is scan for node in Loop.of(loop).graph.nodes]
+    return [node.op.name for node in inner if node.op.name == "sum_to" or node.attrs.get("transpose_a")]
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize(("name", "rows"), [("lstm", 16), ("two sequences", 2), ("layer", 8)])
+def test_rows_that_the_loop_did_not_yield_are_summed_after_it(
+    name: str, rows: int, precision: str, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of products with many rows, and of vectors of weights; rows of more bytes stay in the loop."""
+    path = tmp_path / "net.nn"
+    path.write_text(model(CELLS[name], 3, written_out=False))
+    check_values(path, rows, precision, fuzz_seed)
+    assert not added_in_steps(path, rows)
+    monkeypatch.setattr(loops, "_MOST_BYTES", 0)
+    assert added_in_steps(path, rows)
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])

@@ -1,0 +1,78 @@
+"""The division of a resident kernel whose products have 16-bit factors: tensor cores, and matrices in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
+from dslc.compiler.codegen.cuda.recurrent.room import BLOCKS, Room, up
+from dslc.compiler.ir.graph import Value
+
+_TILE: Final = 8  # columns of an instruction
+_TALL: Final = 16  # rows of an instruction
+_CHUNK: Final = 4  # words that a warp takes at once
+#: Warps of a block -> the registers of a thread that may hold matrices.
+_REGISTERS: Final = {1: 112, 2: 112, 4: 112, 8: 112, 16: 48}
+_SHARED: Final = 160 << 10  # bytes
+# An instruction m16n8k16 takes a multiprocessor 2 cycles, and the next one of its chain waits for it 33 cycles (Luo et
+# al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+_RATE: Final = 2
+_CHAIN: Final = 33
+
+
+@dataclass(frozen=True)
+class CoreRoom(Room):
+    """A word holds 7 elements of 16 bits."""
+
+    word: ClassVar[int] = 7
+    file: ClassVar[str] = "resident_cores.cuh"
+
+    @property
+    def tall(self) -> int:
+        """Tiles of rows."""
+        return up(self.cell.rows, _TALL)
+
+    def chunks(self, product: Product) -> int:
+        """Chunks of the terms that a warp sums, of 4 words."""
+        return up(self.row(product.left), _CHUNK * self.warps)
+
+    def tiles(self, product: Product) -> int:
+        """Tiles of columns that a block computes."""
+        return up(self.wide(product), _TILE)
+
+    def pitch(self, shared: Value) -> int:
+        return up(self.row(shared), _CHUNK * self.warps) * _CHUNK * self.warps
+
+    @cached_property
+    def registers(self) -> int:
+        """Registers of a thread for the matrices."""
+        return sum(4 * self.chunks(p) * self.tiles(p) for p in self.cell.products.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.roomy and self.registers <= _REGISTERS[self.warps] and self.shared_bytes <= _SHARED
+
+    def sums_of(self, product: Product) -> int:
+        wide = (self.tiles(product) + 2) // 4 * 32 + 8  # as in the kernel
+        return self.warps * self.tall * _TALL * wide
+
+    def constants(self, product: Product) -> tuple[int, ...]:
+        return self.chunks(product), self.tall
+
+    def cycles(self, product: Product) -> float:
+        """Of the tensor cores: their rate, or the chain of sums."""
+        tiles, chunks = self.tiles(product), self.chunks(product)
+        chains = 1 if self.tall * tiles > 4 else 2 if self.tall * tiles > 2 or chunks < 4 else 4  # as in the kernel
+        return max(self.warps * chunks * self.tall * tiles * 2 * _RATE, 2 * chunks * _CHAIN / chains)
+
+
+def core_rooms(cell: Cell) -> Iterator[CoreRoom]:
+    """Divisions to choose from."""
+    widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
+    least, word = max(up(cell.width, BLOCKS), up(_TILE, widest)), CoreRoom.word
+    for columns in sorted({min(cell.width, n) for n in (least, word, 2 * word, 3 * word) if n >= least}):
+        for warps in _REGISTERS:
+            yield CoreRoom(cell, warps, columns)
