@@ -22,7 +22,6 @@ LONG = {
     "compiler/check/calls/signatures.py",
     "compiler/codegen/cpu/region/row.py",
     "compiler/codegen/cuda/contraction/lower.py",
-    "compiler/codegen/cuda/recurrent/source.py",
     "compiler/codegen/cuda/region/neighbours.py",
     "compiler/codegen/cuda/region/reduction.py",
     "compiler/ops/index/scatter.py",
