@@ -1,10 +1,11 @@
 """The computation of a resident kernel in one step of a loop, and the loops that can be resident.
 
 All blocks of the kernel are on the device at once. Each owns some columns of the states, of all their rows, and keeps
-the columns of the matrices that make them in registers or shared memory, for all steps (Diamos et al. 2016, "Persistent RNNs"). A step
-is divided into levels. A level begins with matrix products, if it has any, whose left factors come from all blocks, so
-it waits for what these write; then each thread computes elements of its own. For an LSTM: one level of a product
-and the gates; for its gradient: the gates' gradients, and a level of the product that gives that of the state.
+the columns of the matrices that make them in registers or shared memory, for all steps (Diamos et al. 2016,
+"Persistent RNNs"). A step is divided into levels. A level begins with matrix products, if it has any, whose left
+factors come from all blocks, so it waits for what these write; then each thread computes elements of its own. For an
+LSTM: one level of a product and the gates; for its gradient: the gates' gradients, and a level of the product that
+gives that of the state.
 
 Every tensor of the body has rows and columns [B, m * H], or fewer axes of these: ``m`` groups of the width H of the
 states. A thread that owns element (b, j) computes columns j, H + j, 2 * H + j, ... of row b: so a slice of whole groups
