@@ -19,8 +19,8 @@ _MOST_WORDS: Final = 8  # of different widths of a block
 #: 255 or, with 16 warps, 128, those that a cell's step leaves.
 _REGISTERS: Final = {1: 176, 2: 176, 4: 176, 8: 176, 16: 64}
 # Cycles of a multiprocessor for an instruction of a warp: 32 sums in each of its 4 parts at once, 128 bytes from a
-# cache or shared memory, an exchange of lanes with what chooses its operands. A word arrives some 270 cycles after it was
-# asked for (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+# cache or shared memory, an exchange of lanes with what chooses its operands. A word arrives some 270 cycles after it
+# was asked for (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
 _PARTS: Final = 4
 _LOAD: Final = 4
 _SWAP: Final = 2
