@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.check.values import Average, Groups, Layer, Problem, Static, require_finite
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
@@ -64,5 +65,6 @@ def _average(attr: syntax.Attr, evaluate: Callable[[syntax.Expr], Static]) -> Av
     if not isinstance(source, Layer):
         raise Problem("E0210", "`@ema` averages a layer", attr.args[0].span, "no layer", help=help)
     if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 <= decay < 1:
-        raise Problem("E0210", "the decay of `@ema` is at least 0 and below 1", attr.args[1].span, help=help)
+        percent = of_percentage(decay, below=True) if isinstance(decay, (int, float)) else None
+        raise Problem("E0210", "the decay of `@ema` is at least 0 and below 1", attr.args[1].span, help=percent or help)
     return Average(source.path, float(decay), attr.span)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from dslc.base.errors import DataError
+from dslc.base.percent import of_percentage
 from dslc.runtime.config.habits import key_hint
 from dslc.runtime.config.schedule import Duration, parse_duration
 from dslc.runtime.config.yaml import Value, plain
@@ -92,7 +93,9 @@ def number(low: float, high: float) -> Reader:
         if isinstance(data, bool) or not isinstance(data, int | float):
             refuse(value, f"`{name}` is a number, not {shown(value)}", f"write a number from {low:g} to {high:g}")
         if not low <= data <= high:
-            refuse(value, f"`{name}` = {data:g} is out of range", f"write a number from {low:g} to {high:g}")
+            percent = of_percentage(data) if (low, high) == (0, 1) else None
+            help = percent or f"write a number from {low:g} to {high:g}"
+            refuse(value, f"`{name}` = {data:g} is out of range", help)
         return float(data)
 
     return read

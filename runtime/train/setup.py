@@ -14,6 +14,7 @@ from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.artifact.reserved import EPOCH_STEPS
 from dslc.runtime.config.config import Config
+from dslc.runtime.config.idle import idle_settings
 from dslc.runtime.config.schedule import Curve
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.source import Source
@@ -94,6 +95,8 @@ def plan_run(config: Config, session: Declared, notice: Callable[[str], None], f
     interface = session.interface
     section = train_section(interface)
     require_names(config, interface)
+    for line in idle_settings(config):
+        notice(line)
     scalars = scalar_schedules(config, section)
     sizes = _sizes(session, "train_step")
     batch = section.parts * (sizes[interface.batch] if interface.batch is not None else 1)

@@ -17,7 +17,6 @@ from dslc.compiler.ops.random.init import complete, initialiser
 from dslc.dsl import syntax
 
 NO_SIZE: Final = "a size is computed from ints: `T // 2`, or `int(...)` of a number that is known"
-FIXED: Final = "the build chooses this size; a fixed one is an int: `dim B = 8`"
 
 
 def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> Any:
@@ -61,8 +60,15 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     if help is None and want in ("Size", "int") and (is_scalar(value) or isinstance(value, float)):
         help = NO_SIZE
     elif want == "int" and isinstance(value, Poly):
-        help = FIXED
+        help = fixed(value)
     raise Problem(code, title, arg.span, f"not {wanted}", help=help)
+
+
+def fixed(size: Poly) -> str:
+    """The help for a size that the build chooses, where the source must say it."""
+    dims = sorted(size.dims, key=lambda dim: dim.name)
+    shown = " and ".join(f"`dim {dim.name} = {dim.default}`" for dim in dims[:2])
+    return f"the build chooses this size; fix it, which makes it an int: {shown}"
 
 
 def is_scalar(value: Static) -> bool:
@@ -110,8 +116,8 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
         }
         wanted = what.get(inner, "a list of tensors")
         help = f"write `{callee}([x, y])`" if inner == "Value" and isinstance(value, Value) else None
-        if inner == "int" and isinstance(items[wrong[0]], Poly):
-            help = FIXED
+        if inner == "int" and isinstance(open_size := items[wrong[0]], Poly):
+            help = fixed(open_size)
         shown, span, place = kind_of(value), arg.span, wanted
         if wrong and isinstance(value, (list, tuple)):
             shown, place = f"{kind_of(items[wrong[0]])} in a list", wanted.partition(" or ")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.check.calls import callgraph
 from dslc.compiler.check.calls.signatures import check_input_name, input_type, refuse_list, static_argument
 from dslc.compiler.check.frame import Frame
@@ -224,7 +225,8 @@ def _ema(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expan
                       help="ema = 0.999")  # fmt: skip
     if not 0 <= decay < 1:
         raise Problem("E0209", "`ema`, the decay of the averaged weights, is at least 0 and below 1", entry.value.span,
-                      f"is {decay:g}", help="ema = 0.999 averages over about the last 1000 steps")  # fmt: skip
+                      f"is {decay:g}", help=of_percentage(decay, below=True)
+                      or "ema = 0.999 averages over about the last 1000 steps")  # fmt: skip
     found.ema = float(decay)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.function import LOG_PROBS, LOGITS, Axis, Call, Floats, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
@@ -58,7 +59,8 @@ def _along(call: Call, table: Value, x: Value, axis: int) -> Value:
 
 def _check_smoothing(smoothing: float) -> None:
     if not 0 <= smoothing <= 1:
-        raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, such as 0.1", "E0209")
+        help = of_percentage(smoothing) or "between 0 and 1, such as 0.1"
+        raise Mismatch(f"`smoothing` is {smoothing:g}", help, "E0209")
 
 
 def _table(call: Call, name: str, x: Value, axis: int, weight: Floats) -> Value:

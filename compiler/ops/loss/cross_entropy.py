@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import Size
@@ -96,7 +97,8 @@ class SoftmaxCrossEntropy(Op):
         logits, target = types
         rest = check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
         if not 0 <= float_attr(attrs, "smoothing") <= 1:
-            raise Mismatch(f"`smoothing` is {attrs['smoothing']}", "between 0 and 1, such as 0.1", "E0209")
+            help = of_percentage(float_attr(attrs, "smoothing")) or "between 0 and 1, such as 0.1"
+            raise Mismatch(f"`smoothing` is {attrs['smoothing']}", help, "E0209")
         return rest, rest, rest
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:

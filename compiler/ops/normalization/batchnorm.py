@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
@@ -180,7 +181,8 @@ class BatchNormFunction(Function):
             raise Mismatch(f"`batchnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("batchnorm", eps, above_zero=True)
         if not 0 <= momentum <= 1:
-            raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", "between 0 and 1, such as 0.1", "E0209")
+            help = of_percentage(momentum) or "between 0 and 1, such as 0.1"
+            raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", help, "E0209")
         shape = (x.type.shape[1],)
         weight, bias = scale_and_shift(call, x, shape, affine)
         mean = call.buffer("running_mean", shape, constant(0))

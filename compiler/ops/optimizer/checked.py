@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Builder, Mismatch, Op
@@ -17,7 +18,8 @@ def number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
     value = args[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < below:
         limit = f"at least 0 and below {below:g}" if below < math.inf else "at least 0"
-        raise Mismatch(f"`{name}` is {value}", f"a finite number, {limit}", "E0209")
+        percent = of_percentage(value, below=True) if below == 1 and isinstance(value, int | float) else None
+        raise Mismatch(f"`{name}` is {value}", percent or f"a finite number, {limit}", "E0209")
     return float(value)
 
 

@@ -5,6 +5,7 @@ They multiply by ``dropout`` of ones, which is 1 everywhere outside of training.
 
 from __future__ import annotations
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
@@ -86,7 +87,8 @@ class AlphaDropout(Function):
 
     def build(self, call: Call, x: Value, p: float = 0.5) -> Value:
         if not 0 <= p < 1:
-            raise Mismatch(f"`alpha_dropout` with probability {p:g}", "p lies between 0 and 1, below 1", "E0209")
+            help = of_percentage(p, below=True) or "p lies between 0 and 1, below 1"
+            raise Mismatch(f"`alpha_dropout` with probability {p:g}", help, "E0209")
         kept = _kept(call, self.name, x, p, x.type.shape)
         scale = ((1 - p) * (1 + p * _SELU_LIMIT**2)) ** -0.5
         shift = -scale * p * _SELU_LIMIT

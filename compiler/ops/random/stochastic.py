@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
@@ -72,7 +73,7 @@ class Dropout(Op):
         _check_scalars(types[1:])
         p = float_attr(attrs, "p")
         if not 0 <= p <= 1:
-            raise Mismatch(f"`dropout` with probability {p:g}", "p lies between 0 and 1", "E0209")
+            raise Mismatch(f"`dropout` with probability {p:g}", of_percentage(p) or "p lies between 0 and 1", "E0209")
         return (types[0],)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dslc.base.percent import of_percentage
 from dslc.compiler.ir.function import Call, Init
 from dslc.compiler.ir.graph import Body, Graph, Input, Value, order
 from dslc.compiler.ir.op import OPS, Mismatch
@@ -91,7 +92,8 @@ class Layers:
             if number < 1:
                 raise Mismatch(f"`{self.name}` with {what}={number}", f"{what} is at least 1", "E0209")
         if not 0 <= self.dropout <= 1:
-            raise Mismatch(f"`{self.name}` with dropout={self.dropout:g}", "it lies between 0 and 1", "E0209")
+            help = of_percentage(self.dropout) or "it lies between 0 and 1"
+            raise Mismatch(f"`{self.name}` with dropout={self.dropout:g}", help, "E0209")
         if lengths is not None and (not lengths.type.dtype.is_int or lengths.type.shape != x.type.shape[:1]):
             raise Mismatch(f"`lengths` is {lengths.type}", f"an integer for each row: i32[{x.type.shape[0]}]", "E0302")
 

@@ -77,6 +77,7 @@ def _plan(config: Config, checked: Checked, *, with_data: bool) -> Plan | None:
     """The run that `dslc train` would begin; None without its data. Raises DslcError for build options and names of
     dslc.yaml that do not fit the model, and for data and weights that do not."""
     from dslc.cli.compile import foreseen
+    from dslc.runtime.config.idle import idle_settings
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.named import require_names
     from dslc.runtime.train.setup import plan_run
@@ -86,6 +87,8 @@ def _plan(config: Config, checked: Checked, *, with_data: bool) -> Plan | None:
         model = foreseen(config, checked)
         if checked.train is not None:
             require_names(config, model.interface)
+            for line in idle_settings(config):
+                note(one_line(line))
         return None
     require_data(config, training=True)
     require_weights(config.start.weights)

@@ -59,7 +59,7 @@ def test_a_size_that_the_build_chooses_is_no_int() -> None:
     text = "nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 4]) -> [B, 2] { return topk(x, B)[0] }\n"
     with pytest.raises(CompileError, match="E0205") as error:
         check_program(files(text))
-    assert "a fixed one is an int: `dim B = 8`" in str(error.value)
+    assert "fix it, which makes it an int: `dim B = 2`" in str(error.value)
     check_program(files(text.replace("in 1..8 ", "")))
 
 
@@ -109,9 +109,9 @@ def test_the_place_of_an_assignment_that_a_loop_does_not_carry() -> None:
 @pytest.mark.parametrize(
     ("expression", "place", "told"),
     [
-        ("pad(x, 0, [0, T])", "T", r"(?s)this is the size `T` in a list.*not an int\n.*an int: `dim B = 8`"),
-        ("pad(x, 0, [0, -T % 3])", "-T % 3", "(?s)in a list.*an int: `dim B = 8`"),
-        ("pad(x, 0, T)", "T", "(?s)this is the size `T`\n.*an int: `dim B = 8`"),
+        ("pad(x, 0, [0, T])", "T", r"(?s)this is the size `T` in a list.*not an int\n.*an int: `dim T = "),
+        ("pad(x, 0, [0, -T % 3])", "-T % 3", "(?s)in a list.*an int: `dim T = "),
+        ("pad(x, 0, T)", "T", "(?s)this is the size `T`\n.*an int: `dim T = "),
         ("pad(x, 0, [0, 0.5])", "0.5", "this is a float in a list"),
         ("reshape(x, [2.0, T])", "2.0", "this is a float in a list"),
         ("concat([x, 3])", "3", r"this is an int in a list"),
@@ -128,3 +128,44 @@ def test_what_a_list_holds_and_sizes_that_do_not_divide(expression: str, place: 
     with pytest.raises(CompileError, match=told) as caught:
         check_program(files(text))
     assert caught.value.diagnostics[0].label.span.text == place
+
+
+@pytest.mark.parametrize(
+    ("call", "help"),
+    [
+        ("dropout(30)", "write 0.3"),
+        ("alpha_dropout(12.5)", "write 0.125"),
+        ("stochastic_depth(20)", "write 0.2"),
+        ("lstm(8, dropout=50)", "write 0.5"),
+        ("batchnorm(momentum=10)", "write 0.1"),
+        ("dropout(100)", "write 1"),
+        ("alpha_dropout(100)", "below 1"),
+        ("dropout(1.5)", "between 0 and 1"),
+        ("dropout(-30)", "between 0 and 1"),
+        ("dropout(300)", "between 0 and 1"),
+    ],
+)
+def test_a_percentage_is_told_its_fraction(call: str, help: str) -> None:
+    text = f"nn 1\nmodel M(x: [2, 3, 4]) -> [] {{ return sum(x |> {call}) }}\n"
+    with pytest.raises(CompileError) as error:
+        check_program(files(text))
+    [found] = error.value.diagnostics
+    assert found.code == "E0209" and help in (found.help or "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "help"),
+    [
+        ("optimizer = sgd(lr=0.1, momentum=90)", "write 0.9"),
+        ("optimizer = adam(betas=(90, 0.999))", "write 0.9"),
+        ("optimizer = sgd(lr=0.1); ema = 99.9", "write 0.999"),
+        ("optimizer = sgd(lr=0.1); loss = cross_entropy(output, label, smoothing=10)", "write 0.1"),
+    ],
+)
+def test_a_percentage_in_a_train_section_is_told_its_fraction(entry: str, help: str) -> None:
+    loss = "" if "loss" in entry else "loss = cross_entropy(output, label); "
+    text = "nn 1\nmodel M(x: [2, 3]) -> [2, 4] { return linear(x, 4) as l }\n"
+    with pytest.raises(CompileError) as error:
+        check_program(files(f"{text}train M(label: i32[2]) {{ {loss}{entry} }}\n"))
+    [found] = error.value.diagnostics
+    assert found.code == "E0209" and help in (found.help or "")
