@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.check.values import Average, Groups, Layer, Problem, Static, require_finite
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean

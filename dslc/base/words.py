@@ -1,4 +1,4 @@
-"""Words for people: amounts with three digits and a unit, what other libraries say, what a wrong path meant."""
+"""Words for people: amounts with three digits and a unit, what other libraries say, what a path or a percentage meant."""
 
 from __future__ import annotations
 
@@ -75,3 +75,11 @@ def meant_path(path: str | os.PathLike[str], other: str, *, suffix: str = "") ->
     close = next((name for name in kept if name.lower() == path.name.lower()), None)
     close = close or next(iter(get_close_matches(path.name, kept, 1, _SIMILAR)), None)
     return f"did you mean `{close}`?" if close else other
+
+
+def of_percentage(value: float, *, below: bool = False) -> str | None:
+    """The help for a number out of 0..1 that looks like a percentage, as 30 for 0.3; None for another one. ``below``:
+    1 is out of range, too."""
+    if not 2 <= value <= 100 or (below and value == 100):
+        return None
+    return f"it is a fraction, no percentage: write {value / 100:g}"

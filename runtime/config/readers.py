@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from dslc.base.errors import DataError
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.runtime.config.habits import key_hint
 from dslc.runtime.config.schedule import Duration, parse_duration
 from dslc.runtime.config.yaml import Value, plain

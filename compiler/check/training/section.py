@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.check.calls import callgraph
 from dslc.compiler.check.calls.signatures import check_input_name, input_type, refuse_list, static_argument
 from dslc.compiler.check.frame import Frame

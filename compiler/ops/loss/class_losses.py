@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir.function import LOG_PROBS, LOGITS, Axis, Call, Floats, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import Size

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Builder, Mismatch, Op

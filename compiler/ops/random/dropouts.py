@@ -5,7 +5,7 @@ They multiply by ``dropout`` of ones, which is 1 everywhere outside of training.
 
 from __future__ import annotations
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch

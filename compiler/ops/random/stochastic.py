@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.compiler.ir.function import Call, Init
 from dslc.compiler.ir.graph import Body, Graph, Input, Value, order
 from dslc.compiler.ir.op import OPS, Mismatch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import DataError
-from dslc.base.percent import of_percentage
+from dslc.base.words import of_percentage
 from dslc.runtime.config.config import load_config
 
 
