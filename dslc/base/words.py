@@ -1,4 +1,4 @@
-"""Words for people: amounts with three digits and a unit, what other libraries say, what a path or a percentage meant."""
+"""Words for people: amounts with three digits and a unit, what libraries say, what a path or a percentage meant."""
 
 from __future__ import annotations
 
