@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers.layers import Params, conv2d, layernorm, linear, merged, split_heads
+from papers.layers import Params, batchnorm, conv2d, layernorm, linear, merged, split_heads
 
 
 def encodec(p: Params, wave: Tensor) -> Any:
@@ -169,3 +169,50 @@ def zipformer(p: Params, mel: Tensor) -> Tensor:
     x = conv2d(mel[:, None], p, "c1", stride=2, padding=(0, 1)).transpose(1, 2).flatten(2)
     x = layer(bias_norm(linear(swoosh(x, False), p, "enter"), "norm"), "first")
     return linear(slower(slower(x, 2, "second"), 4, "third"), p, "head")
+
+
+def tacotron2(p: Params, ids: Tensor, n: Tensor, frames: Tensor, train: bool = False) -> Any:
+    x = p["enc.tok.weight"][ids.long()].transpose(1, 2)
+    for i in range(2):
+        x = F.conv1d(x, p[f"enc.conv.{i}.c.weight"], padding=2)
+        x = F.relu(batchnorm(x, p, f"enc.conv.{i}.bn", train))
+    rnn = torch.nn.LSTM(8, 4, bidirectional=True, batch_first=True)
+    named = {name.removeprefix("enc.rnn."): each for name, each in p.items() if name.startswith("enc.rnn.")}
+    memory = torch.func.functional_call(rnn, named, (x.transpose(1, 2),))[0]
+    hidden = torch.arange(memory.shape[1]) >= n[:, None]
+    before = F.relu(linear(F.pad(frames, (0, 0, 1, 0))[:, :-1], p, "dec.pre1"))
+    before, keys = F.relu(linear(before, p, "dec.pre2")), linear(memory, p, "dec.key")
+    h, c, h2, c2, context, a, total = (memory.new_zeros(len(ids), k) for k in (8, 8, 8, 8, 8, 6, 6))
+
+    def cell(x: Tensor, h: Tensor, c: Tensor, n: str) -> tuple[Tensor, Tensor]:
+        i, f, g, o = (x @ p[f"dec.w{n}"] + h @ p[f"dec.u{n}"] + p[f"dec.b{n}"]).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+    steps = []
+    for t in range(frames.shape[1]):
+        h, c = cell(torch.cat([before[:, t], context], 1), h, c, "a")
+        place = F.conv1d(torch.stack([a, total], 1), p["dec.where.weight"], padding=2).transpose(1, 2)
+        seen = torch.tanh(linear(h, p, "dec.query")[:, None] + keys + linear(place, p, "dec.spot"))
+        a = (seen @ p["dec.score"]).masked_fill(hidden, -math.inf).softmax(-1)
+        total = total + a
+        context = torch.einsum("bt,btd->bd", a, memory)
+        h2, c2 = cell(torch.cat([h, context], 1), h2, c2, "d")
+        both = torch.cat([h2, context], 1)
+        steps.append((linear(both, p, "dec.mel"), linear(both, p, "dec.stop")[:, 0], a))
+    mel, stop, align = (torch.stack(each, 1) for each in zip(*steps, strict=True))
+    y = mel.transpose(1, 2)
+    for i in range(2):
+        y = F.conv1d(y, p[f"post.{i}.c.weight"], padding=2)
+        y = batchnorm(y, p, f"post.{i}.bn", train)
+        y = y.tanh() if i == 0 else y
+    return mel, mel + y.transpose(1, 2), stop, align
+
+
+def _tacotron2(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    mel, post, stop, _ = output
+    ended = F.binary_cross_entropy_with_logits(stop, y["ended"].sigmoid())
+    return F.mse_loss(mel, x["frames"]) + F.mse_loss(post, x["frames"]) + ended
+
+
+LOSSES = {"tacotron2": _tacotron2}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers.layers import Params, layernorm, linear, merged, split_heads
+from papers.layers import Params, batchnorm, layernorm, linear, merged, split_heads
 
 
 def mace(p: Params, ids: Tensor, place: Tensor, left: Tensor, right: Tensor) -> Any:
@@ -108,4 +108,35 @@ def ptv3(p: Params, place: Tensor) -> Tensor:
     return linear(layernorm(y, p, "last"), p, "head")
 
 
-LOSSES = {"mace": mace_loss}
+def superglue(p: Params, at0: Tensor, at1: Tensor, f0: Tensor, f1: Tensor, train: bool = False) -> Tensor:
+    def mlp(x: Tensor, n: str) -> Tensor:
+        y = batchnorm(linear(x, p, n + ".a").mT, p, n + ".bn", train).mT
+        return linear(F.relu(y), p, n + ".b")
+
+    def attend(x: Tensor, s: Tensor, n: str) -> Tensor:
+        q, k, v = (split_heads(linear(u, p, n + each), 2) for u, each in ((x, ".q"), (s, ".k"), (s, ".v")))
+        y = linear(merged(F.scaled_dot_product_attention(q, k, v)), p, n + ".o")
+        return x + mlp(torch.cat([x, y], 2), n + ".mlp")
+
+    a, b = f0 + mlp(at0, "place"), f1 + mlp(at1, "place")
+    for i in range(2):
+        a, b = attend(a, a, f"gnn.{i}.same"), attend(b, b, f"gnn.{i}.same")
+        a, b = attend(a, b, f"gnn.{i}.cross"), attend(b, a, f"gnn.{i}.cross")
+    score = linear(a, p, "last") @ linear(b, p, "last").mT / math.sqrt(8)
+    rows, n, m = score.shape
+    score = torch.cat([score, p["bin"].expand(rows, n, 1)], 2)
+    score = torch.cat([score, p["bin"].expand(rows, 1, m + 1)], 1)
+    whole = math.log(n + m)
+    mu, nu = (score.new_tensor([0.0] * k + [math.log(other)]) - whole for k, other in ((n, m), (m, n)))
+    u, v = score.new_zeros(rows, n + 1, 1), score.new_zeros(rows, 1, m + 1)
+    for _ in range(10):
+        u = mu[:, None] - (score + v).logsumexp(2, keepdim=True)
+        v = nu - (score + u).logsumexp(1, keepdim=True)
+    return score + u + v - whole
+
+
+def _superglue(p: Params, output: Tensor, x: Params, y: Params) -> Tensor:
+    return -output[:, :-1].gather(2, y["y"].long()[..., None]).mean()
+
+
+LOSSES = {"superglue": _superglue, "mace": mace_loss}

@@ -234,7 +234,7 @@ LOSSES: Final[dict[str, Loss]] = {
     "edm": _edm, "dinov2": _dinov2, "siglip": _siglip, "tabm": _tabm, "nhits": _distances, "gps": _distances,
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
     "zipformer": _zipformer, **detection.LOSSES, **guided.LOSSES, **memory.LOSSES, **points.LOSSES,
-    **inner.LOSSES, **worlds.LOSSES, **discrete.LOSSES,
+    **inner.LOSSES, **worlds.LOSSES, **discrete.LOSSES, **audio.LOSSES, **signals.LOSSES,
 }  # fmt: skip
 
 

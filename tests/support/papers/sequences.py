@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -157,3 +158,33 @@ def hrm(p: Params, ids: Tensor) -> Any:
     low = unit(low + high + x, "low")
     high = unit(high + low, "high")
     return linear(high, p, "head"), linear(high[:, 0], p, "q")
+
+
+def reformer(p: Params, ids: Tensor, turns: Tensor) -> Tensor:
+    """Over all pairs: what sorting and chunks leave out is masked."""
+    steps = ids.shape[1]
+    place = torch.cat([p["row"].expand(4, 4, 4), p["column"].expand(4, 4, 4)], 2).view(steps, 8)
+    a = b = p["tok.weight"][ids.long()] + place
+    i, j = torch.arange(steps)[:, None], torch.arange(steps)
+
+    def attention(x: Tensor, n: str) -> Tensor:
+        qk, v = (split_heads(linear(x, p, n + each), 2) for each in (".qk", ".v"))
+        k, found, totals = qk / (qk.norm(dim=-1, keepdim=True) + 1e-6), [], []
+        for turn in turns:
+            turned = qk.detach() @ turn
+            bucket = torch.cat([turned, -turned], -1).argmax(-1)
+            chunk = (bucket * steps + j).argsort(-1).argsort(-1) // 4
+            mine, other = chunk[..., :, None], chunk[..., None, :]
+            same = (i > j) & (bucket[..., :, None] == bucket[..., None, :])
+            dots = torch.where(same, qk @ k.mT / 2, torch.where(i == j, -1e5, -1e9).to(qk.dtype))
+            dots = dots.masked_fill((mine != other) & ((mine - 1) % (steps // 4) != other), -math.inf)
+            totals.append(dots.logsumexp(-1, keepdim=True))
+            found.append((dots - totals[-1]).exp() @ v)
+        mixed = (torch.stack(totals).softmax(0) * torch.stack(found)).sum(0)
+        return linear(merged(mixed), p, n + ".out")
+
+    for layer in range(2):
+        n = f"layer.{layer}."
+        a = a + attention(layernorm(b, p, n + "n0"), n + "attn")
+        b = b + linear(F.gelu(linear(layernorm(a, p, n + "n1"), p, n + "up")), p, n + "down")
+    return linear(layernorm(torch.cat([a, b], 2), p, "last"), p, "head")

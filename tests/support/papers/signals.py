@@ -144,3 +144,39 @@ def vqvae(p: Params, x: Tensor) -> Any:
     y = (z + (code - z).detach()).transpose(1, 2).unflatten(2, (4, 4))
     y = F.relu(F.conv2d(y, p["d1.weight"], p["d1.bias"], padding=1))
     return F.conv_transpose2d(y, p["d2.weight"], p["d2.bias"], stride=2, padding=1), z, code, index
+
+
+class _Spike(torch.autograd.Function):
+    """1 above 0, else 0, with the gradient of a fast sigmoid."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> Tensor:
+        ctx.save_for_backward(v)
+        return (v > 0).to(v.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g / (1 + 10 * ctx.saved_tensors[0].abs()) ** 2
+
+
+def lsnn(p: Params, x: Tensor) -> Any:
+    v, z, b = (x.new_zeros(len(x), 10) for _ in range(3))
+    y, decay = x.new_zeros(len(x), 3), p["leak"].sigmoid()
+    spikes, ys = [], []
+    for t in range(x.shape[1]):
+        b = 0.9 * b + 0.1 * z
+        now = x[:, t] @ p["win"] + z @ (p["wrec"] * (1 - torch.eye(10, dtype=x.dtype)))
+        v = decay * v * (z.detach() < 0.5) + (1 - decay) * now
+        z = _Spike.apply(v - 0.02 - 0.5 * b)
+        y = 0.8 * y + z @ p["out"] + p["bias"]
+        spikes.append(z)
+        ys.append(y)
+    return torch.stack(ys).softmax(-1).mean(0), torch.stack(spikes).mean((0, 1))
+
+
+def _lsnn(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    share, rate = output
+    return F.nll_loss((share + 1e-6).log(), y["y"].long()) + 0.5 * ((rate - 0.2) ** 2).sum()
+
+
+LOSSES = {"lsnn": _lsnn}

@@ -86,4 +86,62 @@ def _tdmpc2(p: Params, output: Any, x: Params, y: Params) -> Tensor:
     return (weight * (20 * near + 0.1 * rewards + 0.1 * values)).sum(0).mean()
 
 
-LOSSES = {"lejepa": _lejepa, "tdmpc2": _tdmpc2}
+def hnn(params: Params, q: Tensor, p: Tensor) -> Any:
+    def part(u: Tensor, n: str) -> Tensor:
+        hidden = torch.tanh(linear(F.softplus(linear(u, params, n + ".a")), params, n + ".b"))
+        return linear(hidden, params, n + ".c")[:, 0]
+
+    def slope(u: Tensor, n: str) -> Tensor:
+        with torch.enable_grad():
+            u = u if u.requires_grad else u.clone().requires_grad_()
+            return torch.autograd.grad(part(u, n).sum(), u, create_graph=True)[0]
+
+    steps = []
+    for _ in range(6):
+        p = p - 0.05 * slope(q, "potential")
+        q = q + 0.1 * slope(p, "kinetic")
+        p = p - 0.05 * slope(q, "potential")
+        steps.append((q, p, part(p, "kinetic") + part(q, "potential")))
+    return tuple(torch.stack(each, 1) for each in zip(*steps, strict=True))
+
+
+def _hnn(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    place, moved, energy = output
+    drift = ((energy - energy.mean(1, keepdim=True)) ** 2).mean()
+    return F.mse_loss(place, y["path"]) + F.mse_loss(moved, y["moved"]) + 0.1 * drift
+
+
+def _noisy(x: Tensor, p: Params, n: str, drawn: Tensor) -> Tensor:
+    out, size = p[n + ".weight"].shape
+    f = drawn.sign() * drawn.abs().sqrt()
+    spread = p[n + ".spread"] * torch.outer(f[size : size + out], f[:size])
+    return F.linear(x, p[n + ".weight"] + spread, p[n + ".bias"] + p[n + ".bias_spread"] * f[size : size + out])
+
+
+def _returns(x: Tensor, p: Params, n: str, drawn: Tensor) -> Tensor:
+    x = F.relu(conv2d(F.relu(conv2d(x, p, n + ".c1", stride=2)), p, n + ".c2")).flatten(1)
+    v, a = (_noisy(F.relu(_noisy(x, p, f"{n}.{i}1", drawn)), p, f"{n}.{i}2", drawn) for i in "va")
+    a = a.view(-1, 3, 11)
+    return v[:, None] + a - a.mean(1, keepdim=True)
+
+
+def rainbow(p: Params, seen: Tensor, then: Tensor, drawn: Tensor) -> Any:
+    z = torch.linspace(-2, 2, 11, dtype=seen.dtype)
+    logits = _returns(seen, p, "online", drawn[0])
+    choice = (_returns(then, p, "online", drawn[1]).softmax(-1) * z).sum(2).argmax(1)
+    target = _returns(then, p, "slow", drawn[2]).softmax(-1)
+    return (logits.softmax(-1) * z).sum(2), logits, choice, target.detach()
+
+
+def _rainbow(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    _, logits, choice, target = output
+    rows = torch.arange(len(logits))
+    z = torch.linspace(-2, 2, 11, dtype=logits.dtype)
+    at = (y["reward"][:, None] + 0.97 * y["alive"].sigmoid()[:, None] * z).clamp(-2, 2)
+    near = (1 - ((at + 2) / 0.4 - torch.arange(11)[:, None, None]).abs()).clamp(0)  # [atom of the aim, row, atom]
+    aim = (near * target[rows, choice]).sum(2).T
+    each = -(aim * logits[rows, y["y"].long()].log_softmax(-1)).sum(1)
+    return (each * y["weight"].sigmoid()).mean()
+
+
+LOSSES = {"hnn": _hnn, "rainbow": _rainbow, "lejepa": _lejepa, "tdmpc2": _tdmpc2}
