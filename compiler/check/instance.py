@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.calls import callgraph
+from dslc.compiler.check.calls.declared import check_input_name, check_public_name, input_type
 from dslc.compiler.check.calls.naming import Names
-from dslc.compiler.check.calls.signatures import (
-    check_input_name,
-    check_public_name,
-    input_type,
-    is_list,
-    refuse_list,
-    static_argument,
-)
+from dslc.compiler.check.calls.signatures import is_list, refuse_list, static_argument
 from dslc.compiler.check.expand import Expander
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.literals import parse_argument

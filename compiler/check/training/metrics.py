@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dslc.compiler.check.calls.signatures import check_public_name
+from dslc.compiler.check.calls.declared import check_public_name
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.scope import name_span

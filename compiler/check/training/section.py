@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.words import of_percentage
 from dslc.compiler.check.calls import callgraph
-from dslc.compiler.check.calls.signatures import check_input_name, input_type, refuse_list, static_argument
+from dslc.compiler.check.calls.declared import check_input_name, input_type
+from dslc.compiler.check.calls.signatures import refuse_list, static_argument
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
 from dslc.compiler.check.training.metrics import add_scalar, check_metric_name, read_metrics

@@ -16,7 +16,7 @@ from dslc.compiler.ops.elementwise.arithmetic import Unary, mul, sub
 from dslc.compiler.ops.elementwise.formula import Of1
 from dslc.compiler.ops.elementwise.logic import gt
 from dslc.compiler.ops.elementwise.selection import where
-from dslc.compiler.ops.shape.slicing import Split
+from dslc.compiler.ops.shape.slicing_functions import Split
 from dslc.compiler.ops.shape.views import reshape
 
 _FAR: Final = 2.0**100  # from here on softsign is 1 in every float; inf / inf would be nan

@@ -19,8 +19,9 @@ from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.elementwise.logic import logical_and, ne
 from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.index.embedding import gather_rows
-from dslc.compiler.ops.loss.cross_entropy import in_top_k, nll, softmax_cross_entropy
+from dslc.compiler.ops.loss.cross_entropy import softmax_cross_entropy
 from dslc.compiler.ops.loss.losses import pair, reduced
+from dslc.compiler.ops.loss.nll import in_top_k, nll
 from dslc.compiler.ops.reduction.reduce import sum_
 from dslc.compiler.ops.reduction.softmax import log_softmax
 from dslc.compiler.ops.shape.views import reshape

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.base.words import of_percentage
 from dslc.compiler.ir import scalar as tree
-from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.scalar import Expr
@@ -17,8 +16,6 @@ from dslc.compiler.ir.special import choose
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, float_attr, shape_attr
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, only, require_kind
-from dslc.compiler.ops.elementwise.convert import cast
-from dslc.compiler.ops.elementwise.logic import lt
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.random.philox import halves, normal, uniform, words
 from dslc.compiler.ops.random.quantile import normal_probability, normal_quantile
@@ -250,69 +247,3 @@ randn = register(Randn())
 init_uniform = register(InitUniform())
 init_normal = register(InitNormal())
 init_trunc_normal = register(InitTruncNormal())
-
-
-class DropoutFunction(Function):
-    """dropout(x, p=0.5): in training each element is 0 with probability ``p``, else divided by ``1 - p``; else ``x``.
-
-    given: x: [B, 8]
-    >>> x |> dropout(0.1)
-    """
-
-    name = "dropout"
-
-    def build(self, call: Call, x: Value, p: float = 0.5) -> Value:
-        inputs, attrs = call.random("dropout", x.type.shape)
-        return call.emit(dropout, x, *inputs, p=p, **attrs)
-
-
-class RandFunction(Function):
-    """rand(shape): numbers uniform in [0, 1), new in each step.
-
-    given: x: [B, 8]
-    >>> x + rand([B, 8])
-    """
-
-    name = "rand"
-
-    def build(self, call: Call, shape: Shape) -> Value:
-        inputs, attrs = call.random("rand", shape)
-        return call.emit(rand, *inputs, shape=shape, dtype=DType.FLOAT, **attrs)
-
-
-class RandnFunction(Function):
-    """randn(shape): standard normal numbers, new in each step.
-
-    given: x: [B, 8]
-    >>> x + 0.1 * randn([B, 8])
-    """
-
-    name = "randn"
-
-    def build(self, call: Call, shape: Shape) -> Value:
-        inputs, attrs = call.random("randn", shape)
-        return call.emit(randn, *inputs, shape=shape, dtype=DType.FLOAT, **attrs)
-
-
-class BernoulliFunction(Function):
-    """bernoulli(p): 1 with the probability in each element of ``p``, else 0, as a float; new in each step.
-
-    No gradient flows through it.
-
-    given: x: [B, 8]
-    >>> mask = x |> sigmoid |> bernoulli
-    """
-
-    name = "bernoulli"
-
-    def build(self, call: Call, p: Value) -> Value:
-        require_kind("bernoulli", p.type.dtype, "float")
-        inputs, attrs = call.random("bernoulli", p.type.shape)
-        drawn = call.emit(rand, *inputs, shape=p.type.shape, dtype=DType.FLOAT, **attrs)
-        return call.emit(cast, call.emit(lt, drawn, p), dtype=DType.FLOAT)
-
-
-function(DropoutFunction())
-function(BernoulliFunction())
-function(RandFunction())
-function(RandnFunction())

@@ -8,7 +8,7 @@ import math
 import pytest
 from sources.in_memory import files
 
-from dslc.compiler.check.calls.signatures import RESERVED_INPUTS
+from dslc.compiler.check.calls.declared import RESERVED_INPUTS
 from dslc.compiler.check.model import Checked, check_program
 from dslc.compiler.ir.function import Init
 from dslc.dsl.diagnostics import CompileError

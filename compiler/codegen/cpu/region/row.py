@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.llvm.math import COSTLY
 from dslc.compiler.codegen.cpu.llvm.values import Values, is_vector
 from dslc.compiler.codegen.cpu.llvm.writer import I8, VECTOR_BYTES, Code, Reg, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import Accumulator, Running
+from dslc.compiler.codegen.cpu.region.facts import costly
 from dslc.compiler.codegen.cpu.region.schedule import reduced_at
-from dslc.compiler.codegen.region.ir import Access, Fetch, Let, Region, Scan, Stage
-from dslc.compiler.codegen.region.queries import dtypes_of, nodes_of, used_values
-from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.codegen.region.ir import Access, Fetch, Let, Scan, Stage
+from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.ir.types import DType
 
 if TYPE_CHECKING:
@@ -25,59 +22,6 @@ if TYPE_CHECKING:
 
 _PARTIAL_RESULTS: Final = 4  # partial results of a cheap reduction
 _MAX_CHEAP_VALUES: Final = 6  # most values of a stage for which that pays
-#: Functions that cost more than a store and a load.
-
-
-@dataclass(frozen=True)
-class RegionFacts:
-    """Analysis of a region before emission: the dtype of each value, the inputs read by strides, and the values that
-    several element stages compute: (stage, let) -> the first such place."""
-
-    region: Region
-
-    @cached_property
-    def dtypes(self) -> tuple[DType, ...]:
-        return tuple(dtypes_of(self.region))
-
-    @cached_property
-    def read(self) -> frozenset[int]:
-        return frozenset().union(*(used_values(stage) for stage in self.region.stages))
-
-    @cached_property
-    def repeated(self) -> dict[tuple[int, int], tuple[int, int]]:
-        keys: dict[object, tuple[int, int]] = {}
-        found: dict[tuple[int, int], tuple[int, int]] = {}
-        number = self.region.first
-        for place, stage in enumerate(self.region.stages):
-            own: dict[int, object] = {}
-            for at, let in enumerate(stage.computed):
-                if stage.element:
-                    own[number] = key = _key(let, own)
-                    first = keys.setdefault(key, (place, at))
-                    if first[0] < place and _costly(let):
-                        found[first] = found[place, at] = first
-                number += 1
-            number += len(stage.reduces)
-        return found
-
-
-def _key(let: Let | Fetch | Scan, own: dict[int, object]) -> object:
-    """Equal for equal computations; ``own``: keys of the stage's earlier values."""
-    if not isinstance(let, Let):
-        return object()
-    return (let.dtype, _key_of(let.expr, own))
-
-
-def _key_of(expr: Expr, own: dict[int, object]) -> object:
-    if expr.function == "arg":
-        return own.get(expr.index, expr.index)
-    if expr.function == "const":
-        return ("const", repr(expr.value))
-    return (expr.function, *(_key_of(a, own) for a in expr.args))
-
-
-def _costly(let: Let | Fetch | Scan) -> bool:
-    return isinstance(let, Let) and any(e.function in COSTLY for e in nodes_of(let.expr))
 
 
 class Row:
@@ -207,7 +151,7 @@ class Row:
             for at, let in enumerate(stage.computed)
             if isinstance(let, Scan)
         }
-        cheap = len(stage.computed) <= _MAX_CHEAP_VALUES and not any(map(_costly, stage.computed)) and not scans
+        cheap = len(stage.computed) <= _MAX_CHEAP_VALUES and not any(map(costly, stage.computed)) and not scans
         ways = _PARTIAL_RESULTS if stage.reduces and cheap and vectors >= 2 * _PARTIAL_RESULTS else 1
         width = self.lanes if self.columns else self.width
         totals = [Accumulator(self.code, r.combine, dtypes[r.value], width, ways) for r in stage.reduces]

@@ -19,7 +19,7 @@ from dslc.compiler.ops.index.indexing import gather, scatter_add
 from dslc.compiler.ops.index.ordered import last_places, scatter_last
 from dslc.compiler.ops.index.scatter import scatter_reduce
 from dslc.compiler.ops.index.take import take
-from dslc.compiler.ops.loss.cross_entropy import nll_grad
+from dslc.compiler.ops.loss.nll import nll_grad
 from dslc.compiler.ops.optimizer.clip_norm import global_norm
 
 RNG = np.random.default_rng(4)

@@ -1,0 +1,80 @@
+"""Declarations of inputs and names: the types that they declare, and names that callers from Python can use."""
+
+from __future__ import annotations
+
+import keyword
+from typing import TYPE_CHECKING, Final
+
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.tensors import check_bytes
+from dslc.compiler.check.values import Problem
+from dslc.compiler.ir.sizes import bounds
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.dsl import syntax
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+#: float dtypes that a `cast` fixes, which a block's arguments and results may have
+_FIXED: Final = ("f64", "f32", "f16", "bf16")
+
+_OTHER_FLOATS: Final = ("tf32", "f8e4m3", "f8e5m2")
+
+
+def declared_dtype(type: syntax.TensorTypeExpr, *, inside: bool) -> DType:
+    """The dtype of a declared tensor. ``inside``: of a block; inputs and results of models and train sections are
+    integers, or floats without a dtype."""
+    if type.dtype is None:
+        return DType.FLOAT
+    if type.dtype in _OTHER_FLOATS or (type.dtype in _FIXED and not inside):
+        one = f'`cast(x, "{type.dtype}")` one tensor' if type.dtype in _FIXED else "`@precision(...)` one block"
+        help = f"remove it: `precision {{ compute = ... }}` sets it for the file, {one}"
+        raise Problem(
+            "E0202", "a float tensor is declared without a dtype", type.span, f"declared {type.dtype}", help=help
+        )
+    return DType(type.dtype)
+
+
+def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) -> TensorType:
+    """The type of an input of a model or train section; E0304 for a negative size, E0305 for one beyond MAX_BYTES."""
+    for expr in type.shape:
+        if inferred(expr):
+            help = "declare it, `dim T in 1..512 = 64`, and write `T`; only a result's size is inferred"
+            raise Problem("E0307", "an input's size cannot be inferred", expr.span, "not known", help=help)
+    shape = tuple(expander.evaluate.shape_size(size, frame) for size in type.shape)
+    for expr, size in zip(type.shape, shape):
+        if bounds(size)[0] < 0:
+            raise Problem("E0304", "a size is at least 0", expr.span, f"is {size}")
+    found = TensorType(declared_dtype(type, inside=False), shape)
+    check_bytes(found, type.span)
+    return found
+
+
+#: keyword arguments of predict, train_step and evaluate
+RESERVED_INPUTS: Final = ("self", "step", "row", "lr", "seed")
+
+
+def check_input_name(name: str, span: Span) -> None:
+    """E0112 for an input of a model or train section that callers could not pass by its name."""
+    check_public_name(name, "an input", span)
+    if name in RESERVED_INPUTS:
+        raise Problem(
+            "E0112",
+            f"an input cannot be named `{name}`",
+            span,
+            "`predict` and `train_step` have an argument of this name",
+            help="choose another name",
+        )
+
+
+def check_public_name(name: str, what: str, span: Span) -> None:
+    """E0112 if ``what`` (a model, a dim, ...) has a name that Python code cannot use: it is part of the interface."""
+    if keyword.iskeyword(name) or name.startswith("__"):
+        why = "is a Python keyword" if keyword.iskeyword(name) else "begins with two underscores"
+        raise Problem("E0112", f"{what} cannot be named `{name}`", span, why, help="choose another name")
+
+
+def inferred(expr: syntax.Expr) -> bool:
+    """True for `_`: any size of an argument, the size that a result has."""
+    return isinstance(expr, syntax.Name) and expr.name == "_"
