@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.check.model import Checked
-from dslc.compiler.codegen.target import Target
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import Machine, machine_of, seconds
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
@@ -35,14 +34,13 @@ _FUSED: Final = "contraction"
 class Problem:
     """``node``: one of the nodes that pose the problem. ``calls``: their number in all entries and sizes of the build;
     0 if the build only compares the time of such a node with that of others. ``seconds``: the modelled time of one
-    call. ``vendor``: libraries may compute it. ``several``: there are several ways."""
+    call. ``vendor``: libraries may compute it."""
 
     key: str
     node: Node
     calls: int
     seconds: float
     vendor: bool
-    several: bool
 
     @property
     def weight(self) -> float:
@@ -52,21 +50,28 @@ class Problem:
 
 def problems(checked: Checked, options: Options, target: str, choices: Choices = NO_CHOICES) -> list[Problem]:
     """The problems of all entries that run often, as a build poses them that obeys ``choices``. First those that it
-    computes, then those that it compares; of each, those with several ways, from which a build gains, then those that
-    are only timed; of these, those that take the most time first. Raises BuildError."""
+    computes, then those that it compares; of each, those that take the most time first. Raises BuildError."""
     vendor = options.provider == "vendor"
-    machine, code = machine_of(target, options.provider), target_of(target)
+    machine = machine_of(target, options.provider)
     computed, compared = _nodes(checked, options, target, choices)
     found: dict[str, Problem] = {}
     for node in computed:
-        _count(found, node, machine, code, vendor, 1)
+        _count(found, node, machine, vendor, 1)
     for node in compared:
-        _count(found, node, machine, code, vendor, 0)
-    return sorted(found.values(), key=_rank)
+        _count(found, node, machine, vendor, 0)
+    return sorted(found.values(), key=lambda problem: (not problem.calls, -problem.weight, problem.key))
 
 
-def _rank(problem: Problem) -> tuple[bool, bool, float, str]:
-    return not problem.calls, not problem.several, -problem.weight, problem.key
+def gaining_first(found: Sequence[Problem], target: str) -> list[Problem]:
+    """Problems in their order, but of those that a build computes, and of those that it compares, the ones with several
+    ways first: from the others, which are only timed, it gains nothing."""
+    code = target_of(target)
+
+    def rank(problem: Problem) -> tuple[bool, bool]:
+        library = problem.vendor and code.library(problem.node) is not None
+        return not problem.calls, not library and len(code.variants(problem.node)) < 2
+
+    return sorted(found, key=rank)
 
 
 def _nodes(checked: Checked, options: Options, target: str, choices: Choices) -> tuple[Sequence[Node], Sequence[Node]]:
@@ -99,12 +104,11 @@ def _other_loops(program: Program) -> list[Node]:
     return found
 
 
-def _count(found: dict[str, Problem], node: Node, machine: Machine, target: Target, vendor: bool, calls: int) -> None:
+def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool, calls: int) -> None:
     key = key_of(node)
     known = found.get(key)
     if known is None:
         libraries = vendor and (node.op.name != _FUSED or summands(node) is not None)
-        several = len(target.variants(node)) > 1 or (libraries and target.library(node) is not None)
-        found[key] = Problem(key, node, calls, seconds(node, machine), libraries, several)
+        found[key] = Problem(key, node, calls, seconds(node, machine), libraries)
     else:
         found[key] = replace(known, calls=known.calls + calls)

@@ -32,7 +32,7 @@ from dslc.runtime.artifact.targets import choose_target
 from dslc.tune.candidate import recipe
 from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
-from dslc.tune.problems import Problem, problems
+from dslc.tune.problems import Problem, gaining_first, problems
 from dslc.tune.registry import Registry
 from dslc.tune.rules import allowed, checks_seconds, joined, ranked, rounds_seconds
 from dslc.tune.settings import Settings
@@ -144,7 +144,8 @@ class _Tune:
                 posed = self._posed_by(self._earlier)
             while True:
                 wanted = {p.key: p for p in posed if self._keys is None or p.key in self._keys}
-                waiting += [problem for key, problem in wanted.items() if key not in outcome.calls]
+                new = [problem for key, problem in wanted.items() if key not in outcome.calls]
+                waiting += gaining_first(new, self._target)
                 outcome.calls = {
                     **dict.fromkeys(outcome.calls, 0),
                     **{key: problem.calls for key, problem in wanted.items()},

@@ -17,6 +17,7 @@ from dslc.base.cache import Cache
 from dslc.cli.app import run
 from dslc.cli.commands import tune as command
 from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.choice import Choice, Measured, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.lock.find import read_lock
@@ -29,7 +30,7 @@ from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.tune import client, supply
 from dslc.tune import tune as module
 from dslc.tune.client import Client
-from dslc.tune.problems import problems
+from dslc.tune.problems import gaining_first, problems
 from dslc.tune.settings import UNTRIED, Settings
 from dslc.tune.tune import Outcome, tune
 
@@ -85,8 +86,13 @@ def test_the_problems_are_the_nodes_of_the_entries(checked: Checked) -> None:
     ]
     computed = [p for p in found if p.calls]
     assert {p.key for p in computed} == {*nodes} and sum(p.calls for p in computed) == len(nodes)
-    assert computed == sorted(computed, key=lambda p: (not p.several, -p.weight))
+    assert [p.weight for p in computed] == sorted((p.weight for p in computed), reverse=True)
     assert found[: len(computed)] == computed
+    ranked = gaining_first(found, "sm_90")
+    several = [len(target_of("sm_90").variants(p.node)) > 1 for p in ranked]
+    count = sum(several[: len(computed)])
+    assert {*ranked[: len(computed)]} == {*computed} and several[:count] == [True] * count
+    assert [p.weight for p in ranked[:count]] == sorted((p.weight for p in ranked[:count]), reverse=True)
 
 
 @pytest.mark.parametrize("options", [OPTIONS, replace(VENDOR, precision="f32")], ids=["own", "vendor"])
@@ -207,7 +213,7 @@ def test_both_directions_of_the_limit(mode: str, limit: int, checked: Checked, t
 
 @pytest.mark.slow
 def test_each_run_gets_further_however_small_the_budget_is(checked: Checked, tmp_path: Path) -> None:
-    wanted = [p.key for p in problems(checked, OPTIONS, "sm_90")]
+    wanted = [p.key for p in gaining_first(problems(checked, OPTIONS, "sm_90"), "sm_90")]
     for number in range(len(wanted)):
         found = tuned(checked, tmp_path / "cache", budget=0.01)
         assert (found.tuned, found.found) == (1, number)
