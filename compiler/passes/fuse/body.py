@@ -45,8 +45,8 @@ def has_neighbours(value: Value) -> bool:
 
 
 def ops_of(node: Node) -> list[Op]:
-    """The ops of a node's steps."""
-    return [OPS[step[0]] for step in body_of(node)]  # type: ignore[index]
+    """The ops of a node's steps; of a node without a body, its own op."""
+    return [OPS[name] for name, _, _ in steps(node.attrs)] if isinstance(node.op, FusedOp) else [node.op]
 
 
 def packs_bits(node: Node) -> bool:

@@ -20,6 +20,7 @@ from dslc.compiler.ir.verify.error import VerifyError
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options
+from dslc.compiler.passes.fuse.body import ops_of
 from dslc.compiler.passes.lower.loops.prune_loops import prune_loops
 from dslc.compiler.pipeline import build_options, compile_entry
 from dslc.runtime.artifact.instructions import Loop, Reference
@@ -47,6 +48,16 @@ def test_the_plan_does_not_grow_with_the_steps(tmp_path: Path) -> None:
 def test_a_step_of_shards_runs_a_loop_once(tmp_path: Path) -> None:
     text = model(CELLS["lstm"], 3, written_out=False) + "mesh { shards = 2 }\n"
     assert len(loops(program(text, tmp_path).graph)) == 2  # and the second one, of the gradient
+
+
+def test_a_loop_with_one_result_is_fused_with_nothing(tmp_path: Path) -> None:
+    """Passes that fuse ask a node for its steps: a loop is no step, and its op is in no table."""
+    text = "nn 1\ndim B in 1..4 = 2\ndim T in 1..4 = 3\nmodel M(x: [B, T, 4]) -> [B, 4] {\n  s = zeros([B, 4])\n"
+    text += "  scan xt in x along T carry s {\n    s = s * 0.5 + xt\n  }\n  return tanh(s * 2)\n}\n"
+    (tmp_path / "net.nn").write_text(text)
+    made = compile_entry(check_file(tmp_path / "net.nn"), "predict", {"B": 2, "T": 3}, Options(target="sm_90"))[0]
+    [loop] = loops(made.graph)
+    assert len(loop.outputs) == 1 and ops_of(loop) == [scan]
 
 
 def test_a_body_is_read_back(tmp_path: Path) -> None:
