@@ -14,6 +14,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only, require_kind
 from dslc.compiler.ops.elementwise.convert import cast
+from dslc.compiler.ops.index.counted import require_rows
 from dslc.compiler.ops.lazy import np
 from dslc.runtime.artifact.dtypes import numpy_dtype
 
@@ -184,6 +185,8 @@ class Embedding(Function):
                 raise Mismatch(why, "use a constant or an argument", "E0307")
             if size < 1:
                 raise Mismatch(f"a table of [{count}, {dim}]", "both sizes must be at least 1", "E0308")
+        assert isinstance(count, int) and isinstance(dim, int)
+        require_rows("embedding", ids, count, dim)
         return call.emit(gather_rows, call.param("weight", (count, dim), init), ids)
 
 

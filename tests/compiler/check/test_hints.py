@@ -169,3 +169,30 @@ def test_a_percentage_in_a_train_section_is_told_its_fraction(entry: str, help: 
         check_program(files(f"{text}train M(label: i32[2]) {{ {loss}{entry} }}\n"))
     [found] = error.value.diagnostics
     assert found.code == "E0209" and help in (found.help or "")
+
+
+@pytest.mark.parametrize(
+    ("ids", "table", "help"),
+    [
+        ("arange(10)", "4, 10", "write `embedding(10, 4)`"),
+        ("arange(10)", "4, 6", "give it 10 rows: `embedding(10, 6)`"),
+        ("arange(T)", "2, 3", "write `embedding(3, 2)`"),
+        ("broadcast_to(arange(10), [2, 10])", "9, 3", "give it 10 rows"),
+        ("arange(9, -2, -1)", "10, 3", "ids count from 0"),
+        ("arange(10)", "10, 4", ""),
+        ("arange(T)", "3, 64", ""),
+        ('cast(arange(300), "u8")', "256, 3", ""),
+        ("arange(10) % 4", "4, 10", ""),
+        ("arange(10)[2:4]", "4, 10", ""),
+        ("i", "4, 10", ""),
+    ],
+)
+def test_ids_that_the_source_counts_are_rows_of_the_table(ids: str, table: str, help: str) -> None:
+    body = f'return sum(embedding({ids}, {table})) + sum(cast(i, "float"))'
+    text = f"nn 1\ndim T in 3..64 = 8\nmodel M(i: i32[T]) -> [] {{ {body} }}\n"
+    if not help:
+        check_program(files(text))
+        return
+    with pytest.raises(CompileError, match="E0209") as error:
+        check_program(files(text))
+    assert help in (error.value.diagnostics[0].help or "")
