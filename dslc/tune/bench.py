@@ -17,7 +17,7 @@ from dslc.tune.checking import Difference, limits_of
 from dslc.tune.comparison import Comparer, Comparison, Pair, same_bits
 from dslc.tune.loaded import Loaded, Machine, Set
 from dslc.tune.operands import UNWRITTEN, Fountain, Guarded, guarded, room
-from dslc.tune.timing import Flush, Turns, hopeful, provider_of
+from dslc.tune.timing import Flush, Turns, entrants, provider_of
 
 if TYPE_CHECKING:
     from dslc.tune.candidate import Candidate
@@ -242,7 +242,7 @@ class Bench:
             wanted = min(_MOST_SETS, max(_FEWEST_SETS, math.ceil(_LONG / least) if least else _MOST_SETS))
             sets = [self._first, *self._more_sets(wanted - 1, owned)]
             graphs = {}
-            for name in hopeful(seen, _HOPELESS if least < _LONG else _HOPELESS_LONG):
+            for name in entrants(seen, _HOPELESS if least < _LONG else _HOPELESS_LONG):
                 calls = self._accepted[name].loaded.calls
                 placed: list[Placed] = list(itertools.chain.from_iterable(calls(each) for each in sets))
                 graphs[name] = Bulk(self.device, placed, self.stream, owned), len(sets)

@@ -50,6 +50,12 @@ def hopeful(seconds: Mapping[str, float], factor: float) -> list[str]:
     return [name for name, each in seconds.items() if each <= factor * least[provider_of(name)]]
 
 
+def entrants(seconds: Mapping[str, float], factor: float) -> list[str]:
+    """The names of those that get rounds, by the time of a single call each: the hopeful ones, and the first, which is
+    what a build takes without measurements. A busy host may have held up its single call."""
+    return list(dict.fromkeys([*list(seconds)[:1], *hopeful(seconds, factor)]))
+
+
 class Flush:
     """Memory that is written to empty the second-level cache."""
 

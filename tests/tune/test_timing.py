@@ -10,7 +10,7 @@ from fake_gpu.fake_driver import FakeDriver
 
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.owned import Owned
-from dslc.tune.timing import Turns, hopeful
+from dslc.tune.timing import Turns, entrants, hopeful
 
 
 class Graph:
@@ -74,3 +74,8 @@ def test_slower_ones_get_fewer_turns(gpu: tuple[FakeDriver, Device], owned: Owne
 def test_each_provider_has_its_own_best_one() -> None:
     seen = {"own 1": 3.0, "own 2": 5.0, "own 3": 7.0, "cudnn 1": 1.0, "cudnn 2": 2.5}
     assert hopeful(seen, 2.0) == ["own 1", "own 2", "cudnn 1"]
+
+
+def test_the_first_one_gets_rounds_however_long_its_single_call_took() -> None:
+    assert entrants({"own 0": 9.0, "own 1": 3.0, "own 2": 7.0}, 2.0) == ["own 0", "own 1"]
+    assert entrants({"own 0": 3.0, "own 1": 7.0, "cudnn 0": 5.0}, 2.0) == ["own 0", "cudnn 0"]
