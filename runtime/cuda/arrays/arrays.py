@@ -69,6 +69,10 @@ class DeviceArray(OnDevice):
                 device.driver.synchronise(stream)
         return out
 
+    def __array__(self, *args: object, **kwargs: object) -> NDArray[Any]:
+        """TypeError: nothing is copied to the host unasked."""
+        raise TypeError(f"{self!r} is not in the host's memory; `.numpy()` copies it there")
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return (dlpack.CUDA, self.device.index)
 

@@ -266,6 +266,9 @@ def test_rows_share_memory(both: Any) -> None:
     assert array[4:2].shape == (0, FEATURES) and "f32[6, 3] on gpu:0" in repr(array)
     with pytest.raises(IndexError):
         array[::2]
+    for read in (np.asarray, np.array, lambda each: np.zeros(2) + each):
+        with pytest.raises(TypeError, match=r"<dslc array f32\[6, 3\] on gpu:0> is not in the host's memory; `.numpy"):
+            read(array)
 
 
 @pytest.mark.parametrize("kind", KINDS)
