@@ -10,12 +10,12 @@ or 128 features, of which those that do not exist are zeros. Operands and result
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
-from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
+from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS, H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Region
@@ -56,7 +56,8 @@ class Tile:
 
 
 _WIDTHS: Final = (32, 64, 128)  # features of the rows of a tile
-#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200.
+#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with blocks that fill
+#: it.
 TILES: Final[dict[tuple[Mode, int], Tile]] = {
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),
@@ -147,8 +148,18 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> Til
     stack = prod(k.ints[:-2]) * parts if mode == "dkdv" else prod(q.ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, found.inner, found.share, parts, rows, found.mask, own, other, features, causal,
-        window_of(node.attrs), scale, TILES[mode, width_of(features)],
+        window_of(node.attrs), scale, tile_of(mode, features, own, stack),
     )  # fmt: skip
+
+
+def tile_of(mode: Mode, features: int, own: int, stack: int) -> Tile:
+    """The tile for ``stack`` times ``own`` rows: of half as many rows if each block still has a multiprocessor of an
+    H200 for itself, or if that takes no more blocks. Then each block has half of the work. Each row meets the others in
+    the same order; causal rows and windows meet fewer tiles in which nothing is seen, which may change a last bit."""
+    tile = TILES[mode, width_of(features)]
+    low = replace(tile, tall=1)
+    high_blocks, low_blocks = (-(-own // each.rows) * stack for each in (tile, low))
+    return low if low_blocks <= max(high_blocks, H200.multiprocessors) else tile
 
 
 def width_of(features: int) -> int:

@@ -23,7 +23,9 @@ def names(launches: Sequence[Launch]) -> list[str]:
 
 
 def lowered(launches: Sequence[Launch], name: str) -> list[Launch] | None:
-    """The launches with the tile of this name; None if they do not have it."""
+    """The launches with the tile of this name, which may be the one that they have; None if they cannot have it."""
+    if any(isinstance(each.spec, TiledAttention) and _name_in(each.spec, each.spec.tile) == name for each in launches):
+        return [*launches]
     return _changed(launches).get(name)
 
 
@@ -35,7 +37,7 @@ def _changed(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
                 changed = replace(spec, tile=tile)
                 if changed.geometry.shared_bytes <= max(_SHARED_BYTES, spec.geometry.shared_bytes):
                     made = [*launches[:at], launch.of(changed), *launches[at + 1 :]]
-                    found[f"{spec.mode}: {_name_of(tile)}"] = made
+                    found[_name_in(spec, tile)] = made
     return found
 
 
@@ -47,5 +49,5 @@ def _others(own: Tile) -> Iterator[Tile]:
     yield replace(own, held=not own.held)
 
 
-def _name_of(tile: Tile) -> str:
-    return f"tall={tile.tall} others={tile.others} stages={tile.stages} held={int(tile.held)}"
+def _name_in(spec: TiledAttention, tile: Tile) -> str:
+    return f"{spec.mode}: tall={tile.tall} others={tile.others} stages={tile.stages} held={int(tile.held)}"

@@ -106,6 +106,10 @@ def test_tiles_of_attention_differ_in_one_kernel(name: str, features: int) -> No
     default = lower_variant(node, Choice(OWN)) or []
     found = SM_90.variants(node)
     assert len(found) > 3 and len(set(found)) == len(found)
+    mode = "forward" if name == "sdpa" else "dkdv"  # of few rows: a lock may name the tile that they have
+    [own] = [launch.spec.tile for launch in default if getattr(launch.spec, "mode", "") == mode]
+    named = f"{mode}: tall=1 others={own.others} stages={own.stages} held={int(own.held)}"
+    assert own.tall == 1 and named not in found and lower_variant(node, Choice(OWN, named)) == default
     for variant in found[1:]:
         launches = lower_variant(node, Choice(OWN, variant)) or []
         assert sum(a != b for a, b in zip(launches, default, strict=True)) == 1

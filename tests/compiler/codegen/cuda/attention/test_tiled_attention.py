@@ -126,3 +126,21 @@ def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int)
 def test_backward_needs_one_number_a_query_of_scratch_memory() -> None:
     launches = tiled.sdpa_grad(gradient(node(DType.BF16, 64)))
     assert {x.bytes for launch in launches for x in launch.scratch} == {2 * 3 * 96 * 4}
+
+
+@pytest.mark.parametrize(
+    ("mode", "features", "own", "stack", "tall"),
+    [
+        ("forward", 64, 256, 8, 1),  # 32 blocks instead of 16
+        ("forward", 64, 1024, 8, 1),  # 128: one for each of 132 multiprocessors
+        ("forward", 64, 1088, 8, 2),  # 136
+        ("forward", 64, 64, 512, 1),  # as many blocks as with twice the rows, of which half would be none
+        ("forward", 64, 49, 4096, 1),
+        ("forward", 64, 128, 512, 2),
+        ("dkdv", 64, 1024, 8, 1),
+        ("dkdv", 64, 1024, 64, 2),
+        ("dq", 64, 1024, 64, 1),  # as measured
+    ],
+)
+def test_few_blocks_have_fewer_rows_each(mode: Any, features: int, own: int, stack: int, tall: int) -> None:
+    assert tiled.tile_of(mode, features, own, stack) == replace(TILES[mode, features], tall=tall)
