@@ -53,6 +53,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", help="f32, f64, bf16, f16, with commas between")
     parser.add_argument("--only", default="", metavar="FUNCTION", help="these functions, with commas between")
     parser.add_argument("--shape", default="", help="shapes and layouts that contain this text")
+    parser.add_argument("--cases", type=Path, metavar="FILE", help="cases whose names begin with a line of this file")
     parser.add_argument("--quick", action="store_true", help="two shapes of each function, in the first dtype")
     parser.add_argument("--sizes", choices=tuple(SIZES), help="the scale of the shapes (default: the device's)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
@@ -76,9 +77,11 @@ def wanted(asked: argparse.Namespace) -> list[Run]:
         raise SystemExit(
             f"no cases of {', '.join(sorted(unknown))}; functions: {sorted({r.case.function for r in found})}"
         )
+    lines = [""] if asked.cases is None else asked.cases.read_text(encoding="utf-8").splitlines()
+    begins = tuple(line for line in lines if line.strip() or asked.cases is None)
     return [
         run for run in found
-        if (not only or run.case.function in only) and (run.quick or not asked.quick)
+        if run.name.startswith(begins) and (not only or run.case.function in only) and (run.quick or not asked.quick)
         and asked.shape in f"{run.case.shape} {run.case.layout}"
     ]  # fmt: skip
 

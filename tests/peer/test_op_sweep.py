@@ -102,9 +102,14 @@ def test_a_difference_is_seen() -> None:
     assert difference([y], [y, y]) == difference([y[:2]], [y]) == float("inf")
 
 
-def test_a_selection_of_cases() -> None:
+def test_a_selection_of_cases(tmp_path: Path) -> None:
     found = wanted(asked(["--only", "relu", "--dtype", "bf16", "--shape", "columns"]))
     assert {run.name for run in found} == {f"relu huge columns bf16 {way}" for way in ("forward", "gradient")}
+    (tmp_path / "cases").write_text("relu tiny\n\nexp huge rows bf16 forward\n")
+    found = wanted(asked(["--dtype", "bf16", "--cases", str(tmp_path / "cases")]))
+    assert {run.name for run in found} == {
+        "relu tiny rows bf16 forward", "relu tiny rows bf16 gradient", "exp huge rows bf16 forward"
+    }  # fmt: skip
     with pytest.raises(SystemExit, match="no cases of rleu"):
         wanted(asked(["--only", "rleu"]))
 

@@ -262,10 +262,14 @@ def _columns(region: Region) -> Columns:
     parts = BLOCK_THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
-    # The order of sums is decided up to here by sizes and dtypes only. Bitmasks, draws and register pressure change
-    # only the rows per thread.
+    # The order of sums is decided up to here by sizes and dtypes only, but for few elements of odd lines, of which a
+    # bitmask or a draw keeps the parts. Else bitmasks, draws and register pressure change only the rows per thread.
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
     drawn = draws(region) and line % DRAW_ELEMENTS == 0
+    few = length <= _COLUMN_ELEMENTS and region.rows >= _MANY_BLOCKS * BLOCK_THREADS
+    if nominal == 1 and few and not bits and not drawn:  # of odd lines: a thread alone adds the elements of a row
+        width = min(BLOCK_THREADS, 1 << (line - 1).bit_length())
+        return Columns(lines, line, 1, length, width, 1, 1)
     crowded = nominal == BYTE and _vectors(region) > _MAX_HALF_VECTORS
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
