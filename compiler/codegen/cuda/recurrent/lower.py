@@ -20,9 +20,10 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import int_count
 from dslc.compiler.ir.types import DType
 
-#: Whether a build without a choice may take a kernel whose products have f32 factors, if the model prefers it: no such
-#: kernel was measured yet.
-F32_BY_DEFAULT = False
+#: Most rows with which a build without a choice takes a kernel whose products have f32 factors, if the model prefers
+#: it: an H200 was 1.1 to 5.8 times as fast with it at 1 to 32 rows, 0.7 to 1.05 at 64 (benchmarks/results/loops.md).
+#: The model counts too little for so many words.
+_MOST_ROWS_F32 = 32
 _MOST_ELEMENTS = 1 << 30  # of a step's tensor, which the kernel indexes in 32 bits
 
 
@@ -67,7 +68,7 @@ def resident_seconds(node: Node) -> float | None:
     if why_not_resident(node) is not None:
         return None
     cell = cell_of(node)
-    if not cell.factor.is_half and not F32_BY_DEFAULT:
+    if not cell.factor.is_half and cell.rows > _MOST_ROWS_F32:
         return None
     return 2 * H200.launch + int_count(node) * room_for(cell).step_seconds
 

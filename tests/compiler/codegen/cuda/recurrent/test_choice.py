@@ -65,11 +65,11 @@ def test_a_loop_is_one_kernel_if_a_choice_says_so(tmp_path: Path) -> None:
 
 def test_without_a_choice_the_model_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = checked(tmp_path)
-    default = compiled(of, {})
-    assert not default.loops and len(loops(default)) == 2
-    assert len(compiled(of, {}, "f32").loops) == 2, "products in f32 are one kernel only if a choice says so"
+    for precision in ("bf16", "f32", "tf32"):
+        default = compiled(of, {}, precision)
+        assert not default.loops and len(loops(default)) == 2
     monkeypatch.setattr(room, "_TRIP", 1.0)
-    assert len(compiled(of, {}).loops) == 2
+    assert len(compiled(of, {}).loops) == len(compiled(of, {}, "f32").loops) == 2
 
 
 @pytest.mark.parametrize("precision", ["f32", "tf32"])

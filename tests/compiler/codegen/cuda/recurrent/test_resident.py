@@ -271,11 +271,11 @@ def test_shapes_of_a_warp(beside: int, tmp_path: Path, fuzz_seed: int, monkeypat
     check_f32(node, fuzz_seed)
 
 
-def test_an_f32_kernel_is_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_f32_kernel_of_many_rows_is_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, _ = loops_of("lstm", 16, 4, 2, tmp_path, "f32")
-    assert why_not_resident(node) is None and resident_seconds(node) is None
-    monkeypatch.setattr(lower, "F32_BY_DEFAULT", True)
     assert 0 < (resident_seconds(node) or 0) < 1e-4
+    monkeypatch.setattr(lower, "_MOST_ROWS_F32", 3)
+    assert why_not_resident(node) is None and resident_seconds(node) is None
 
 
 @pytest.mark.parametrize(("rows", "width"), [(16, 256), (64, 512), (1, 1024), (20, 650), (128, 256)])
