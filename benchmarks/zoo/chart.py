@@ -10,7 +10,8 @@ from typing import Any, Final
 
 Row = dict[str, Any]
 COLUMNS: Final = (
-    "model", "sizes", "output", "torch output", "gradient", "torch gradient", "ours ms", "torch ms", "ratio",
+    "model", "sizes", "output", "torch output", "onnx output", "gradient", "torch gradient", "launches",
+    "ours ms", "torch ms", "onnx ms", "ratio", "onnx ratio", "ours kernels ms", "torch kernels ms", "kernels ratio",
     "ours cpu ms", "torch cpu ms", "cpu ratio", "ours MiB", "ours driver MiB", "torch MiB", "torch reserved MiB",
     "ours first s", "torch first s", "load",
 )  # fmt: skip
@@ -31,7 +32,8 @@ def table(rows: Sequence[Row]) -> str:
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
     lines += [[_cell(c, row.get(c, "")) for c in columns] for row in rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    means = ", ".join(f"{c} {mean(rows, c):.2f}" for c in ("ratio", "cpu ratio") if c in columns)
+    ratios = [c for c in columns if c.endswith("ratio")]
+    means = ", ".join(f"{c} {mean([row for row in rows if c in row], c):.2f}" for c in ratios)
     return f"{text}\n\nGeometric mean of {len(rows)} models: {means}."
 
 
@@ -73,7 +75,8 @@ def title(rows: Sequence[Row]) -> str:
     first = rows[0]
     mode = "compile" if first.get("compile") else "eager"
     mode += " and CUDA graph" if first["device"] == "gpu" else f", {first['threads']} threads"
-    return f"PyTorch's time by dslc's, training, {first['device']} {first['dtype']}, {mode}; mean {mean(rows):.2f}"
+    work = "predictions" if first.get("entry") == "predict" else "training"
+    return f"PyTorch's time by dslc's, {work}, {first['device']} {first['dtype']}, {mode}; mean {mean(rows):.2f}"
 
 
 def write(folder: Path, rows: Sequence[Row]) -> None:

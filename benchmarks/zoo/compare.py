@@ -4,6 +4,7 @@
     python benchmarks/zoo/compare.py --torch ... --model DLRM --json          one JSON line a model
     python benchmarks/zoo/compare.py --device gpu --dtype bf16 --compile --providers vendor --together 12 \\
         --limit 560 --out results                                             on a GPU: torch.compile and a CUDA graph
+    python benchmarks/zoo/compare.py --entry predict --batch 1 --batch 32 ...    predictions instead of training steps
     python benchmarks/zoo/compare.py --read results/rows.jsonl --out results  the table and the chart of earlier rows
 
 The twin (``twin.py``) writes its weights, what it predicts from them in a wider dtype (f64 on a CPU, f32 on a GPU),
@@ -11,6 +12,10 @@ and the gradients of one training step. Ours (``ours.py``) loads the weights and
 training steps in turns, each in a process of its own, so that a slow spell of the machine hits both. ``--together N``
 builds and compiles N models at once, and then measures them one at a time. ``--limit`` ends in time with the models
 that are done.
+
+With ``--entry predict`` (``predict_ours.py``, ``predict_twin.py``, and ``predict_onnx.py`` on a CPU) a call takes
+arrays of the host and gives arrays of the host on all sides; ``kernels ms`` is a run on a GPU without these copies.
+Texts have at most 128 tokens.
 
 Errors are those of the asked dtype against the wider one, ours and then the twin's own. ``output``: the largest error
 of a prediction, by the largest prediction. ``gradient``: the largest norm of the error of a parameter's gradient, by
@@ -31,7 +36,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +49,9 @@ from peer import Failed, Peer
 
 HERE: Final = Path(__file__).parent
 ROOM: Final = 120.0  # GiB of an H200 for the models of a wave, both sides
+#: The scripts of both sides.
+SIDES: Final = {"train_step": ("ours.py", "twin.py"), "predict": ("predict_ours.py", "predict_twin.py")}
+Times = dict[str, list[tuple[float, float]]]
 LAST: Final = 25.0  # seconds before the limit in which no further model is measured
 
 
@@ -59,6 +67,8 @@ class Pair:
     twin: dict[str, Any] = field(default_factory=dict)
     theirs: Peer | None = None
     ours: Peer | None = None
+    onnx: Peer | None = None
+    without: dict[str, str] = field(default_factory=dict)  # why a third peer has no numbers
 
     def _peer(self, command: Sequence[str | Path], log: str) -> Peer:
         counts = dict.fromkeys(("OMP_NUM_THREADS", "DSLC_THREADS"), str(self.asked.threads))
@@ -69,21 +79,36 @@ class Pair:
     def start(self) -> None:
         """Builds ours while the twin compiles; both are ready afterwards. Raises Failed."""
         asked = self.asked
+        mine, other = SIDES[asked.entry]
+        job: list[str | Path] = [self.entry.name, self.folder]
+        rows = ["--batch", str(self.entry.sizes.get("B", 1))]
         given = ["--device", asked.device, "--dtype", asked.dtype, *(["--only-time"] if asked.only_time else [])]
-        twin: list[str | Path] = [asked.torch, HERE / "twin.py", self.entry.name, self.folder, *given]
-        self.theirs = self._peer([*twin, *(["--compile"] if asked.compile else [])], "twin.log")
+        given += ["--entry", asked.entry, *(rows if asked.entry == "predict" else [])]
+        extra = [f"--{name}" for name in ("compile", "freeze") if getattr(asked, name)]
+        self.theirs = self._peer([asked.torch, HERE / other, *job, *given, *extra], "twin.log")
+        if asked.entry == "predict" and asked.device == "cpu":
+            threads = ["--threads", str(asked.threads)]
+            self.onnx = self._peer([asked.torch, HERE / "predict_onnx.py", *job, *rows, *threads], "onnx.log")
         folders = {"--artifacts": asked.artifacts, "--locks": asked.locks}
         kept = [word for option, folder in folders.items() if folder for word in (option, folder)]
-        mine: list[str | Path] = [sys.executable, HERE / "ours.py"]
-        job = [self.entry.name, self.folder, *given, "--providers", asked.providers]
-        building = self._peer([*mine, "build", *job, *kept], "build.log")
+        given += ["--providers", asked.providers]
+        building = self._peer([sys.executable, HERE / "ours.py", "build", *job, *given, *kept], "build.log")
         self.built = building.answer()
         building.close()
         if asked.only_build:
             return
-        self.ours = self._peer([*mine, "run", *job], "ours.log")
+        self.ours = self._peer([sys.executable, HERE / mine, "run", *job, *given], "ours.log")
         self.ours.answer()
         self.twin = self.theirs.answer()
+        self._third()
+
+    def _third(self) -> None:
+        """Waits for onnxruntime; it need not know a model."""
+        if self.onnx is not None:
+            try:
+                self.onnx.answer()
+            except Failed as error:
+                self.onnx, self.without = None, {"onnx error": str(error)}
 
     def measure(self) -> Row:
         """The row of the table: agreement, and the time of steps in turns."""
@@ -91,29 +116,48 @@ class Pair:
         asked, entry = self.asked, self.entry
         mine = self.ours.ask("open")
         peers = {"torch": self.theirs, "ours": self.ours}
-        times: dict[str, list[tuple[float, float]]] = {who: [] for who in peers}
-        for turn in range(asked.rounds + 1):
-            for who, peer in peers.items():
-                found = peer.ask("time", asked.seconds if turn else 0)
-                times[who] += found if turn else []  # the first round warms up
-        row: Row = {"model": entry.name, "device": asked.device, "dtype": asked.dtype, "compile": asked.compile}
+        row: Row = {"model": entry.name, "entry": asked.entry, "device": asked.device, "dtype": asked.dtype}
+        row |= {"compile": asked.compile, "freeze": asked.freeze}
         row |= {"providers": asked.providers, "threads": asked.threads, "sizes": dict(entry.sizes)}
         row |= {"ours first s": round(self.built["build s"] + mine.pop("loaded s") + mine.pop("step s"), 1)}
         row |= {"build s": self.built["build s"], "torch first s": round(self.twin["step s"], 1)}
-        row |= mine | {"parameters": self.twin["parameters"]}
+        row |= mine | {"parameters": self.twin["parameters"]} | self.without
         row |= {f"torch {k}": self.twin[k] for k in ("output", "gradient", "loss") if k in self.twin}
-        for at, unit in enumerate(("ms", "cpu ms")):
-            middle = {who: statistics.median(each[at] for each in found) for who, found in times.items()}
-            row |= {f"{who} {unit}": round(ms, 3) for who, ms in middle.items()}
-            row |= {f"{who} least {unit}": round(min(each[at] for each in found), 3) for who, found in times.items()}
-            row |= {unit.replace("ms", "ratio"): round(middle["torch"] / max(middle["ours"], 1e-9), 3)}
+        if self.onnx is not None and not asked.only_time:
+            row["onnx output"] = self.onnx.ask("open")["output"]
+        others = {} if self.onnx is None else {"onnx": self.onnx}
+        row |= compared(self._turns(peers | others, "time"), ("ms", "cpu ms"))
+        if asked.entry == "predict" and asked.device == "gpu":
+            row |= compared(self._turns(peers, "kernels"), ("kernels ms",))
         for who, peer in peers.items():
             row |= {f"{who} {unit}": n for unit, n in peer.ask("memory").items()}
         return row | {"load": round(os.getloadavg()[0], 1)}
 
+    def _turns(self, peers: Mapping[str, Peer], command: str) -> Times:
+        """What each peer answered, round by round; the first round warms up."""
+        times: Times = {who: [] for who in peers}
+        for turn in range(self.asked.rounds + 1):
+            for who, peer in peers.items():
+                found = peer.ask(command, self.asked.seconds if turn else 0)
+                times[who] += found if turn else []
+        return times
+
     def close(self) -> None:
         for peer in self.peers:
             peer.close()
+
+
+def compared(times: Times, units: Sequence[str]) -> Row:
+    """The median and the least of each peer, and the ratios to ours; ``units`` are those of the pairs of numbers."""
+    row: Row = {}
+    for at, unit in enumerate(units):
+        middle = {who: statistics.median(each[at] for each in found) for who, found in times.items()}
+        row |= {f"{who} {unit}": round(ms, 4) for who, ms in middle.items()}
+        row |= {f"{who} least {unit}": round(min(each[at] for each in found), 4) for who, found in times.items()}
+        for who in middle.keys() - {"ours"}:
+            name = unit.replace("ms", "ratio") if who == "torch" else f"{who} {unit.replace('ms', 'ratio')}"
+            row[name] = round(middle[who] / max(middle["ours"], 1e-9), 3)
+    return row
 
 
 def waves(entries: Sequence[Entry], together: int, room: float = ROOM) -> Iterator[list[Entry]]:
@@ -136,16 +180,16 @@ def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -
         for entry in wave:
             own = folder / f"{number}-{len(pairs)}"
             own.mkdir()
-            pairs.append(Pair(entry.on(asked.device), own, asked))
+            pairs.append(Pair(entry, own, asked))
         threads = ThreadPoolExecutor(len(pairs))
-        started: dict[str, Future[None]] = {pair.entry.name: threads.submit(pair.start) for pair in pairs}
+        started: list[Future[None]] = [threads.submit(pair.start) for pair in pairs]
         try:
-            wait(started.values(), timeout=max(0.0, end - LAST - time.monotonic()))
-            for pair in pairs:  # those that are late no longer disturb
-                if not started[pair.entry.name].done():
+            wait(started, timeout=max(0.0, end - LAST - time.monotonic()))
+            for pair, begun in zip(pairs, started, strict=True):  # those that are late no longer disturb
+                if not begun.done():
                     pair.close()
-            for pair in pairs:
-                yield outcome(pair, started[pair.entry.name], end)
+            for pair, begun in zip(pairs, started, strict=True):
+                yield outcome(pair, begun, end)
                 pair.close()
         finally:
             for pair in pairs:
@@ -156,6 +200,7 @@ def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -
 def outcome(pair: Pair, started: Future[None], end: float) -> Row:
     """The row of a pair that has been started."""
     row: Row = {"model": pair.entry.name, "device": pair.asked.device, "dtype": pair.asked.dtype}
+    row |= {"sizes": dict(pair.entry.sizes)}
     late = time.monotonic() > end - LAST
     try:
         started.result(timeout=1)
@@ -173,7 +218,9 @@ def shown(row: Row) -> str:
     if "ratio" not in row:
         return f"{row['model']}: built in {row['build s']} s"
     errors = "".join(f"  {k} {row[k]:.1e} ({row['torch ' + k]:.1e})" for k in ("output", "gradient") if k in row)
-    return f"{row['model']}: {row['ours ms']} ms, torch {row['torch ms']} ms, ratio {row['ratio']:.2f}{errors}"
+    rest = "".join(f"  {name} {row[name]:.2f}" for name in ("kernels ratio", "onnx ratio") if name in row)
+    times = f"{row['ours ms']} ms, torch {row['torch ms']} ms, ratio {row['ratio']:.2f}"
+    return f"{row['model']} {row['sizes']}: {times}{rest}{errors}"
 
 
 def main() -> None:
@@ -182,6 +229,8 @@ def main() -> None:
     parser.add_argument("--torch", default=sys.executable, help="a Python with torch, torchvision and transformers")
     parser.add_argument("--model", choices=list(BY_NAME), action="append")
     parser.add_argument("--part", help="2/3: the second third of the models")
+    parser.add_argument("--batch", type=int, action="append", help="rows of a prediction: 1; repeatable")
+    parser.add_argument("--freeze", action="store_true", help="torch.compile makes weights constants, for predictions")
     parser.add_argument("--compile", action="store_true", help="torch.compile, instead of eager")
     parser.add_argument("--together", type=int, default=1, help="so many models are built and compiled at once")
     parser.add_argument("--room", type=float, default=ROOM, metavar="GIB", help="memory of the GPU for models at once")
@@ -197,6 +246,10 @@ def main() -> None:
     asked.seconds = asked.seconds if asked.seconds is not None else 0.3 if asked.device == "gpu" else 1.0
     rows = [json.loads(line) for path in asked.read or () for line in path.read_text().splitlines()]
     entries = [BY_NAME[name] for name in asked.model] if asked.model else list(ENTRIES)
+    entries = [entry.on(asked.device) for entry in entries]
+    if asked.entry == "predict":
+        batches = asked.batch or [1]
+        entries = [e.predicting(b) for b in batches for e in entries if "B" in e.sizes or b == batches[0]]
     if asked.part:
         part, of = map(int, asked.part.split("/"))
         entries = entries[part - 1 :: of]

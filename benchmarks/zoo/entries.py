@@ -5,6 +5,7 @@ Both sides read this table: ``ours.py`` with dslc, ``twin.py`` with PyTorch.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ Port = tuple[tuple[str | int, ...], str, int | str]
 _IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 _CLASS: Final[dict[str, Port]] = {"label": (("B",), "i32", 1000)}
 _CROSS: Final = "cross_entropy(output, label)"
+#: Of a text in a prediction: at most so many.
+TOKENS: Final = 128
 #: Both leave the first step's gradient in the state; weight decay of adamw is no part of it.
 OPTIMIZERS: Final = {
     "sgd": "sgd(lr=1e-6, momentum=0.9)",
@@ -35,7 +38,8 @@ class Entry:
     random. ``sizes``: those of a CPU; ``gpu``: those of a GPU that differ; ``fixed``: which sizes are arguments, not
     dims. ``gib``: about what either side needs of a GPU in bf16. ``labels``, ``loss`` and ``optimizer``: the train
     section; ``steps``: of one with several, their parameters and losses. ``map``: as for ``weights.load``. ``result``:
-    which of several results is compared.
+    which of several results is compared. ``predictor``: the model of the file that predicts, if it is another one, and
+    the only input that it reads.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Entry:
     fixed: tuple[str, ...] = ()
     steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     result: str = ""
+    predictor: tuple[str, str] | None = None
 
     def arguments(self) -> dict[str, str]:
         """As for ``-D``."""
@@ -65,6 +70,23 @@ class Entry:
     def on(self, device: str) -> Entry:
         """The entry whose ``sizes`` are those of this device, ``cpu`` or ``gpu``."""
         return dataclasses.replace(self, sizes={**self.sizes, **self.gpu}) if device == "gpu" else self
+
+    def predicting(self, batch: int) -> Entry:
+        """The entry of a prediction for so many rows, of texts with at most ``TOKENS`` tokens each."""
+        sizes = dict(self.sizes)
+        if "B" in sizes:
+            sizes["B"] = batch
+        if "ids" in self.inputs and "T" in sizes:
+            sizes["T"] = min(sizes["T"], TOKENS)
+        if "room" in sizes:  # in proportion to the tokens
+            before, now = (each["B"] * each["T"] for each in (self.sizes, sizes))
+            sizes["room"] = -(-self.sizes["room"] * now // before)
+        found = dataclasses.replace(self, sizes=sizes)
+        if self.predictor is None:
+            return found
+        model, read = self.predictor
+        file = f"{self.file.partition(':')[0]}:{model}"
+        return dataclasses.replace(found, file=file, inputs={read: self.inputs[read]}, result="")
 
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Inputs and labels, the same on both sides. Of texts with a mask, rows end one after the other."""
@@ -193,7 +215,7 @@ ENTRIES: Final = (
     Entry(
         "DCGAN", "Radford et al. 2015", "benchmarks/zoo/models/dcgan:DCGAN",
         {"real": (("B", 3, 64, 64), "f32", 0), "z": (("B", 100), "f32", 0)}, {"B": 8}, {"B": 128}, 3, {}, {},
-        optimizer="adam", result="fake", steps={
+        optimizer="adam", result="fake", predictor=("Generator", "z"), map={"judge.*": None}, steps={
             "critic": ("judge", "mean(softplus(-on_real)) + mean(softplus(on_copy))"),
             "generator": ("make", "mean(softplus(-on_fake))"),
         },
@@ -230,3 +252,9 @@ ENTRIES: Final = (
     ),
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}
+
+
+def chosen(asked: argparse.Namespace) -> Entry:
+    """The entry of a process's arguments: ``name``, ``device``, ``entry``, and ``batch`` of a prediction."""
+    entry = BY_NAME[asked.name].on(asked.device)
+    return entry.predicting(asked.batch) if asked.entry == "predict" else entry

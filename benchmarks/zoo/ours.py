@@ -2,6 +2,7 @@
 
     python ours.py build NAME FOLDER [--device gpu] [--dtype bf16] [--providers vendor] [--artifacts FOLDER]
     python ours.py run   NAME FOLDER [--device gpu] [--dtype bf16] [--only-time]
+    python ours.py build NAME FOLDER --entry predict --batch 1 ...
 
 ``build`` writes FOLDER/net.dslc. ``run`` answers the commands ``open``, ``time SECONDS`` and ``memory`` (``steps.py``).
 On a GPU the inputs that have no range are arrays in its memory, and a step is one launch of a CUDA graph.
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from entries import BY_NAME, OPTIMIZERS, ROOT, Entry
+from entries import BY_NAME, OPTIMIZERS, ROOT, Entry, chosen
 from steps import answer, forget_peak, norm_errors, output_error, resident, serve, timed
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ ARCHITECTURE: Final = "sm_90"
 _MIB: Final = 1 << 20
 
 
-def source(entry: Entry) -> str:
-    """The model's file with the entry's train section instead of its own, and without its precision and budget."""
+def source(entry: Entry, trains: bool = True) -> str:
+    """The model's file without its train section, precision and budget, but if it ``trains`` with the entry's own train
+    section."""
     file, _, model = entry.file.partition(":")
     text = (ROOT / f"{file}.nn").read_text(encoding="utf-8")
     text = re.sub(r"^train .*?^}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^(precision|budget) .*\n", "", text, flags=re.MULTILINE)
+    if not trains:
+        return text
     kinds = {"i32": "i32", "f32": ""}
     labels = ", ".join(
         f"{n}: {kinds[kind]}[{', '.join(map(str, shape))}]" for n, (shape, kind, _) in entry.labels.items()
@@ -58,7 +62,7 @@ def options(entry: Entry, asked: argparse.Namespace) -> Any:
         target=ARCHITECTURE if asked.device == "gpu" else "cpu",
         provider=asked.providers,
         precision=None if asked.dtype == "f32" else asked.dtype,
-        sizes={"train": sizes, "predict": sizes},
+        sizes={"predict": sizes, **({"train": sizes} if asked.entry != "predict" else {})},
     )
     return with_lock(found, ROOT, lock_of(entry, asked))
 
@@ -81,7 +85,7 @@ def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
     from dslc.compiler.toolchain.source_digest import digest_of
 
     started = time.perf_counter()
-    text = source(entry)
+    text = source(entry, trains=asked.entry != "predict")
     made = options(entry, asked)
     (folder / "net.nn").write_text(text, encoding="utf-8")
     kept = None
@@ -165,6 +169,9 @@ class Ours:
     def time(self, seconds: str) -> list[tuple[float, float]]:
         return timed(self.run, float(seconds), self.gpu)
 
+    def commands(self) -> dict[str, Callable[..., object]]:
+        return {"open": self.open, "time": self.time, "memory": self.memory}
+
     def memory(self) -> dict[str, float]:
         """MiB. On a GPU those of the plan, and what the driver had less after ``open``, without the context."""
         if not self.gpu:
@@ -210,25 +217,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32")
     parser.add_argument("--providers", choices=("auto", "own", "vendor"), default="auto")
     parser.add_argument("--artifacts", type=Path, help="a folder that keeps artifacts for the next comparison")
+    parser.add_argument("--entry", choices=("train_step", "predict"), default="train_step")
     parser.add_argument("--locks", type=Path, help="a folder with NAME.lock for models that `dslc tune` measured")
     parser.add_argument("--only-time", action="store_true", help="no comparison of outputs and gradients")
 
 
-def main() -> None:
+def main(side: type[Ours] = Ours) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=("build", "run"))
     parser.add_argument("name", choices=list(BY_NAME))
     parser.add_argument("folder", type=Path)
     arguments(parser)
+    parser.add_argument("--batch", type=int, help="rows of a prediction")
     asked = parser.parse_args()
-    entry = BY_NAME[asked.name].on(asked.device)
+    entry = chosen(asked)
     if asked.job == "build":
         answer({"build s": round(build(entry, asked.folder, asked), 1)})
         return
-    mine = Ours(entry, asked.folder, asked.device, asked.only_time)
-    commands: dict[str, Callable[..., object]] = {"open": mine.open, "time": mine.time, "memory": mine.memory}
+    mine = side(entry, asked.folder, asked.device, asked.only_time)
     answer("ready")
-    serve(commands)
+    serve(mine.commands())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 
 #: Of a GPU: so many measurements of several steps each, and the least seconds of one.
 BURSTS: Final = 5
-_LEAST: Final = 0.02
+LEAST: Final = 0.02
 
 
 def answer(found: object) -> None:
@@ -55,7 +55,7 @@ def timed(run: Callable[[int], object], seconds: float, together: bool) -> list[
         begin = time.perf_counter()
         run(3)
         each = (time.perf_counter() - begin) / 3
-        count = max(1, round(max(seconds / BURSTS, _LEAST) / each))
+        count = max(1, round(max(seconds / BURSTS, LEAST) / each))
     found: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while len(found) < 3 or (time.perf_counter() < end and not (together and len(found) >= BURSTS)):

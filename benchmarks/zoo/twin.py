@@ -15,18 +15,19 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from entries import BY_NAME, Entry
+from entries import BY_NAME, Entry, chosen
 from safetensors.torch import save_file
 from steps import answer, forget_peak, norm_errors, output_error, resident, serve, timed
 from torch import Tensor, nn
 from twins import MADE
 
 Given = dict[str, Tensor]
+Found = TypeVar("Found")
 _MIB: Final = 1 << 20
 
 
@@ -68,13 +69,14 @@ class Torch:
 
     def __init__(self, entry: Entry, asked: argparse.Namespace) -> None:
         self.entry, self.gpu, self.dtype = entry, asked.device == "gpu", asked.dtype
-        self.compiled, self.folder, self.only_time = asked.compile, asked.folder, asked.only_time
+        self.compiled, self.freeze = asked.compile, asked.freeze
+        self.folder, self.only_time = asked.folder, asked.only_time
         self.device = torch.device("cuda" if self.gpu else "cpu")
         self.before = resident()
         torch.manual_seed(0)
         self.model = MADE[entry.name](entry.sizes)
         stirred(self.model)
-        inputs, labels = ({n: _known(a) for n, a in each.items()} for each in entry.drawn())
+        inputs, labels = ({n: known(a) for n, a in each.items()} for each in entry.drawn())
         self.inputs, self.labels = ({n: a.to(self.device) for n, a in each.items()} for each in (inputs, labels))
         self.model.to(self.device)
 
@@ -89,8 +91,7 @@ class Torch:
         """The prediction, the loss of a training step, and its gradients by the names of all weights; 0 for
         statistics. All on the host."""
         model = self.model
-        with torch.inference_mode(), self.autocast(bf16):
-            prediction = model.eval()(**inputs).double()
+        prediction = self.prediction(inputs, bf16)
         model.train()
         total = 0.0
         grads: Given = {}
@@ -104,7 +105,13 @@ class Torch:
             self.optimizer(parameters).step()
             model.zero_grad()
         found = {n: torch.zeros_like(x) if (g := grads.get(n)) is None else g for n, x in model.state_dict().items()}
-        return prediction.cpu().numpy(), total, named(model, found)
+        return prediction, total, named(model, found)
+
+    def prediction(self, inputs: Given, bf16: bool = False) -> np.ndarray:
+        """In eval mode, as f64 on the host."""
+        with torch.inference_mode(), self.autocast(bf16):
+            found: np.ndarray = self.model.eval()(**inputs).double().cpu().numpy()
+        return found
 
     def parts(self) -> list[tuple[list[nn.Parameter], Callable[[Given, Given], Tensor]]]:
         """The updates of a step in order: the parameters, and their loss of inputs and labels."""
@@ -132,34 +139,36 @@ class Torch:
         model = self.model
         state = {n: x.clone() for n, x in model.state_dict().items()}
         save_file(named(model, state), self.folder / "weights.safetensors")
-        self._rounding(False)
-        inputs, labels = self.inputs, self.labels
-        if not self.gpu:
-            inputs, labels = (
-                {n: a.double() if a.is_floating_point() else a for n, a in each.items()} for each in (inputs, labels)
-            )
-            model.double()
-        exact, _, gradients = self.step_of(inputs, labels)
+        exact, _, gradients = self.in_wider(self.step_of)
         save_file(gradients, self.folder / "gradients.safetensors")
         np.save(self.folder / "prediction.npy", exact.astype(np.float32))
-        model.float().load_state_dict(state)
+        model.load_state_dict(state)
         self._rounding(self.dtype == "tf32")
         prediction, loss, found = self.step_of(self.inputs, self.labels, self.dtype == "bf16")
         errors = norm_errors(*({n: x.numpy() for n, x in each.items()} for each in (found, gradients)))
         model.load_state_dict(state)
         return {"output": output_error(prediction, exact), "gradient": max(errors.values()), "loss": loss}
 
+    def in_wider(self, compute: Callable[[Given, Given], Found]) -> Found:
+        """What ``compute`` makes of the inputs and labels in the wider dtype."""
+        self._rounding(False)
+        if self.gpu:
+            return compute(self.inputs, self.labels)
+        self.model.double()
+        wide = (
+            {n: a.double() if a.is_floating_point() else a for n, a in each.items()}
+            for each in (self.inputs, self.labels)
+        )
+        found = compute(*wide)
+        self.model.float()
+        return found
+
     def start(self) -> dict[str, Any]:
         """Compares, compiles, captures; answers what came out, with the seconds to the end of the first step."""
         found: dict[str, Any] = {"parameters": sum(p.numel() for p in self.model.parameters())}
         if not self.only_time:
             found |= self.agreement()
-        self._rounding(self.dtype == "tf32")
-        torch.backends.cudnn.benchmark = True
-        if self.gpu:
-            layout: Any = {4: torch.channels_last, 5: torch.channels_last_3d}.get(_rank(self.model))
-            if layout is not None:
-                self.model.to(memory_format=layout)
+        self.set_up()
         self.model.train()
         self.updates = []
         for parameters, loss in self.parts():
@@ -172,6 +181,14 @@ class Torch:
         found["step s"] = round(time.perf_counter() - begun, 2)
         self.replay = self.captured() if self.gpu else self.step
         return found
+
+    def set_up(self) -> None:
+        """The rounding that was asked for; on a GPU, images are channels last."""
+        self._rounding(self.dtype == "tf32")
+        torch.backends.cudnn.benchmark = True
+        layout: Any = {4: torch.channels_last, 5: torch.channels_last_3d}.get(_rank(self.model))
+        if self.gpu and layout is not None:
+            self.model.to(memory_format=layout)
 
     def step(self) -> None:
         for parameters, loss, optimizer in self.updates:
@@ -214,6 +231,9 @@ class Torch:
     def time(self, seconds: str) -> list[tuple[float, float]]:
         return timed(self.run, float(seconds), self.gpu)
 
+    def commands(self) -> dict[str, Callable[..., object]]:
+        return {"time": self.time, "memory": self.memory}
+
     def memory(self) -> dict[str, float]:
         """MiB: on a GPU the most that was allocated, and what is reserved."""
         if not self.gpu:
@@ -228,23 +248,26 @@ def _rank(model: nn.Module) -> int:
     return max((m.weight.dim() for m in model.modules() if isinstance(m, kinds)), default=0)
 
 
-def _known(x: np.ndarray) -> Tensor:
+def known(x: np.ndarray) -> Tensor:
     """A tensor as torch's functions want it: numbers of rows are i64."""
     return torch.from_numpy(x.astype(np.int64) if x.dtype == np.int32 else x)
 
 
-def main() -> None:
+def main(side: type[Torch] = Torch) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=list(BY_NAME))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--freeze", action="store_true")
     parser.add_argument("--only-time", action="store_true")
+    parser.add_argument("--entry", choices=("train_step", "predict"), default="train_step")
+    parser.add_argument("--batch", type=int, help="rows of a prediction")
     asked = parser.parse_args()
-    twin = Torch(BY_NAME[asked.name].on(asked.device), asked)
+    twin = side(chosen(asked), asked)
     answer(twin.start())
-    serve({"time": twin.time, "memory": twin.memory})
+    serve(twin.commands())
 
 
 if __name__ == "__main__":

@@ -194,6 +194,12 @@ class BoundPlan:
                     times[index].append(time.perf_counter() - begun)
         return Measured(times, machine_roof())
 
+    def repeat(self, count: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(count):
+            self.run()
+        return (time.perf_counter() - begun) / count
+
     def _written_out(self) -> BoundPlan:
         """The same plan without loops, bound to the same memory."""
         regions, meanings, constants = self._given

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 
-
 _JOIN: Final[Placed] = (0, Join())
 _LARGEST_PITCH: Final = 1 << 31  # bytes; the driver does not copy rows with a larger pitch
 
@@ -291,6 +290,9 @@ class DevicePlan:
 
     def measure(self, rounds: int) -> Measured:
         return self._inspection().measure(rounds)
+
+    def repeat(self, count: int) -> float:
+        return self._inspection().repeat(self._of_slot[id(self._slot)].groups, count)
 
     def _inspection(self) -> Inspection:
         slot, bound = self._slot, self._of_slot[id(self._slot)]

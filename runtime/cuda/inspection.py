@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,19 @@ class Inspection:
             found = [watch.times([steps for _, steps in work]) for _ in range(rounds)]
         times = {index: [seconds[n] for seconds in found] for n, (index, _) in enumerate(work)}
         return Measured(times, {"copy": watch.copy, **peaks(lane.device)})
+
+    def repeat(self, groups: Sequence[Group], count: int) -> float:
+        """The seconds of a run of all groups, of ``count`` runs that are submitted before the first one is awaited."""
+        lane = self._lane
+        with self._idle_after_interrupt(), lane.device as device:
+            self._send()
+            device.driver.synchronise(lane.stream)
+            begun = time.perf_counter()
+            for _ in range(count):
+                for group in groups:
+                    self._submit(group)
+            device.driver.synchronise(lane.stream)
+            return (time.perf_counter() - begun) / count
 
     @contextmanager
     def _idle_after_interrupt(self) -> Iterator[None]:

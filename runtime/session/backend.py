@@ -124,6 +124,11 @@ class Bound(Protocol):
         """Run ``rounds`` times and time each instruction. The state advances by as many steps with the same inputs."""
         ...
 
+    def repeat(self, count: int) -> float:
+        """Run ``count`` times, one right after the other and without copies to or from the host; the seconds of a
+        run. For a plan that does not write the state."""
+        ...
+
 
 class DeviceBound(Bound, Protocol):
     """A plan that accepts and returns arrays of its device."""

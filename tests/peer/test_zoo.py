@@ -11,17 +11,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from chart import COLUMNS, svg, table, write
-from compare import ROOM, waves
-from entries import BY_NAME, ENTRIES, Entry
+from compare import ROOM, compared, waves
+from entries import BY_NAME, ENTRIES, TOKENS, Entry
 from fake_gpu.gpu_pair import Pair, batch
 from ours import Ours, source
 from peer import Failed, Peer
+from predict_ours import Predicting
 from steps import BURSTS, norm_errors, timed
 from thinning import taken
 
 import dslc
 from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Kind
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
+from dslc.runtime.session.measure import program_of
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,27 @@ def test_a_model_takes_its_batch(entry: Entry, device: str, tmp_path: Path) -> N
         assert x.shape == tuple(sizes.get(str(n), n) for n in wanted.shape), name
         assert x.dtype == {"u8": np.uint8, "i32": np.int32}.get(str(wanted.dtype), np.float32), name
         assert x.size == 1 or np.ptp(x.astype(np.float64)) > 0, name
+
+
+@pytest.mark.parametrize("entry", taken(ENTRIES, 3), ids=lambda entry: entry.name)
+def test_a_prediction_takes_its_rows(entry: Entry, tmp_path: Path) -> None:
+    """The model has no train section, and the inputs that are drawn are all that it reads."""
+    found = entry.on("gpu").predicting(3)
+    assert "B" not in found.sizes or found.dims()["B"] == 3
+    path = tmp_path / "net.nn"
+    path.write_text(source(found, trains=False), encoding="utf-8")
+    checked = check_file(path, found.file.partition(":")[2], found.arguments())
+    sizes = {dim.name: found.sizes.get(dim.name, dim.default) for dim in checked.dims}
+    wanted = {n.name: n.value.type.shape for n in checked.graph.inputs if n.kind is Kind.DATA}
+    shapes = {name: tuple(sizes.get(str(n), n) for n in shape) for name, shape in wanted.items()}
+    assert checked.train is None and {name: x.shape for name, x in found.drawn()[0].items()} == shapes
+
+
+def test_a_text_of_a_prediction_is_short_and_its_experts_have_as_much_room() -> None:
+    moe = BY_NAME["MoE top-2"].on("gpu")
+    assert moe.predicting(32).sizes == {"B": 32, "T": TOKENS, "room": moe.sizes["room"]}
+    assert moe.predicting(1).sizes["room"] == moe.sizes["room"] // 32
+    assert BY_NAME["WaveNet"].on("gpu").predicting(1).sizes["T"] == 8192
 
 
 def test_rows_of_words_are_padded() -> None:
@@ -81,6 +105,14 @@ def test_waves_fit_into_a_gpu() -> None:
     assert [len(wave) for wave in waves(ENTRIES, 1)] == [1] * len(ENTRIES)
 
 
+def test_each_peer_has_a_ratio_to_ours() -> None:
+    found = compared(
+        {"ours": [(2.0, 1.0), (4.0, 1.0), (3.0, 1.0)], "torch": [(6.0, 3.0)], "onnx": [(1.5, 3.0)]}, ("ms", "cpu ms")
+    )
+    assert (found["ours ms"], found["ours least ms"], found["torch cpu ms"]) == (3.0, 2.0, 3.0)
+    assert (found["ratio"], found["cpu ratio"], found["onnx ratio"]) == (2.0, 3.0, 0.5)
+
+
 def row(model: str, ratio: float) -> dict[str, object]:
     shown = {"sizes": {"B": 8}, "device": "gpu", "dtype": "bf16", "compile": True, "threads": 2}
     return shown | {"model": model, "output": 1e-7, "ours ms": 10.0, "torch ms": 10 * ratio, "ratio": ratio}
@@ -113,6 +145,24 @@ def test_a_session_on_a_gpu_reads_inputs_that_lie_there(pair: Callable[..., Pair
     losses = [float(mine_and_cpu.cpu.train_step(**given, lr=1e-6).loss) for _ in range(steps + 1)]
     assert mine.run(1) == pytest.approx(losses[-1], rel=1e-6) != losses[0]
     mine.given.clear()
+
+
+def test_predictions_are_timed_with_and_without_copies(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    gpu = pair().gpu
+    mine = Predicting(ENTRIES[0], tmp_path, "gpu", only_time=True)
+    mine.session, mine.inputs = gpu, {"x": batch(0)["x"]}
+    mine.program = program_of(mine.session, "predict", {})
+    copied = gpu.counters["bytes_in"]
+    mine.call()
+    before = gpu.counters
+    found = mine.commands()["kernels"]("0.01")
+    assert isinstance(found, list) and len(found) == BURSTS and all(ms > 0 for ms, _ in found)
+    after = gpu.counters
+    sent = BURSTS + 1  # once a burst, and once to see how long a run takes
+    assert after["bytes_in"] - before["bytes_in"] == sent * (before["bytes_in"] - copied)
+    assert after["bytes_out"] == before["bytes_out"] and after["graph_launches"] - before["graph_launches"] > sent
+    mine.time("0.01")
+    assert gpu.counters["bytes_out"] > after["bytes_out"]
 
 
 def test_memory_is_what_the_driver_has_less_after_opening(

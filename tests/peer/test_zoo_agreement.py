@@ -56,7 +56,7 @@ def test_each_model_has_a_twin() -> None:
 )
 def test_predictions_and_gradients_are_those_of_the_twin(entry: Entry, tmp_path: Path) -> None:
     entry = small(entry)
-    asked = argparse.Namespace(device="cpu", dtype="f32", compile=False, only_time=False, folder=tmp_path)
+    asked = argparse.Namespace(device="cpu", dtype="f32", compile=False, freeze=False, only_time=False, folder=tmp_path)
     twin = Torch(entry, asked)
     twin.agreement()
     for name in ("weights", "gradients"):

@@ -222,7 +222,7 @@ class DCGAN(nn.Module):
         super().__init__()
         self.judge, self.make = Critic(), Generator()
 
-    def forward(self, real: Tensor, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, real: Tensor | None = None) -> Tensor:
         found: Tensor = self.make(z)
         return found
 

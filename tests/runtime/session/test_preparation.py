@@ -23,7 +23,7 @@ from dslc.compiler.ops import registry
 from dslc.compiler.options import Options
 from dslc.runtime.artifact.file import Artifact, read_artifact
 from dslc.runtime.session.load import load
-from dslc.runtime.session.measure import measure, program_of, random_inputs
+from dslc.runtime.session.measure import measure, program_of, random_inputs, time_kernels
 from dslc.runtime.session.open import session_needs
 from dslc.runtime.session.session import Session
 
@@ -122,9 +122,10 @@ def test_it_runs_once_after_a_change(net: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_measuring_prepares(net: Path) -> None:
-    with dslc.load(net, weights="init") as session:
-        measure(session, program_of(session, "predict", {}), {"x": X}, 1)
-        assert session._state.prepared
+    for measuring in (measure, time_kernels):
+        with dslc.load(net, weights="init") as session:
+            measuring(session, program_of(session, "predict", {}), {"x": X}, 1)
+            assert session._state.prepared
 
 
 @pytest.mark.parametrize("opcodes", [False, True])
