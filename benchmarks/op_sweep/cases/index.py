@@ -74,6 +74,11 @@ def _tables(sizes: Sizes) -> Iterator[Case]:
         table, i = Tensor((count, width)), ids((length,), count)
         yield Case("embedding", shape, {"i": i, "embedding.weight": table}, f"embedding(i, {count}, {width})",
                    lambda t, i, w: t.nn.functional.embedding(i, w), ("embedding.weight",), ("2",))  # fmt: skip
+        for mode in ("mean", "sum", "max") if shape in ("huge", "tiny", "odd") else ():
+            bags = {"i": ids((length, 8), count), "embedding_bag.weight": table}
+            yield Case("embedding_bag", f"{shape} {mode}", bags, f'embedding_bag(i, {count}, {width}, mode="{mode}")',
+                       lambda t, i, w, m=mode: t.nn.functional.embedding_bag(i, w, mode=m),
+                       ("embedding_bag.weight",), ("2",), dtypes=("f32", "f64"))  # fmt: skip
         three = {"x": table, "i": i, "y": Tensor((length, width))}
         yield Case("index_put", shape, three, 'index_put(x, [i], y, mode="add")',
                    lambda t, x, i, y: x.index_put((i,), y, accumulate=True), ("x", "y"), ("2",))  # fmt: skip

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 #: Losses of x and t of one shape: the kinds of both, PyTorch's call.
 PAIRS: Final[dict[str, tuple[str, str, Callable[..., Any]]]] = {
     "bce_with_logits": ("normal", "chance", lambda f, x, y: f.binary_cross_entropy_with_logits(x, y)),
+    "bce": ("chance", "chance", lambda f, x, y: f.binary_cross_entropy(x, y)),
+    "soft_margin": ("normal", "sign", lambda f, x, y: f.soft_margin_loss(x, y)),
+    "multilabel_soft_margin": ("normal", "chance", lambda f, x, y: f.multilabel_soft_margin_loss(x, y)),
     "mse": ("normal", "normal", lambda f, x, y: f.mse_loss(x, y)),
     "l1": ("normal", "normal", lambda f, x, y: f.l1_loss(x, y)),
     "huber": ("normal", "normal", lambda f, x, y: f.huber_loss(x, y)),
@@ -31,6 +34,12 @@ def _focal(f: Any, x: Any, y: Any) -> Any:
 
 def _dice(f: Any, x: Any, y: Any) -> Any:
     return (1 - (2 * (x * y).sum(1) + 1) / (x.sum(1) + y.sum(1) + 1)).mean()
+
+
+def _several(t: Any, x: Any, s: Any) -> Any:
+    at = t.arange(x.shape[1], device=x.device)
+    listed = at.where(s > 0, x.shape[1]).sort(1).values  # the classes of a row, then -1
+    return t.nn.functional.multilabel_margin_loss(x, listed.where(listed < x.shape[1], -1))
 
 
 OTHERS: Final[dict[str, tuple[str, str, Callable[..., Any]]]] = {
@@ -74,6 +83,9 @@ def _classes(sizes: Sizes) -> Iterator[Case]:
         for name, function in (("cross_entropy", "cross_entropy"), ("nll", "nll_loss")):
             yield Case(name, shape, two, f"{name}(x, i)",
                        lambda t, x, i, f=function: getattr(t.nn.functional, f)(x, i), ("x",), ("0",))  # fmt: skip
+        yield Case("multi_margin", shape, two, "multi_margin(x, i)",
+                   lambda t, x, i: t.nn.functional.multi_margin_loss(x, i.long()), ("x",), ("0",),
+                   dtypes=("f32", "f64"))  # fmt: skip
         yield Case("accuracy", shape, two, "accuracy(x, i)",
                    lambda t, x, i: (x.argmax(1) == i).float().mean(), out=("0",))  # fmt: skip
     for shape in ("huge", "odd"):
@@ -82,6 +94,10 @@ def _classes(sizes: Sizes) -> Iterator[Case]:
         for name, function in (("cross_entropy", "cross_entropy"), ("nll", "nll_loss")):
             yield Case(name, f"{shape} images", two, f"{name}(x, i, axis=1)",
                        lambda t, x, i, f=function: getattr(t.nn.functional, f)(x, i), ("x",), ("0",))  # fmt: skip
+    for shape, size in {"huge": (sizes.elements // 4096, 64), "tiny": (3, 5)}.items():
+        two = {"x": Tensor(size), "s": Tensor(size, "sign")}
+        yield Case("multilabel_margin", shape, two, "multilabel_margin(x, maximum(s, 0))", _several, ("x",), ("0",),
+                   dtypes=("f32", "f64"))  # fmt: skip
     rows, columns = flat["huge"]
     two = {"x": Tensor((rows, columns)), "p": Tensor((rows, columns), "chance")}
     yield Case("cross_entropy", "probabilities", two, "cross_entropy(x, p)",

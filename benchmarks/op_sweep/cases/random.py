@@ -20,6 +20,10 @@ def cases(sizes: Sizes) -> Iterator[Case]:
                    compared=False)  # fmt: skip
         yield Case("alpha_dropout", shape, x, "alpha_dropout(x, 0.25)",
                    lambda t, x: t.nn.functional.alpha_dropout(x, 0.25, True), two, compared=False)  # fmt: skip
+        yield Case("gumbel_softmax", shape, x, "gumbel_softmax(x, hard=true)",
+                   lambda t, x: t.nn.functional.gumbel_softmax(x, hard=True), two, compared=False)  # fmt: skip
+        yield Case("rrelu", shape, x, "rrelu(x)", lambda t, x: t.nn.functional.rrelu(x, training=True), two,
+                   compared=False)  # fmt: skip
         yield Case("stochastic_depth", shape, x, "stochastic_depth(x, 0.25)",
                    lambda t, x: x * (t.empty_like(x[:, :1]).bernoulli_(0.75) / 0.75), two, compared=False)  # fmt: skip
         p = {"p": Tensor((rows, columns), "chance")}

@@ -76,6 +76,8 @@ def _pairs(sizes: Sizes) -> Iterator[Case]:
         two = {"x": Tensor(size), "y": Tensor(size)}
         call = lambda t, x, y, n=axis: t.nn.functional.cosine_similarity(x, y, n)  # noqa: E731
         yield Case("cosine_similarity", shape, two, f"cosine_similarity(x, y, axis={axis})", call, ("x", "y"), ("1",))
+        call = lambda t, x, y, n=axis: t.linalg.vector_norm(x - y + 1e-6, dim=n)  # noqa: E731
+        yield Case("pairwise_distance", shape, two, f"pairwise_distance(x, y, axis={axis})", call, ("x", "y"), ("1",))
     q = sizes.quadratic
     for shape, (p, r, m) in {"huge": (q, q, 64), "tiny": (3, 4, 5), "odd": (q // 2 | 1, 33, 7)}.items():
         two = {"x": Tensor((p, m)), "y": Tensor((r, m))}

@@ -16,6 +16,7 @@ _IMAGE_DIMS = 4
 def cases(sizes: Sizes) -> Iterator[Case]:
     for shape, size in sizes.images().items():
         yield from _resampling(shape, size)
+        yield from _shuffles(shape, size)
         for last in (False, True):
             yield from _pools(shape, size, last)
     yield from _convolutions(sizes)
@@ -59,12 +60,23 @@ def _pools(shape: str, size: tuple[int, int, int, int], last: bool) -> Iterator[
     yield _case("avgpool", shape, size, last, "avgpool(X, 2)", lambda t, x: t.nn.functional.avg_pool2d(x, 2))
     yield _case("avgpool", f"{shape} 3/1", size, last, "avgpool(X, 3, stride=1, pad=1)",
                 lambda t, x: t.nn.functional.avg_pool2d(x, 3, 1, 1))  # fmt: skip
+    yield _case("lp_pool", shape, size, last, "lp_pool(X, 2, 2)", lambda t, x: t.nn.functional.lp_pool2d(x, 2, 2))
     yield _case("adaptive_avgpool", shape, size, last, "adaptive_avgpool(X, 3)",
                 lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 3))  # fmt: skip
     yield _case("adaptive_maxpool", shape, size, last, "adaptive_maxpool(X, 3)",
                 lambda t, x: t.nn.functional.adaptive_max_pool2d(x, 3))  # fmt: skip
     yield _case("global_avgpool", shape, size, last, "global_avgpool(X)", lambda t, x: x.mean((2, 3)), rank=2)
     yield _case("global_maxpool", shape, size, last, "global_maxpool(X)", lambda t, x: x.amax((2, 3)), rank=2)
+
+
+def _shuffles(shape: str, size: tuple[int, int, int, int]) -> Iterator[Case]:
+    _, c, h, w = size
+    if c % 4 or h % 2 or w % 2:
+        return
+    for name, by in (("channel_shuffle", 4), ("pixel_shuffle", 2), ("pixel_unshuffle", 2)):
+        for last in (False, True):
+            yield _case(name, shape, size, last, f"{name}(X, {by})",
+                        lambda t, x, f=name, by=by: getattr(t.nn.functional, f)(x, by))  # fmt: skip
 
 
 def _resampling(shape: str, size: tuple[int, int, int, int]) -> Iterator[Case]:

@@ -162,7 +162,7 @@ scatter_rows_add = register(ScatterRowsAdd())
 one_hot = register(OneHot())
 
 
-_STANDARD = Init("normal", (0.0, 1.0))
+STANDARD = Init("normal", (0.0, 1.0))
 
 
 class Embedding(Function):
@@ -177,7 +177,7 @@ class Embedding(Function):
 
     name = "embedding"
 
-    def build(self, call: Call, ids: Value, count: Size, dim: Size, init: Init = _STANDARD) -> Value:
+    def build(self, call: Call, ids: Value, count: Size, dim: Size, init: Init = STANDARD) -> Value:
         require_kind("embedding", ids.type.dtype, "int")
         for size in (count, dim):
             if isinstance(size, Poly):

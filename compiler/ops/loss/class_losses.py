@@ -44,7 +44,7 @@ def _class_weights(
     call: Call, name: str, x: Value, target: Value, axis: int, ignore_index: int | None, weight: Floats
 ) -> tuple[Value, Value]:
     """The weights [classes] as a tensor, and the weight of each target, 0 if it is ignored. Raises Mismatch."""
-    table = _table(call, name, x, axis, weight)
+    table = class_table(call, name, x, axis, weight)
     if ignore_index is None:
         return table, call.emit(gather_rows, table, target)
     counted = _counted(call, target, ignore_index)
@@ -64,7 +64,8 @@ def _check_smoothing(smoothing: float) -> None:
         raise Mismatch(f"`smoothing` is {smoothing:g}", help, "E0209")
 
 
-def _table(call: Call, name: str, x: Value, axis: int, weight: Floats) -> Value:
+def class_table(call: Call, name: str, x: Value, axis: int, weight: Floats) -> Value:
+    """The weights of classes as a tensor [classes]. Raises Mismatch."""
     classes = x.type.shape[axis]
     if len(weight) != classes:
         why = f"`weight` of `{name}` has {len(weight)} numbers, there are {classes} classes"
@@ -152,7 +153,7 @@ class CrossEntropy(Function):
             even = call.emit(div, *call.operands(smoothing, count))
             target = call.emit(add, call.emit(mul, target, call.full(1 - smoothing)), even)
         if weight is not None:
-            table = _table(call, self.name, logits, axis, weight)
+            table = class_table(call, self.name, logits, axis, weight)
             target = call.emit(mul, target, _along(call, table, logits, axis))
         each = call.emit(mul, target, call.emit(log_softmax, logits, axis=axis))
         return reduced(call, call.emit(neg, call.emit(sum_, each, over=(axis,), keep=False)), reduce)

@@ -1,4 +1,4 @@
-"""Losses that compare two tensors: bce_with_logits, mse, l1, huber, kl_div.
+"""Losses that compare two tensors: bce_with_logits, bce, mse, l1, huber, kl_div.
 
 Each ends in the op ``mean`` or ``sum``, so that evaluation can combine batches.
 """
@@ -16,8 +16,8 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.elementwise.activation import sigmoid, softplus
 from dslc.compiler.ops.elementwise.arithmetic import Elementwise, Gradients, abs_, add, mul, neg, only, sub
-from dslc.compiler.ops.elementwise.logic import eq, gt, le
-from dslc.compiler.ops.elementwise.selection import where
+from dslc.compiler.ops.elementwise.logic import eq, gt, le, ne
+from dslc.compiler.ops.elementwise.selection import maximum, where
 from dslc.compiler.ops.elementwise.transcendental import log
 from dslc.compiler.ops.lazy import np
 
@@ -114,6 +114,36 @@ class BceWithLogitsFunction(Function):
         return of_numbers(call, numbers, (len(numbers),), x.type.dtype)
 
 
+class Bce(Function):
+    """bce(p, t, reduce="mean"): binary cross entropy of probabilities p, ``-(t * log(p) + (1 - t) * log(1 - p))``.
+
+    Each logarithm is at least -100, as in PyTorch; where p is 0 or 1 it has no gradient. After a
+    ``sigmoid``, ``1 - p`` cancels: use ``bce_with_logits``.
+
+    given: p: [B, 8], t: [B, 8]
+    >>> loss = bce(clip(p, 0, 1), t)
+    """
+
+    name = "bce"
+    takes = {"p": PROBS, "t": PROBS}
+
+    def build(self, call: Call, p: Operand, t: Operand, reduce: str = "mean") -> Value:
+        p, t = pair(call, self.name, p, t)
+        one = call.operands(p, 1.0)[1]
+        parts = (
+            call.emit(mul, share, self._log(call, of, one))
+            for share, of in ((t, p), (call.emit(sub, one, t), call.emit(sub, one, p)))
+        )
+        return reduced(call, call.emit(neg, call.emit(add, *parts)), reduce)
+
+    def _log(self, call: Call, p: Value, one: Value) -> Value:
+        """log(p), at least -100."""
+        least, zero = call.operands(p, -100.0)[1], call.operands(p, 0.0)[1]
+        positive = call.emit(ne, p, zero)
+        safe = call.emit(where, positive, p, one)
+        return call.emit(where, positive, call.emit(maximum, call.emit(log, safe), least), least)
+
+
 class Mse(Function):
     """mse(x, t, reduce="mean"): the squared difference.
 
@@ -185,6 +215,6 @@ class KlDiv(Function):
 
 
 for _function in (
-    BceWithLogitsFunction(), Mse(), L1(), Huber(), KlDiv()
+    BceWithLogitsFunction(), Bce(), Mse(), L1(), Huber(), KlDiv()
 ):  # fmt: skip
     function(_function)

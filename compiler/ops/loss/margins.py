@@ -18,7 +18,7 @@ from dslc.compiler.ops.loss.losses import pair, reduced
 from dslc.compiler.ops.reduction.distance import CosineSimilarity, norm
 
 
-def _signs(call: Call, name: str, x: Value, t: Value) -> Value:
+def signs(call: Call, name: str, x: Value, t: Value) -> Value:
     """The targets -1 and 1 as floats; of the shape of ``x``. Raises Mismatch."""
     if t.type.shape != x.type.shape:
         raise Mismatch(f"`{name}` of {x.type} with targets {t.type}", "one target, 1 or -1, for each", "E0302")
@@ -42,7 +42,7 @@ class Hinge(Function):
     name = "hinge"
 
     def build(self, call: Call, x: Value, t: Value, margin: float = 1.0, reduce: str = "mean") -> Value:
-        agreed = call.emit(mul, _signs(call, self.name, x, t), x)
+        agreed = call.emit(mul, signs(call, self.name, x, t), x)
         return reduced(call, call.emit(relu, call.emit(sub, *call.operands(margin, agreed))), reduce)
 
 
@@ -58,7 +58,7 @@ class HingeEmbedding(Function):
     name = "hinge_embedding"
 
     def build(self, call: Call, x: Value, t: Value, margin: float = 1.0, reduce: str = "mean") -> Value:
-        near = call.emit(gt, *call.operands(_signs(call, self.name, x, t), 0.0))
+        near = call.emit(gt, *call.operands(signs(call, self.name, x, t), 0.0))
         apart = call.emit(relu, call.emit(sub, *call.operands(margin, x)))
         return reduced(call, call.emit(where, near, x, apart), reduce)
 
@@ -77,7 +77,7 @@ class MarginRanking(Function):
     def build(self, call: Call, x: Operand, y: Operand, t: Value, margin: float = 0.0, reduce: str = "mean") -> Value:
         first, second = pair(call, self.name, x, y)
         lag = call.emit(sub, second, first)
-        return reduced(call, _beyond(call, call.emit(mul, _signs(call, self.name, lag, t), lag), margin), reduce)
+        return reduced(call, _beyond(call, call.emit(mul, signs(call, self.name, lag, t), lag), margin), reduce)
 
 
 class TripletMargin(Function):
@@ -127,7 +127,7 @@ class CosineEmbedding(Function):
         self, call: Call, x: Value, y: Value, t: Value, margin: float = 0.0, axis: Axis = -1, reduce: str = "mean"
     ) -> Value:
         cosine = CosineSimilarity().build(call, *pair(call, self.name, x, y), axis=axis)
-        near = call.emit(gt, *call.operands(_signs(call, self.name, cosine, t), 0.0))
+        near = call.emit(gt, *call.operands(signs(call, self.name, cosine, t), 0.0))
         apart = call.emit(sub, *call.operands(1.0, cosine))
         return reduced(call, call.emit(where, near, apart, _beyond(call, cosine, -margin)), reduce)
 

@@ -1,4 +1,4 @@
-"""The functions ``maxpool``, ``avgpool`` and ``maxunpool`` of the language."""
+"""The functions ``maxpool``, ``avgpool``, ``lp_pool`` and ``maxunpool`` of the language."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import product
 from dslc.compiler.ops.elementwise.arithmetic import add, div, mul
+from dslc.compiler.ops.elementwise.logic import ne
+from dslc.compiler.ops.elementwise.powers import Power
+from dslc.compiler.ops.elementwise.selection import where
 from dslc.compiler.ops.index.scatter import Scatter
 from dslc.compiler.ops.shape.slicing import pad as pad_ends
 from dslc.compiler.ops.shape.slicing import piece
@@ -174,6 +177,28 @@ class AvgPoolFunction(Function):
         return call.emit(div, plain, share)
 
 
+class LpPool(Function):
+    """lp_pool(x, p, k, stride=k): the length ``sum(x^p)^(1/p)`` of each window of ``[B, C, *space]``.
+
+    Arguments as for ``avgpool``. As in PyTorch, x is not made positive, so take its ``abs`` if it may be negative and p
+    is odd or no integer. Where the sum is 0, the gradient is 0.
+
+    given: x: [B, 6, 28, 28]
+    >>> y = lp_pool(x, 2, 2)
+    """
+
+    name = "lp_pool"
+
+    def build(self, call: Call, x: Value, p: float, k: Ints, stride: Ints | None = None) -> Value:
+        if not 1 <= p < inf:
+            raise Mismatch(f"`lp_pool` with p = {p:g}", "p is at least 1; for the greatest use `maxpool`", "E0209")
+        total = AvgPoolFunction().build(call, Power().build(call, x, p), k, stride, divisor=1)
+        zero, one = call.operands(total, 0.0)[1], call.operands(total, 1.0)[1]
+        some = call.emit(ne, total, zero)
+        root = Power().build(call, call.emit(where, some, total, one), 1 / p)
+        return call.emit(where, some, root, zero)
+
+
 class MaxUnpool(Function):
     """maxunpool(x, places, k, stride=k, pad=0, size=none): each element of x at its place, 0 elsewhere.
 
@@ -213,5 +238,5 @@ class MaxUnpool(Function):
         return call.emit(reshape, Scatter().build(call, empty, at, flat, axis=2), shape=(*lead, *space))
 
 
-for _function in (MaxPoolFunction, AvgPoolFunction, MaxUnpool):
+for _function in (MaxPoolFunction, AvgPoolFunction, LpPool, MaxUnpool):
     function(_function())

@@ -148,7 +148,92 @@ OTHERS: list[Case] = [
     ("dice", named("dice"), [(draw(4, 6) + 2) / 4, (draw(4, 6, seed=1) + 2) / 4], lambda p, t: (
         1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).mean()),
 ]  # fmt: skip
-CASES: list[Case] = [*OTHERS, *LIMITS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
+WEIGHTS = (0.5, 2.0, 0.0, 1.0, 0.7, 1.5)
+W = torch.tensor(WEIGHTS, dtype=torch.float64)
+CHOSEN, SIGNS = (draw(4, 6, seed=1) > 0.5) * 1.0, np.where(draw(4, 6, seed=1) > 0, 1, -1)
+IDS = np.array([[0, 4, 2], [4, 4, 4], [1, 1, 3], [3, 0, 4]], np.int32)  # row 1 is filling alone, if 4 is
+
+
+def listed(t: Any) -> Any:
+    """The classes with t = 1 of each row, then -1, as PyTorch's multilabel_margin_loss takes them."""
+    rows = [[*[c for c in range(t.shape[1]) if row[c]], *[-1] * t.shape[1]][: t.shape[1]] for row in t]
+    return torch.tensor(rows)
+
+
+def of_classes(name: str, *args: Any) -> Callable[..., Any]:
+    """Of targets that are bools."""
+    return lambda call, x, t: call.build(name, x, call.build("cast", t, "f64"), *args)
+
+
+def bag(mode: str, pad: int | None = None) -> Callable[..., Any]:
+    def build(call: Any, w: Any, ids: Any, *weights: Any) -> Any:
+        call.param = lambda leaf, shape, init: w
+        return call.build("embedding_bag", ids, 5, 3, mode, *weights, pad=pad)
+
+    return build
+
+
+MARGINS: list[Case] = [
+    *[
+        (f"bce {reduce}", named("bce", reduce=reduce), [(draw(4, 6) + 2.01) / 4.02, (draw(4, 6, seed=1) + 2) / 4],
+         lambda p, t, reduce=reduce: F.binary_cross_entropy(p, t, reduction=reduce))
+        for reduce in ("mean", "none")
+    ],
+    ("soft_margin", named("soft_margin"), [3 * draw(4, 6), SIGNS], F.soft_margin_loss),
+    *[
+        (f"multi_margin {p} {reduce}", named("multi_margin", p, 0.8, WEIGHTS, reduce),
+         [draw(4, 6), np.array([0, 5, 3, 2])],
+         lambda x, t, p=p, reduce=reduce: F.multi_margin_loss(x, t, p, 0.8, W, reduction=reduce))
+        for p in (1, 2) for reduce in ("mean", "sum", "none")
+    ],
+    *[
+        (f"multilabel_margin {reduce}", of_classes("multilabel_margin", reduce), [draw(4, 6), CHOSEN > 0],
+         lambda x, t, reduce=reduce: F.multilabel_margin_loss(x, listed(t), reduction=reduce))
+        for reduce in ("mean", "none")
+    ],
+    *[
+        (f"multilabel_soft_margin {reduce}", of_classes("multilabel_soft_margin", WEIGHTS, reduce),
+         [3 * draw(4, 6), CHOSEN > 0],
+         lambda x, t, reduce=reduce: F.multilabel_soft_margin_loss(x, t.double(), W, reduction=reduce))
+        for reduce in ("mean", "none")
+    ],
+    *[
+        (f"pairwise_distance {p}", named("pairwise_distance", p, keep=True), [draw(4, 6), draw(4, 6, seed=1)],
+         lambda x, y, p=p: F.pairwise_distance(x, y, p, keepdim=True))
+        for p in (1.0, 2.0, 3.0)
+    ],
+    *[
+        (f"lp_pool {p}", named("lp_pool", p, (3, 2), (2, 1)), [np.maximum(draw(2, 3, 9, 8), 0.1)],
+         lambda x, p=p: F.lp_pool2d(x, p, (3, 2), (2, 1)))
+        for p in (1.0, 2.0, 2.5)
+    ],
+    ("channel_shuffle", named("channel_shuffle", 3), [draw(2, 6, 3, 2)], lambda x: F.channel_shuffle(x, 3)),
+    ("pixel_shuffle", named("pixel_shuffle", 2), [draw(2, 8, 3, 5)], lambda x: F.pixel_shuffle(x, 2)),
+    ("pixel_unshuffle", named("pixel_unshuffle", 2), [draw(2, 3, 4, 6)], lambda x: F.pixel_unshuffle(x, 2)),
+    *[
+        (f"embedding_bag {mode} {pad}", bag(mode, pad), [draw(5, 3), IDS],
+         lambda w, i, mode=mode, pad=pad: F.embedding_bag(i, w, mode=mode, padding_idx=pad))
+        for mode in ("sum", "mean", "max") for pad in (None, 4)
+    ],
+    ("embedding_bag with weights", bag("sum", 4), [draw(5, 3), IDS, draw(4, 3)],
+     lambda w, i, s: F.embedding_bag(i, w, mode="sum", per_sample_weights=s, padding_idx=4)),
+]  # fmt: skip
+
+
+def test_corners() -> None:
+    """The gradient of a pool is 0 where its sum is; a logarithm of bce is at least -100, without a gradient there."""
+    x = np.where(np.arange(9) < 4, 0, draw(1, 2, 9))
+    [y], [dx] = with_gradients(named("lp_pool", 2.0, (3,)), [x])
+    np.testing.assert_allclose(y[..., 1:], F.lp_pool1d(torch.tensor(x), 2.0, 3)[..., 1:].numpy(), rtol=1e-12)
+    assert not y[..., 0].any() and not dx[..., :3].any() and dx[..., 4:].all()
+    p, t = np.array([0.0, 1.0, 0.0, 1.0, 1e-60]), np.array([0.0, 1.0, 0.25, 0.0, 1.0])
+    [y], [dp, _] = with_gradients(named("bce", reduce="none"), [p, t])
+    theirs = F.binary_cross_entropy(torch.tensor(p), torch.tensor(t), reduction="none")
+    np.testing.assert_allclose(y, theirs.numpy(), rtol=1e-12)
+    assert np.isfinite(dp).all() and dp[4] == 0
+
+
+CASES: list[Case] = [*OTHERS, *MARGINS, *LIMITS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
