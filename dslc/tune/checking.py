@@ -1,10 +1,13 @@
 """Whether a candidate's result is right: how far it may be from the reference, by dtype, and the words for a refusal.
 
 Two right results differ by the rounding of the result, and by that of sums in another order. Three figures say how far
-they are apart. The largest difference, in units of the reference's root mean square, finds a single wrong element; an
-element may be rounded the other way beside that, as those must that are much larger than others, on the diagonal of a
-product of a tensor with itself. The root mean square of the differences finds a small error of all. And the part of the
-elements that are far from their own size finds a small error of most, beside which a few are much larger.
+they are apart:
+
+- The largest difference, in units of the reference's root mean square, finds a single wrong element. In addition, each
+  element may be rounded the other way: the diagonal of a product of a tensor with itself is much larger than the rest.
+- The root mean square of the differences finds a small error of all elements.
+- The share of elements that are off by much of their own size finds a small error of most elements when a few are much
+  larger.
 """
 
 from __future__ import annotations

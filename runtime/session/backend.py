@@ -219,7 +219,7 @@ class Backend(Protocol):
         ...
 
     def facts(self) -> Mapping[str, str]:
-        """What decides the bits of a training by several processes, beside the artifact and the CPU, by name.
+        """What decides the bits of a training by several processes, in addition to the artifact and the CPU, by name.
         EnvironmentFault R205 if what moves bytes between the devices is not installed."""
         ...
 

@@ -1,4 +1,4 @@
-"""Loops at run time beside PyTorch in f64: random programs, and recurrent layers over rows of unequal lengths."""
+"""Loops at run time, compared with PyTorch in f64: random programs, recurrent layers over rows of unequal lengths."""
 
 from __future__ import annotations
 

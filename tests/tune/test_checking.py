@@ -96,11 +96,11 @@ def test_a_product_of_a_tensor_with_itself_may_be_rounded_either_way() -> None:
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(16, 65536), (64, 4096), (512, 512)])
-def test_one_per_cent_beside_the_diagonal_is_wrong(rows: int, terms: int) -> None:
+def test_one_per_cent_off_the_diagonal_is_wrong(rows: int, terms: int) -> None:
     """It is little in units of the mean square, in which the diagonal of few rows counts most."""
     values = gram(rows, terms)
-    beside = np.where(np.eye(rows, dtype=bool), values, 1.01 * values)
-    assert refusal(bf16(beside), bf16(values), "bf16") is not None
+    changed = np.where(np.eye(rows, dtype=bool), values, 1.01 * values)
+    assert refusal(bf16(changed), bf16(values), "bf16") is not None
     assert refusal(bf16(values, np.arange(rows) % 3 == 0), bf16(values), "bf16") is None
 
 

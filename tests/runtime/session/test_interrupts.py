@@ -109,7 +109,7 @@ def test_an_interrupt_at_any_point_of_a_call(session: Session, tmp_path: Path, o
 
 
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
-@pytest.mark.parametrize("weights", ["init", "beside"])
+@pytest.mark.parametrize("weights", ["init", "file"])
 def test_an_interrupt_of_load_leaves_nothing(
     net: Path, weights: str, opcodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,9 +28,10 @@ _ARRIVAL: Final = 270
 
 
 class Shape(NamedTuple):
-    """How the lanes of a warp share a product: ``beside`` of them take the same words, of ``batch`` rows at once."""
+    """How the lanes of a warp share a product: ``column_lanes`` of them take the same words, of ``batch`` rows at once,
+    and multiply them by different columns."""
 
-    beside: int
+    column_lanes: int
     batch: int
 
 
@@ -49,11 +50,11 @@ class ScalarRoom(Room):
 
     def chunks(self, product: Product, shape: Shape) -> int:
         """Chunks of the terms that a warp sums: a word for each lane that does not take another's."""
-        return up(self.row(product.left), _WARP // shape.beside * self.warps)
+        return up(self.row(product.left), _WARP // shape.column_lanes * self.warps)
 
     def columns_of_lane(self, product: Product, shape: Shape) -> int:
         """Columns of a product that a lane computes."""
-        return up(self.wide(product), shape.beside)
+        return up(self.wide(product), shape.column_lanes)
 
     def quads(self, product: Product, shape: Shape) -> int:
         """Elements of the matrix that a lane multiplies a chunk by, in fours."""
@@ -65,7 +66,7 @@ class ScalarRoom(Room):
 
     def lane_sums(self, product: Product, shape: Shape) -> int:
         """Sums of a lane."""
-        deep = _WARP // shape.beside
+        deep = _WARP // shape.column_lanes
         return up(shape.batch * self.columns_of_lane(product, shape), deep) * deep
 
     def registers(self, product: Product, shape: Shape) -> int:
@@ -105,12 +106,12 @@ class ScalarRoom(Room):
 
     def sums_of(self, product: Product) -> int:
         shape = self._known(product)
-        wide = self.columns_of_lane(product, shape) * shape.beside + 1  # as in the kernel
+        wide = self.columns_of_lane(product, shape) * shape.column_lanes + 1  # as in the kernel
         return self.warps * self.turns(shape) * shape.batch * wide
 
     def constants(self, product: Product) -> tuple[int, ...]:
         shape = self._known(product)
-        return self.chunks(product, shape), shape.beside, shape.batch
+        return self.chunks(product, shape), shape.column_lanes, shape.batch
 
     def cycles(self, product: Product) -> float:
         return self.cycles_of(product, self._known(product))

@@ -27,24 +27,24 @@ template <class T> __device__ __forceinline__ void put(unsigned char *word, bool
 // The product of a left factor of LEFT groups, which all blocks made, and a matrix, of which this block keeps GROUPS * J
 // columns: J neighbours in each group of H. A warp sums CHUNKS * DEEP words of a row, and leaves its sums in shared memory:
 // for each warp WIDE columns of TALL rows. Of a chunk each lane takes one word, of BATCH rows at once, and multiplies it by
-// COLS columns; lanes beside one another take the same words and multiply them by other columns. So a lane has its own part of
+// COLS columns; COLUMN_LANES lanes take the same words and multiply them by different columns. So a lane has its own part of
 // the matrix, which it alone writes and reads: of each chunk 3 * COLS elements, four at a time.
-template <int GROUPS, int LEFT, int CHUNKS, int BESIDE, int BATCH, bool TURNED> struct Product {
-  static constexpr int DEEP = 32 / BESIDE, COLS = (GROUPS * J + BESIDE - 1) / BESIDE;
+template <int GROUPS, int LEFT, int CHUNKS, int COLUMN_LANES, int BATCH, bool TURNED> struct Product {
+  static constexpr int DEEP = 32 / COLUMN_LANES, COLS = (GROUPS * J + COLUMN_LANES - 1) / COLUMN_LANES;
   static constexpr int COUNT = LEFT * BLOCKS * WORDS; // words of a row
   static constexpr int QUADS = (WORD * COLS + 3) / 4; // of a lane's part of the matrix, in each chunk
   static constexpr int TURNS = (ROWS + BATCH - 1) / BATCH, TALL = TURNS * BATCH, ITEMS = TURNS * CHUNKS;
   static constexpr int SUMS = (BATCH * COLS + DEEP - 1) / DEEP * DEEP, OWN = SUMS / DEEP;
-  static constexpr int WIDE = COLS * BESIDE + 1;
+  static constexpr int WIDE = COLS * COLUMN_LANES + 1;
   static constexpr int RING = 3; // items whose words are on their way or used
   float *right;
 
   __device__ __forceinline__ void load(const float *__restrict__ matrix, float *to) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, deep = lane % DEEP, beside = lane / DEEP;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, deep = lane % DEEP, column_lane = lane / DEEP;
     right = to + (warp * CHUNKS * QUADS * 32 + lane) * 4;
 #pragma unroll 1
     for (int i = 0; i < CHUNKS * QUADS * 4; ++i) {
-      const int c = i / (QUADS * 4), part = i % (QUADS * 4), own = beside * COLS + part % COLS, group = own / J;
+      const int c = i / (QUADS * 4), part = i % (QUADS * 4), own = column_lane * COLS + part % COLS, group = own / J;
       const int word = (warp * CHUNKS + c) * DEEP + deep, element = word % WORDS * WORD + part / COLS;
       const int from = word / WORDS % BLOCKS * J + element, j = blockIdx.x * J + own % J;
       const bool there = part < WORD * COLS && element < J && from < H && word < COUNT && group < GROUPS && j < H;
@@ -113,12 +113,12 @@ template <int GROUPS, int LEFT, int CHUNKS, int BESIDE, int BATCH, bool TURNED> 
     }
   }
   __device__ __forceinline__ static void finish(float (&d)[SUMS], float *sums, int first_row) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, deep = lane % DEEP, beside = lane / DEEP;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, deep = lane % DEEP, column_lane = lane / DEEP;
     halve<DEEP / 2>(d, deep);
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
       const int at = deep * OWN + i;
-      if (at < BATCH * COLS) sums[(warp * TALL + first_row + at / COLS) * WIDE + beside * COLS + at % COLS] = d[i];
+      if (at < BATCH * COLS) sums[(warp * TALL + first_row + at / COLS) * WIDE + column_lane * COLS + at % COLS] = d[i];
     }
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) d[i] = 0;

@@ -262,11 +262,11 @@ def test_cells_and_sizes_in_f32(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beside", [1, 4, 32])
-def test_shapes_of_a_warp(beside: int, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("column_lanes", [1, 4, 32])
+def test_shapes_of_a_warp(column_lanes: int, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the lanes of a warp share a product."""
     divide(monkeypatch, 1, 4)
-    monkeypatch.setattr(scalar_room, "_SHAPES", [scalar_room.Shape(beside, 2)])
+    monkeypatch.setattr(scalar_room, "_SHAPES", [scalar_room.Shape(column_lanes, 2)])
     node, _ = loops_of("rnn", 8, 3, 2, tmp_path, "f32")
     check_f32(node, fuzz_seed)
 

@@ -89,16 +89,16 @@ def _between(name: str) -> Graph:
         y = _conv(b, b(OPS["relu"], _conv(b, x.value, w.value)), other.value, 1)
     elif name == "after":
         y = _conv(b, b(OPS["relu"], _conv(b, x.value, other.value, 1)), w.value)
-    elif name == "beside":
+    elif name == "parallel":
         y = b(OPS["add"], _conv(b, x.value, other.value, 1), _conv(b, x.value, w.value))
     else:
         y = _conv(b, b(OPS["transpose"], image.value, perm=FIRST), w.value)
         y = b(OPS["transpose"], b(OPS["relu"], y), perm=LAST)
-    read = {"before": (x, w, other), "after": (x, w, other), "beside": (x, w, other)}.get(name, (image, w))
+    read = {"before": (x, w, other), "after": (x, w, other), "parallel": (x, w, other)}.get(name, (image, w))
     return graph_of(list(read), {"y": y})
 
 
-@pytest.mark.parametrize("name", ["before", "after", "beside", "images with channels last"])
+@pytest.mark.parametrize("name", ["before", "after", "parallel", "images with channels last"])
 def test_what_needs_channels_last_decides_for_its_neighbours(name: str) -> None:
     found = _ops(_turned(_between(name)))
     assert found["conv_last"] == {"images with channels last": 1}.get(name, 2) and "matmul" not in found
