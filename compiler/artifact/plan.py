@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
+from dslc.compiler.artifact.labels import constant_blob, output_port, plain_attr, where
+from dslc.compiler.artifact.loop_copies import copying, grouped
 from dslc.compiler.artifact.scope import Scope, Strides, body_scope
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.codegen.targets import EVERY_LEVEL, target_of, traits_of
-from dslc.compiler.ir.graph import Attr, Body, Input, Kind, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Cost
+from dslc.compiler.ir.graph import Kind, Node, Value
+from dslc.compiler.ir.op import Cost
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.scan import Loop, int_count
-from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.artifact.attributes import plain_float
 from dslc.runtime.artifact.instructions import (
     Copy,
     EventRecord,
@@ -49,37 +48,8 @@ def constants_of(program: Program) -> dict[str, bytes]:
     for source in program.graph.inputs:
         if source.kind is Kind.CONSTANT:
             assert source.stored is not None
-            found[_blob(source)] = source.stored.encoded(source.value.type.dtype)
+            found[constant_blob(source)] = source.stored.encoded(source.value.type.dtype)
     return found
-
-
-def _blob(source: Input) -> str:
-    """The name of the blob that holds a constant: equal constants share it."""
-    assert source.stored is not None, f"the constant {source.name} has no numbers"
-    return f"constant.{source.value.type.dtype}.{source.stored.digest[:24]}"
-
-
-def output_port(entry: str, output: str) -> tuple[str, str]:
-    """The name and kind of the port of a graph's output.
-
-    ``result.y`` -> ``y``, result; ``metric.m`` -> ``metric.m``, metric; ``partial.0.sum`` -> ``partial.0``,
-    partial.sum; ``count.0``, count; ``loss``, ``nonfinite``, ``loss_scale`` and ``skipped_steps``, one of each.
-    """
-    family, _, rest = output.partition(".")
-    match family:
-        case "result":
-            return rest, "result"
-        case "partial":
-            name, _, combine = rest.rpartition(".")
-            assert combine in ("sum", "max", "min"), f"{entry} has an output {output}"
-            return f"partial.{name}", f"partial.{combine}"
-        case "shard":
-            return output, "shard"
-        case "metric" | "count":
-            return output, family
-    kinds = {"loss": "loss", "nonfinite": "flags", "loss_scale": "scale", "skipped_steps": "skipped"}
-    assert output in kinds, f"{entry} has an output {output}"
-    return output, kinds[output]
 
 
 class _PlanMaker:
@@ -107,7 +77,7 @@ class _PlanMaker:
             elif source.kind is Kind.DATA:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
             elif source.kind is Kind.CONSTANT:
-                constants.append(Constant(self._buffer(place, source.value.type), _blob(source), 0))
+                constants.append(Constant(self._buffer(place, source.value.type), constant_blob(source), 0))
         waited_for = {other for others in self.program.waits.values() for other in others}
         ends = self._ends()
         for node in self.scope.schedule:
@@ -198,8 +168,8 @@ class _PlanMaker:
                 made = Copy(src=source, dst=target, stream=0, where=self._name(where(node)))
                 self._emit("copy", 0, 2 * type.bytes, [made], stream)
             return
-        for together in _together(copies) if self.joins_copies else [[each] for each in copies]:
-            launches = lowered(_copying([type for _, _, type in together], node), self.program.target, vendor=False)
+        for together in grouped(copies) if self.joins_copies else [[each] for each in copies]:
+            launches = lowered(copying([type for _, _, type in together], node), self.program.target, vendor=False)
             assert launches is not None, "copies have kernels"
             [launch] = launches
             pointers = [("in", source) for source, _, _ in together] + [("out", target) for _, target, _ in together]
@@ -267,52 +237,3 @@ class _PlanMaker:
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
-
-
-def _together(copies: Sequence[tuple[int, int, TensorType]]) -> list[list[tuple[int, int, TensorType]]]:
-    """The copies in groups that one kernel can do: neighbours of one shape, none of which touches what another
-    writes."""
-    groups: list[list[tuple[int, int, TensorType]]] = []
-    for source, target, type in copies:
-        last = groups[-1] if groups else []
-        touched = {each for a, b, _ in last for each in (a, b)}
-        fits = bool(last) and last[0][2].shape == type.shape and len(last) < _MOST_COPIES
-        if fits and target not in touched and source not in {b for _, b, _ in last}:
-            last.append((source, target, type))
-        else:
-            groups.append([(source, target, type)])
-    return groups
-
-
-def _copying(types: Sequence[TensorType], node: Node) -> Node:
-    """The node that copies tensors of these types, all of one shape, at the place of a loop's node."""
-    inputs = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
-    if len(inputs) == 1:
-        return Builder().at(node).node(OPS["stop_gradient"], *inputs)
-    body = tuple(("stop_gradient", (i,), ()) for i in range(len(types)))
-    results = tuple(range(len(types), 2 * len(types)))
-    return Builder().at(node).node(OPS["fused"], *inputs, body=body, results=results)
-
-
-_MOST_COPIES: Final = 8  # by one kernel
-_LONGEST_FILE: Final = 100  # characters of a file's name in a plan
-
-
-def where(node: Node) -> str:
-    """A label for people: the node's path and its source line, ``c1.weight lenet.nn:7``. The label has only the file's
-    base name, so the bytes do not depend on the folder."""
-    if node.span is None:
-        return node.name or node.op.name
-    file = os.path.basename(node.span.source.path)
-    shown = "".join(c if c.isprintable() else "?" for c in file)[-_LONGEST_FILE:]
-    return f"{node.name or node.op.name} {shown}:{node.span.line}"
-
-
-def plain_attr(attr: Attr) -> Any:
-    """An attribute as JSON data: dtypes by name, tuples as lists, infinities and nan by name."""
-    if isinstance(attr, tuple):
-        return [plain_attr(a) for a in attr]
-    if isinstance(attr, DType):
-        return attr.value
-    assert not isinstance(attr, Poly | Body), f"an attribute still has dims: {attr}"
-    return plain_float(attr) if isinstance(attr, float) else attr

@@ -113,6 +113,11 @@ class Facts:
             self.step_of.append((self.step_of[-1] if self.step_of else -1) + (not node.op.view))
         self.steps = (self.step_of[-1] if self.step_of else -1) + 2  # the moves at the end are the last one
 
+    @property
+    def context_bytes(self) -> int:
+        """Bytes that each caller of the program needs: inputs, results and intermediate values."""
+        return self.memory.io_bytes + self.memory.work_bytes
+
     def line(self, node: Node) -> Line:
         """The source line of a node."""
         if node.span is None:

@@ -1,8 +1,7 @@
 """Gives files their final names: complete and durable, or not at all. No other code creates final names.
 
-1. A temp file is created next to the target and locked with flock, so a sweeper can tell live writers from dead ones.
-If the
-   file system has no locks, its name contains its process.
+1. A temp file (``temps``) is created next to the target and locked with flock, so a sweeper can tell live writers from
+   dead ones. If the file system has no locks, its name contains its process.
 2. Each file is written in full and fsynced, the commit file last. On any error the temps are removed and the targets
    stay unchanged.
 3. The caller's ``verify`` may read a temp back.
@@ -17,27 +16,22 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import secrets
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from dslc.base import owner
 from dslc.base.errors import ResourceError
 from dslc.base.failpoint import fail
-from dslc.base.filelock import FileLock, leads_to, try_flock
+from dslc.base.filelock import FileLock
 from dslc.base.opened import Opened
+from dslc.base.temps.sweep import sweep_folder
+from dslc.base.temps.temp import TEMP, Temp, Temps
 from dslc.base.turns import Always
 
 LOCK_NAME: Final = ".dslc-lock"
-TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}(?:-([0-9]+-[0-9]+-[0-9a-f]{8}-[0-9a-f]{8}))?\.tmp")
-_CHUNK: Final = 1 << 20  # bytes per write
 _SLACK: Final = 1 << 16  # bytes in addition to the content: directory entries, rounding to blocks
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_LONG: Final = 86400.0  # age in seconds at which an unlocked temp of another machine counts as abandoned
 
 
 class Sink(Protocol):
@@ -47,84 +41,6 @@ class Sink(Protocol):
 
 
 Content: TypeAlias = bytes | bytearray | memoryview | Callable[[Sink], object]
-
-
-class _Temp:
-    """A temp file in an open folder, locked if the file system has locks. ``files`` keeps it open.
-
-    ``create`` it after the object is where ``discard`` finds it: an interrupt at any point then leaves no file.
-    """
-
-    def __init__(self, files: Opened, dir_fd: int, point: str, private: bool) -> None:
-        self.files = files
-        self.dir_fd = dir_fd
-        self.point = point
-        self.mode = 0o600 if private else 0o666
-        self.name = ""
-        self.fd: int | None = None
-
-    def create(self) -> None:
-        fail(f"{self.point}.create")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        locks: bool | None = True
-        while True:
-            whose = "" if locks is not None else "-" + owner.me().replace(" ", "-")
-            self.fd, self.name = None, f".dslc-{secrets.token_hex(8)}{whose}.tmp"
-            self.fd = self.files.open(self.name, flags, self.mode, dir_fd=self.dir_fd)
-            if whose:
-                return
-            locks = try_flock(self.fd)
-            # A sweeper may have removed the file between open and flock: then create another.
-            if locks and leads_to(self.name, self.fd, self.dir_fd):
-                return
-            self.discard()
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        rest = memoryview(data).cast("B")
-        total = len(rest)
-        while rest:
-            fail(f"{self.point}.write")
-            assert self.fd is not None
-            written = os.write(self.fd, rest[:_CHUNK])
-            if written == 0:
-                raise OSError(errno.EIO, "a write took no bytes")
-            rest = rest[written:]
-        return total
-
-    def sync(self) -> None:
-        fail(f"{self.point}.fsync")
-        assert self.fd is not None
-        os.fsync(self.fd)
-
-    def rename(self, target: str) -> None:
-        fail(f"{self.point}.rename")
-        os.replace(self.name, target, src_dir_fd=self.dir_fd, dst_dir_fd=self.dir_fd)
-
-    def close(self) -> None:
-        """Release the lock."""
-        assert self.fd is not None
-        self.files.close(self.fd)
-
-    def discard(self) -> None:
-        """Remove the file if it still has its temp name, and release the lock; does nothing if it is closed. May be
-        repeated."""
-        if self.fd is not None and self.fd not in self.files:
-            return
-        for fd in self.files:  # also one that an interrupt kept us from recording
-            temporary = leads_to(self.name, fd, self.dir_fd)
-            if temporary:
-                os.unlink(self.name, dir_fd=self.dir_fd)
-            if temporary or fd == self.fd:
-                self.files.close(fd)
-
-
-class _Temps(dict[str, _Temp]):
-    """The temps of one publication, by the names that they will get."""
-
-    def close(self) -> None:
-        """Remove those that have not got their names. May be repeated."""
-        for temp in self.values():
-            temp.discard()
 
 
 def publish_bytes(
@@ -197,7 +113,7 @@ def folder_lock(folder: str | os.PathLike[str], *, what: str = "build", timeout:
 def sweep(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Remove the temps of dead writers from a folder: (removed, left because alive or not removable)."""
     with Opened() as scope, scope as files:
-        return _sweep(_opened(files, Path(folder)))
+        return sweep_folder(_opened(files, Path(folder)))
 
 
 def _publish(
@@ -206,10 +122,10 @@ def _publish(
 ) -> None:  # fmt: skip
     sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
     _ensure_space(dir_fd, sizes + size_hint)
-    temps = _Temps()
+    temps = Temps()
     with Always(temps.close), Always(temps.close):
         for name, content in files.items():
-            temps[name] = _Temp(opened, dir_fd, point, private)
+            temps[name] = Temp(opened, dir_fd, point, private)
             temps[name].create()
             if callable(content):
                 content(temps[name])
@@ -237,10 +153,10 @@ def _publish(
         return
     with suppress(OSError):  # the content is safe; the next sweep removes the rest
         fail(f"{point}.sweep")
-        _sweep(dir_fd)
+        sweep_folder(dir_fd)
 
 
-def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
+def _rename(temps: Mapping[str, Temp], commit: Path) -> None:
     done: list[str] = []
     for name, temp in temps.items():
         try:
@@ -295,7 +211,7 @@ def _check_name(name: str) -> None:
 def _ensure_space(dir_fd: int, need: int) -> None:
     if _free(dir_fd) >= need + _SLACK:
         return
-    _sweep(dir_fd)  # temps of dead writers may occupy the missing space
+    sweep_folder(dir_fd)  # temps of dead writers may occupy the missing space
     free = _free(dir_fd)
     if free < need + _SLACK:
         raise OSError(errno.ENOSPC, f"{need + _SLACK} bytes are needed, {free} are free")
@@ -306,40 +222,3 @@ def _free(dir_fd: int) -> int:
     if found.f_blocks == 0:  # a file system that does not count its blocks
         return 1 << 62
     return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
-
-
-def _sweep(dir_fd: int) -> tuple[int, int]:
-    names = sorted(filter(TEMP.fullmatch, os.listdir(dir_fd)))
-    removed = left = 0
-    for name in names:
-        try:
-            dead = _remove_if_dead(dir_fd, name)
-        except FileNotFoundError:
-            continue  # its writer or another sweeper removed it first
-        except OSError:
-            dead = False  # owned by another user, or not a file: counted, but never a reason to fail
-        removed, left = removed + dead, left + (not dead)
-    return removed, left
-
-
-def _remove_if_dead(dir_fd: int, name: str) -> bool:
-    match = TEMP.fullmatch(name)
-    whose = match[1] if match is not None else None
-    with Opened() as scope, scope as files:
-        fd = files.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return False
-        # A temp that names its process has no lock. A temp without a process was made with locks; if there are none
-        # now, its state is unknown.
-        dead = _is_left(dir_fd, fd, whose) if whose is not None else try_flock(fd)
-        if not dead or not leads_to(name, fd, dir_fd):
-            return False
-        os.unlink(name, dir_fd=dir_fd)
-        return True
-
-
-def _is_left(dir_fd: int, fd: int, whose: str) -> bool:
-    """True if a temp's process has ended. For a process of another machine, decides by the temp's age relative to the
-    folder, which has just changed, by the clock of the file system."""
-    age = os.fstat(dir_fd).st_mtime - os.fstat(fd).st_mtime
-    return owner.gone(whose.replace("-", " ")) or age > _LONG

@@ -21,7 +21,8 @@ from dslc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dslc.runtime.config.config import Config, ConfigSource
+    from dslc.runtime.config.config import Config
+    from dslc.runtime.config.load import ConfigSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +90,7 @@ def read_source(
 ) -> tuple[ConfigSource, dict[str, object]]:
     """The origins of the configuration with the flags applied, and the flags by field name; ``start`` and ``sweep`` are
     fields of these sections. Raises DataError R101 or R104, or a usage error."""
-    from dslc.runtime.config.config import config_source
+    from dslc.runtime.config.load import config_source
 
     flags: dict[str, object] = {
         "model": model,
@@ -114,7 +115,7 @@ def read_source(
 
 def default_config(instead: str, **flags: Any) -> Config:
     """``read_config`` of ./dslc.yaml for a command without --config: ``instead`` names the argument to give instead."""
-    from dslc.runtime.config.config import DEFAULT_FILE
+    from dslc.runtime.config.load import DEFAULT_FILE
 
     try:
         return read_config(**flags)

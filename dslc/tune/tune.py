@@ -11,10 +11,9 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,48 +31,19 @@ from dslc.runtime.artifact.targets import choose_target
 from dslc.tune.candidate import recipe
 from dslc.tune.client import Client, Gone, Refused
 from dslc.tune.judge import Judged, Opening, Trial, judge
+from dslc.tune.outcome import Outcome
 from dslc.tune.problems import Problem, gaining_first, problems
 from dslc.tune.registry import Registry
 from dslc.tune.rules import allowed, checks_seconds, joined, ranked, rounds_seconds
 from dslc.tune.settings import Settings
 from dslc.tune.supply import Supplied, Supply, compile_comparer
+from dslc.tune.versions import capability_of, driver_version, library_versions
 
 _FIRST: Final = 300.0  # seconds that the compilers of a tuning's first problem may take
 _SHOWN: Final = 2  # reasons, if all ways were rejected
 _UNLISTED: Final = "cannot list its ways"  # in a block's rejected ways, of a library
-_HOST_DRIVER: Final = Path("/sys/module/nvidia/version")
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass
-class Outcome:
-    """``blocks``: of the problems that are measured by now. ``left``: the keys that the budget did not reach, or an
-    interrupt; ``refused``: why a problem cannot be measured, by key. ``calls``: how often a build that obeys the blocks
-    computes each; 0 if it only compares its time with others, or poses it no longer. ``unlisted``: for each library
-    that could not list its ways, its name with the reason, and the number of problems."""
-
-    gpu: str
-    target: str
-    blocks: list[Block] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    calls: Mapping[str, int] = field(default_factory=dict)
-    unlisted: dict[str, int] = field(default_factory=dict)
-    tuned: int = 0
-    found: int = 0
-    restarts: int = 0
-    seconds: float = 0.0
-    interrupted: bool = False
-
-    @property
-    def gain(self) -> tuple[float, float]:
-        """Seconds of all calls of the measured problems, by default and by the winners."""
-        pairs = [(self.calls[b.key], b) for b in self.blocks if b.default is not None]
-        return (
-            sum(count * block.default.seconds for count, block in pairs if block.default is not None),
-            sum(count * block.ways[0].seconds for count, block in pairs),
-        )
 
 
 def tune(
@@ -115,7 +85,7 @@ class _Tune:
             self._progress("opening the GPU", 0, 1)
             with make({"gpu": self._settings.gpu}) as client:
                 gpu = client.start()
-                capability = _capability(gpu["target"])
+                capability = capability_of(gpu["target"])
                 chosen = choose_target(ARCHITECTURES, capability)
                 if chosen is None:
                     raise EnvironmentFault(
@@ -127,7 +97,7 @@ class _Tune:
                 self._target, self._through_ptx = chosen.target, chosen.through_ptx
                 self._gpu = f"{gpu['name'].replace(',', ' ')}, {gpu['sms']} SMs, {chosen.target}"
                 self._client, self._folder = client, folder
-                self._driver = _driver_version(gpu["driver"])
+                self._driver = driver_version(gpu["driver"])
                 self._bus = gpu["bus"]
                 with ThreadPoolExecutor(1) as pool:  # while the problems are listed
                     self._comparer = pool.submit(compile_comparer, chosen.target, self._cache, folder)
@@ -303,7 +273,7 @@ class _Tune:
         """Everything that a measured block depends on besides the problem."""
         settings = self._settings
         return (
-            VERSION, sources_digest(), self._gpu, self._driver, _library_versions(), settings.mode,
+            VERSION, sources_digest(), self._gpu, self._driver, library_versions(), settings.mode,
             str(settings.limit), str(settings.deterministic), str(self._options.provider == "vendor"),
         )  # fmt: skip
 
@@ -313,28 +283,3 @@ def in_order(library: Sequence[Trial], own: Sequence[Trial], default: Choice) ->
     time does not suffice for all, the best ones are tried."""
     turns = itertools.chain.from_iterable(itertools.zip_longest(library, own))
     return sorted(filter(None, turns), key=lambda trial: trial.choice != default)
-
-
-def _capability(target: str) -> tuple[int, int]:
-    """(9, 0) of ``sm_90``."""
-    return int(target[3:-1]), int(target[-1])
-
-
-def _driver_version(number: int) -> str:
-    """The version of the kernel driver, ``580.159.03``; else the CUDA version that it supports, ``13.0``."""
-    with suppress(OSError):
-        return _HOST_DRIVER.read_text(encoding="ascii").strip()
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _library_versions() -> str:
-    """The versions of the packages of NVIDIA's libraries here."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for package in ("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(f"{package} none")
-    return ", ".join(found)

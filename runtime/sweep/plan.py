@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import Config, ConfigSource
+from dslc.runtime.config.config import Config
+from dslc.runtime.config.load import ConfigSource
 from dslc.runtime.config.policies import Best
 from dslc.runtime.config.readers import refuse
 from dslc.runtime.config.space import Axis

@@ -21,7 +21,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 from dslc.base.errors import EXIT_OK, EXIT_SIGTERM, ArtifactError, DslcError, ResourceError
 from dslc.base.filelock import FileLock
 from dslc.base.within import require_within
-from dslc.runtime.config.config import Config, ConfigSource, config_source
+from dslc.runtime.config.config import Config
+from dslc.runtime.config.load import ConfigSource, config_source
 from dslc.runtime.config.values import wrapped
 from dslc.runtime.config.yaml import plain
 from dslc.runtime.history.score import score_of

@@ -16,13 +16,14 @@ from typing import Any, TextIO
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EXIT_SIGINT, InputError
 from dslc.base.turns import Always
 from dslc.runtime.config.config import Config
+from dslc.runtime.history.publication import offer
 from dslc.runtime.session.results import EvalResult
 from dslc.runtime.sinks.known import require_sinks
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.resume import fitted_of_run
 from dslc.runtime.train.run import Run
-from dslc.runtime.train.rundir import choose_run, run_lock
+from dslc.runtime.train.rundir import choose_run, label, run_lock
 from dslc.runtime.train.setup import Plan, eval_scalars, open_eval, planned, run_evaluation
 from dslc.runtime.train.signals import StopNow, StopRequest
 from dslc.runtime.train.start import start_from
@@ -111,8 +112,19 @@ def _completed(run: Run, stop: StopRequest, out_dir: Path | None) -> TrainResult
     published = None
     if out_dir is not None:
         target = out_dir / f"{run.session.name}.safetensors"
-        published = target if run.publish(weights, target).refused is None else None
+        published = target if _publish(run, weights, target) else None
     return TrainResult(code, run.done, run.folder, run.saver.last, weights, published, metrics)
+
+
+def _publish(run: Run, weights: Path, target: Path) -> bool:
+    """Publish the kept weights if they are better than the published ones; returns whether they are, and says it."""
+    found = offer(weights, target, run.report.warn)
+    kept = f"; the previous ones are in {found.previous.name}" if found.previous is not None else ""
+    if found.refused is None:
+        run.report.line(f"published the {run.which} weights: {target}{kept}")
+    else:
+        run.report.line(f"not published: {found.refused}; `dslc publish {label(run.folder)}` publishes them")
+    return found.refused is None
 
 
 def _end_sinks(run: Run, stop: StopRequest) -> None:

@@ -45,6 +45,24 @@ def epoch_lines(
     return lines
 
 
+class Pace:
+    """How fast the steps of an epoch are, without evaluation and saving. ``batch``: samples of a step."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._steps = 0
+        self.seconds = 0.0
+
+    def add(self, steps: int, seconds: float) -> None:
+        self._steps += steps
+        self.seconds += seconds
+
+    @property
+    def rate(self) -> float:
+        """Samples per second; 0 before the first step."""
+        return self._steps * self._batch / self.seconds if self.seconds > 0 else 0.0
+
+
 class Reporter(Protocol):
     """The interface through which the loop reports progress."""
 

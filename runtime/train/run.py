@@ -12,28 +12,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dslc.base.errors import EXIT_OK, DslcError, NumericError
+from dslc.base.errors import EXIT_OK, DslcError
 from dslc.base.failpoint import fail
 from dslc.base.turns import Always
 from dslc.base.version import VERSION
 from dslc.runtime.config.config import Config
 from dslc.runtime.config.policies import Best
 from dslc.runtime.history.evaluation_data import identity
-from dslc.runtime.history.publication import Publication, offer
 from dslc.runtime.history.record import Record
 from dslc.runtime.history.score import Score
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.sinks.sinks import Sinks
-from dslc.runtime.train.checkpoint import Checkpoint, Position
+from dslc.runtime.train.checkpoint import Position
 from dslc.runtime.train.metrics import Log, RunningMeans, metrics_of, scaling_of
 from dslc.runtime.train.plot import Picture
-from dslc.runtime.train.progress import Reporter, epoch_lines
+from dslc.runtime.train.progress import Pace, Reporter, epoch_lines
 from dslc.runtime.train.resume import compare, install, refusal, require_longer
 from dslc.runtime.train.rundir import label
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, run_evaluation
 from dslc.runtime.train.signals import StopRequest
-from dslc.runtime.train.stopping import Patience
+from dslc.runtime.train.stopping import BestStep, NonfiniteSteps, Patience
 from dslc.runtime.train.trainable import Trainable
 
 LOG_NAME: Final = "log.jsonl"
@@ -62,8 +61,8 @@ class Run:
         section = session.interface.train
         self.means = RunningMeans(() if section is None else section.epoch_metrics)
         self.done = 0
-        self.skipped = 0
-        self.best: tuple[int, float] | None = None  # (step, value)
+        self.nonfinite = NonfiniteSteps(config.train.on_nan.skip, report.warn)
+        self.best = BestStep(config.save.best)
         self.evaluated: dict[str, float] = {}
         self.patience = Patience(config.train.stop)
         self.record = Record(folder, config, session, plan, report.warn)
@@ -73,8 +72,7 @@ class Run:
         self.log: Log
         self.sinks = Sinks(report.line, report.warn)
         self._unread: list[StepResult] = []  # steps that were started and not processed yet
-        self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
-        self._clock_steps = 0
+        self._pace = Pace(plan.batch)
 
     # Beginning
 
@@ -92,11 +90,8 @@ class Run:
 
     def restore(self) -> None:
         """Continue from the newest valid checkpoint. ArtifactError R307 if there is none."""
-        self._restore(
-            self.saver.store.newest(partial(refusal, self.config, self.plan, self.interface_digest), self.report.warn)
-        )
-
-    def _restore(self, found: Checkpoint) -> None:
+        refused = partial(refusal, self.config, self.plan, self.interface_digest)
+        found = self.saver.store.newest(refused, self.report.warn)
         there = found.position
         require_longer(self.config, self.plan, there, self.folder)
         compare(self.config, there.config, self.folder, self.allow_changes, self.report.warn)
@@ -109,12 +104,11 @@ class Run:
                 self.report.warn(f"{text} decodes the images, it was {was}: their pixels may differ")
         weights.notes = {**weights.notes, **decoder}
         self.done = there.step
-        self.skipped = there.skipped
+        self.nonfinite.count = there.skipped
         self.means.restore(there.means)
         self.patience.restore(there.stop_value, there.stop_stale)
         self.saver.found(found)
-        if there.best_step is not None and there.best_value is not None:
-            self.best = (there.best_step, float.fromhex(there.best_value))
+        self.best.restore(there.best_step, there.best_value)
         self.report.line(
             f"run {label(self.folder)}: resuming from {found.path}: {there.step} of {self.plan.total} steps"
         )
@@ -137,8 +131,7 @@ class Run:
                 self.done += len(taken)
                 due = len(taken) == to_due
                 results = self._results(keep=0 if due else len(taken))
-                self._clock += time.monotonic() - begun
-                self._clock_steps += len(taken)
+                self._pace.add(len(taken), time.monotonic() - begun)
                 for result in results:
                     self._look_at(result)
                 if due:
@@ -174,7 +167,7 @@ class Run:
                 self._nonfinite(result)
             else:
                 self.means.add({"loss": result.loss, **result.metrics})
-        self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
+        self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._pace.rate)
 
     def _steps_to_due(self) -> int:
         """The number of steps to the next one with a log, an evaluation or a checkpoint."""
@@ -192,7 +185,7 @@ class Run:
         evaluated: dict[str, float] = {}
         if plan.eval is not None and (self.done % plan.eval_every == 0 or last):
             evaluated = self._evaluate()
-            fresh_best = self._is_best(evaluated)
+            fresh_best = self.best.see(evaluated, self.done)
             self.patience.see(evaluated)
         if self.done % plan.log_every == 0:
             lr = plan.lr_at(self.done - 1)
@@ -201,7 +194,7 @@ class Run:
             self.sinks.tell()
         if batch == 0:
             if plan.eval is None:
-                fresh_best = self._is_best(values)
+                fresh_best = self.best.see(values, self.done)
                 self.patience.see(values)
             self._end_of_epoch(epoch, {**values, **scaling_of(result)}, evaluated)
         last |= self.patience.used_up
@@ -211,7 +204,7 @@ class Run:
             self.report.line(f"stopped after {self.done} of {plan.total} steps: {self.patience.why}")
 
     def _end_of_epoch(self, epoch: int, values: Mapping[str, float], evaluated: Mapping[str, float]) -> None:
-        rate, seconds = self._rate(), self._clock
+        rate, seconds = self._pace.rate, self._pace.seconds
         taken = {**values, "samples_per_s": rate, "seconds": seconds}
         self.log.write("epoch", self.done, epoch, taken)
         self.sinks.tell()
@@ -221,28 +214,13 @@ class Run:
         self.means_of_epoch = dict(values)
         self._progress()
         self.means.clear()
-        self._clock, self._clock_steps = 0.0, 0
-
-    def _rate(self) -> float:
-        return self._clock_steps * self.plan.batch / self._clock if self._clock > 0 else 0.0
+        self._pace = Pace(self.plan.batch)
 
     def _nonfinite(self, result: StepResult) -> None:
-        what = "the loss" if result.nonfinite is None else f"the gradient of `{result.nonfinite}`"
         epoch = result.step // self.plan.batches
         self.log.write("nonfinite", result.step + 1, epoch, {"of": result.nonfinite or "loss", "loss": result.loss})
-        self.skipped += 1
-        allowed = self.config.train.on_nan.skip
-        if self.skipped <= allowed:
-            self.report.warn(f"step {result.step}: {what} is not finite ({self.skipped} of {allowed} such steps)")
-            return
-        before = f"the last checkpoint is {self.saver.last}" if self.saver.last else "no checkpoint was written yet"
-        raise NumericError(
-            "R501",
-            f"{what} is not finite in step {result.step}",
-            place=result.nonfinite or "loss",
-            help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps; "
-            + before,
-        )
+        last = self.saver.last
+        self.nonfinite.see(result, f"the last checkpoint is {last}" if last else "no checkpoint was written yet")
 
     def _evaluation(self) -> EvalResult:
         assert self.plan.eval is not None
@@ -254,16 +232,6 @@ class Run:
         epoch = self.done // self.plan.batches
         self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
         return self.evaluated
-
-    def _is_best(self, values: Mapping[str, float]) -> bool:
-        wanted = self.config.save.best
-        if wanted is None or wanted.metric not in values:
-            return False
-        value = values[wanted.metric]
-        if not wanted.better(value, None if self.best is None else self.best[1]):
-            return False
-        self.best = (self.done, value)
-        return True
 
     # Saving
 
@@ -278,9 +246,9 @@ class Run:
             batch_size=self.plan.batch,
             interface=self.interface_digest,
             dslc=VERSION,
-            skipped=self.skipped,
-            best_step=None if self.best is None else self.best[0],
-            best_value=None if self.best is None else self.best[1].hex(),
+            skipped=self.nonfinite.count,
+            best_step=self.best.step,
+            best_value=self.best.text,
             means=self.means.state(),
             config=self.config.training_values(),
             stop_value=self.patience.value,
@@ -305,18 +273,14 @@ class Run:
         self.report.plot(self.picture.text())
 
     def _progress(self) -> None:
-        wanted = self.config.save.best
-        best = None
-        if self.best is not None and wanted is not None:
-            best = {"metric": wanted.metric, "highest": wanted.highest, "step": self.best[0], "value": self.best[1]}
         metrics = self.evaluated if self.plan.eval is not None else self.means_of_epoch
-        self.record.progress(self.done, self.done // self.plan.batches, metrics, best)
+        self.record.progress(self.done, self.done // self.plan.batches, metrics, self.best.told())
 
     def keep(self) -> tuple[Path, dict[str, float]]:
         """Save the best weights, else the last, in the run's folder and keep them in the session; returns the path and
         their metrics."""
         wanted = self.config.save.best
-        chosen = None if self.best is None or wanted is None else self.saver.best(self.best[0])
+        chosen = None if wanted is None or self.best.step is None else self.saver.best(self.best.step)
         self.which = "last" if chosen is None else f"best ({wanted})"
         step = self.done
         if chosen is not None:
@@ -327,20 +291,9 @@ class Run:
             metrics = metrics_of(self._evaluation())
         rule = wanted or Best("loss", highest=False)
         value = metrics.get(rule.metric)
-        if self.plan.eval is None and chosen is not None and self.best is not None:
-            value = self.best[1]  # the mean of the epoch that ended there
+        if self.plan.eval is None and chosen is not None:
+            value = self.best.value  # the mean of the epoch that ended there
         score = Score(label(self.folder), step, rule.metric, rule.highest, value, identity(self.config, self.plan))
         path = self.saver.keep(score)
         self.record.kept(score)
         return path, metrics
-
-    def publish(self, weights: Path, target: Path) -> Publication:
-        """Publish the kept weights if they are better than the published ones; says what happened."""
-        name = label(self.folder)
-        found = offer(weights, target, self.report.warn)
-        kept = f"; the previous ones are in {found.previous.name}" if found.previous is not None else ""
-        if found.refused is None:
-            self.report.line(f"published the {self.which} weights: {target}{kept}")
-        else:
-            self.report.line(f"not published: {found.refused}; `dslc publish {name}` publishes them")
-        return found

@@ -17,7 +17,8 @@ from dslc.base import owner
 from dslc.base.cache import Cache
 from dslc.base.errors import ResourceError
 from dslc.base.filelock import OWNER, FileLock
-from dslc.base.publish import TEMP, folder_lock, publish_bytes, publish_files, sweep
+from dslc.base.publish import folder_lock, publish_bytes, publish_files, sweep
+from dslc.base.temps.temp import TEMP
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 HOLD = """

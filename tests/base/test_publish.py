@@ -22,7 +22,8 @@ from places import SUPPORT, with_support
 from dslc.base import publish as module
 from dslc.base import publish as publish_module
 from dslc.base.errors import ResourceError
-from dslc.base.publish import TEMP, folder_lock, publish_bytes, publish_files, sweep
+from dslc.base.publish import folder_lock, publish_bytes, publish_files, sweep
+from dslc.base.temps.temp import TEMP
 
 SCRIPT = SUPPORT / "interruption" / "publishing.py"
 KINDS = ("one", "stream", "many")

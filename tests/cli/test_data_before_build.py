@@ -209,7 +209,7 @@ def test_what_is_foreseen_is_what_a_build_promises(project: Path) -> None:
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.interface import Interface
-    from dslc.runtime.config.config import load_config
+    from dslc.runtime.config.load import load_config
 
     for flags in ({}, {"build.precision": "f64"}, {"build.sizes": {"train": {"B": 8}, "predict": {"B": [1, 3]}}}):
         config = load_config(project / "dslc.yaml", {"build.providers": "reference", **flags})

@@ -14,8 +14,8 @@ from places import ROOT
 from dslc.base import errors
 from dslc.cli.app import app
 from dslc.cli.table import COMMANDS
-from dslc.runtime.config.config import load_config
 from dslc.runtime.config.fields import FIELDS
+from dslc.runtime.config.load import load_config
 
 
 def test_generated_pages_are_up_to_date() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import ArtifactError, DslcError
-from dslc.base.publish import TEMP, sweep
+from dslc.base.publish import sweep
+from dslc.base.temps.temp import TEMP
 from dslc.runtime.artifact.file import read_artifact
 
 pytestmark = pytest.mark.slow

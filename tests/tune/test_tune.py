@@ -30,9 +30,10 @@ from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.tune import client, supply
 from dslc.tune import tune as module
 from dslc.tune.client import Client
+from dslc.tune.outcome import Outcome
 from dslc.tune.problems import gaining_first, problems
 from dslc.tune.settings import UNTRIED, Settings
-from dslc.tune.tune import Outcome, tune
+from dslc.tune.tune import tune
 
 TEXT = """nn 1
 dim B in 1..64 = 32

@@ -20,7 +20,7 @@ from dslc.tune.settings import MODES, UNTRIED, Settings
 
 if TYPE_CHECKING:
     from dslc.compiler.lock.model import Block
-    from dslc.tune.tune import Outcome
+    from dslc.tune.outcome import Outcome
 
 _SECONDS: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(s|m|min)?", re.ASCII)
 _SHOWN: Final = 12  # rows

@@ -10,8 +10,9 @@ from dslc.runtime.config.yaml import Value
 from dslc.runtime.data.columns.category import FORMS, MOST
 from dslc.runtime.data.columns.date import PARTS
 from dslc.runtime.data.columns.encoder import MISSING_VALUES
-from dslc.runtime.data.columns.raw import LONGEST_TEXT, category_text, moments, raw_objects
+from dslc.runtime.data.columns.raw import raw_objects
 from dslc.runtime.data.columns.scale import LOG, SCALES
+from dslc.runtime.data.columns.typed import LONGEST_TEXT, category_text, moments
 
 Options = dict[str, Any]
 _MOST_COLUMNS: Final = 10_000

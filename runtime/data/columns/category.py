@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.base.schema import Enum, Int, Json, ListOf, Nullable, Record, Schema
 from dslc.runtime.data.columns.encoder import GAP_TEXTS, Encoded, Encoder, Fitter, column_of, missing_error, register
-from dslc.runtime.data.columns.raw import LONGEST_TEXT, Raw, Typed, categories
+from dslc.runtime.data.columns.raw import Raw
+from dslc.runtime.data.columns.typed import LONGEST_TEXT, Typed, categories
 
 FORMS: Final = ("onehot", "index")
 FILLS: Final = ("error", "mode", "value")

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from dslc.base.schema import Bool, Enum, Float, ListOf, Nullable, Record, Row, Schema, Text
 from dslc.runtime.data.columns.encoder import GAP_TEXTS, Encoded, Encoder, Fitter, Unit, missing_error, register
-from dslc.runtime.data.columns.raw import Raw, Typed, moments, raw_objects
+from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.columns.scale import SCALES, ScaleFitter
+from dslc.runtime.data.columns.typed import Typed, moments
 
 
 def _since(start: str, unit: str) -> Callable[[NDArray[Any]], NDArray[Any]]:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import ListOf, Record, Schema, Text
-from dslc.runtime.data.columns.raw import LONGEST_TEXT, NUMBER_FORM, Raw, Typed, is_date, without
+from dslc.runtime.data.columns.raw import Raw
+from dslc.runtime.data.columns.typed import LONGEST_TEXT, NUMBER_FORM, Typed, is_date, without
 
 #: The option of each kind that names what stands for a gap. It is absent if nothing does, as in older weights.
 MISSING_VALUES: Final = "missing_values"

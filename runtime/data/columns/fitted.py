@@ -16,7 +16,7 @@ from dslc.base.schema import Enum, Int, Json, ListOf, MapOf, Mismatch, Nullable,
 from dslc.runtime.data.columns import category, date, number  # noqa: F401  (register their kinds)
 from dslc.runtime.data.columns.category import MOST, Category
 from dslc.runtime.data.columns.encoder import Encoder, Unit, kinds
-from dslc.runtime.data.columns.raw import LONGEST_TEXT
+from dslc.runtime.data.columns.typed import LONGEST_TEXT
 
 #: The name of the note.
 NOTE: Final = "dslc.data"

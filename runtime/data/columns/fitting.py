@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.data.columns.encoder import Encoder
-from dslc.runtime.data.columns.raw import Typed
 from dslc.runtime.data.columns.sums import BLOCK
+from dslc.runtime.data.columns.typed import Typed
 from dslc.runtime.data.names import format_of
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.tables.encoded import TableColumns

@@ -21,9 +21,10 @@ from dslc.runtime.data.columns.encoder import (
     register,
     undescribed_error,
 )
-from dslc.runtime.data.columns.raw import Raw, Typed, integers, numbers
+from dslc.runtime.data.columns.raw import Raw
 from dslc.runtime.data.columns.scale import LOG, STEPS, ScaleFitter, logarithm, logarithm_errors, refuse_infinite
 from dslc.runtime.data.columns.sums import Counts, Moments
+from dslc.runtime.data.columns.typed import Typed, integers, numbers
 
 FILLS: Final = ("error", "mean", "median", "value")
 _PLAIN: Final[dict[str, Any]] = {"missing": "error", "value": None, "flag": False, "scale": []}

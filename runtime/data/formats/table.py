@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
-from dslc.runtime.data.columns.raw import GAPS, TRUTH, integer_of, not_a_number, not_an_integer
+from dslc.runtime.data.columns.typed import GAPS, TRUTH, integer_of, not_a_number, not_an_integer
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dslc.base.errors import DataError
 from dslc.runtime.data.columns.encoder import Encoded, Encoder
 from dslc.runtime.data.columns.number import Number
-from dslc.runtime.data.columns.raw import Raw, Typed
+from dslc.runtime.data.columns.raw import Raw
+from dslc.runtime.data.columns.typed import Typed
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.rows import AT_ONCE, BadSample
 from dslc.runtime.data.source import Source

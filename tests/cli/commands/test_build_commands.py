@@ -21,7 +21,7 @@ from dslc.compiler.options import Options, recorded_options
 from dslc.compiler.report.slow import Slow
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import read_artifact, write_artifact
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 
 MODEL = """nn 1
 dim B in 1..64 = 8

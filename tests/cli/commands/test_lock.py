@@ -356,7 +356,7 @@ def test_tuned_reads_the_file_that_was_written(project: Path) -> None:
 @pytest.fixture
 def tuning(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A tuning that measures nothing: ``blocks``, ``refused``, ``left`` are its answer; ``asked`` are its keys."""
-    from dslc.tune.tune import Outcome
+    from dslc.tune.outcome import Outcome
 
     said: dict[str, Any] = {"blocks": [], "refused": {}, "left": []}
 

@@ -14,7 +14,8 @@ from graphs.random_graphs import build_for, graph_of, input_of
 from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
 from dslc.compiler.artifact.emit import emit_artifact
-from dslc.compiler.artifact.plan import output_port, plan_of, where
+from dslc.compiler.artifact.labels import output_port, where
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import StateLayout, StateTensor
 from dslc.compiler.check.rows import Rows
 from dslc.compiler.ir.build import Build

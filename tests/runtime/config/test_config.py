@@ -16,8 +16,8 @@ from hostile.hostile_yaml import CORPUS, MODEL
 from places import with_support
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
 from dslc.runtime.config.fields import FIELDS
+from dslc.runtime.config.load import load_config
 from dslc.runtime.config.policies import Best, NanPolicy
 from dslc.runtime.config.schedule import Duration, Schedule
 from dslc.runtime.config.yaml import parse_yaml, plain
@@ -193,7 +193,7 @@ import os, sys
 from pathlib import Path
 from hostile.hostile_yaml import CORPUS
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.config.yaml import parse_yaml
 import yaml, difflib, encodings.utf_16, encodings.utf_32  # loaded before the hook, as in any run
 import dslc.runtime.config.sections.columns  # loaded with the first configuration that describes columns

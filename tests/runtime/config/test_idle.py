@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dslc.runtime.config.config import load_config
 from dslc.runtime.config.idle import idle_settings
+from dslc.runtime.config.load import load_config
 
 DATA = "model: net.nn\ndata: {train: {x: a.npz:x}%s}\n"
 

@@ -11,7 +11,7 @@ import pytest
 from places import ROOT
 
 from dslc.base.errors import DataError, DslcError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.config.maps import map_of, read_map, shipped
 
 

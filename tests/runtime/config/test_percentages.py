@@ -8,7 +8,7 @@ import pytest
 
 from dslc.base.errors import DataError
 from dslc.base.words import of_percentage
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.config.schedule import Duration, Schedule, parse_duration
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.augment.apply import apply, as_data, check, of_data
 from dslc.runtime.data.augment.draws import StepDraws
 from dslc.runtime.data.augment.steps.crop import Crop

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.augment import exact, policy, tones, warp
 from dslc.runtime.data.augment.affine import around_centre
 from dslc.runtime.data.augment.apply import KINDS, apply, as_data, check, of_data

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from thinning import taken
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.augment.draws import Stream
 from dslc.runtime.data.augment.mix import Mix, beta
 from dslc.runtime.data.augment.steps.flip import Flip

@@ -371,7 +371,7 @@ def test_hostile_exif_is_a_bad_sample_or_no_turn() -> None:
 
 
 def test_the_options_in_the_file(tmp_path: Any, refused: Any) -> None:
-    from dslc.runtime.config.config import load_config
+    from dslc.runtime.config.load import load_config
 
     def load(text: str) -> Any:
         (tmp_path / "dslc.yaml").write_text(f"model: m.nn\ndata: {{images: {text}}}\n")

@@ -17,7 +17,7 @@ from places import SUPPORT
 from training.fake_session import FakeSession, write_data
 
 from dslc.base.errors import ArtifactError, DslcError, NumericError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.history.folders import run_in
 from dslc.runtime.history.publication import offer
 from dslc.runtime.history.score import Score, score_of

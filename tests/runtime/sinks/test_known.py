@@ -17,7 +17,7 @@ from tables.packages import install
 from training.fake_session import FakeSession
 
 from dslc.base.errors import DataError, DslcError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.sinks.known import GROUP, OWN, installed, require_sinks
 from dslc.runtime.train.loop import train
 

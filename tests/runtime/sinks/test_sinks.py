@@ -18,7 +18,7 @@ import pytest
 from sinking.fake_packages import Server
 from training.fake_session import FakeSession
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.sinks import known
 from dslc.runtime.sinks import sinks as module
 from dslc.runtime.train.loop import TrainResult, train

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import Config, config_source, load_config
+from dslc.runtime.config.config import Config
 from dslc.runtime.config.fields import FIELDS
+from dslc.runtime.config.load import config_source, load_config
 from dslc.runtime.config.space import _SAME
 from dslc.runtime.sweep.plan import SweepPlan, plan_sweep
 from dslc.runtime.sweep.trial import config_of, task_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dslc.base.errors import ArtifactError, DslcError
-from dslc.runtime.config.config import config_source
+from dslc.runtime.config.load import config_source
 from dslc.runtime.config.policies import Best
 from dslc.runtime.sweep.plan import plan_sweep
 from dslc.runtime.sweep.pool import Place, places

@@ -13,7 +13,7 @@ from states.recurrent import CARRIED, TRAIN, built, data
 
 import dslc
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore
 from dslc.runtime.train.eval_rows import in_streams

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from training.fake_session import FakeSession
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.pictures import NOTE
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.loop import train

@@ -15,7 +15,7 @@ from thinning import taken
 from training.fake_session import FakeSession
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.columns.fitted import NOTE, Fitted
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.loop import evaluate, train

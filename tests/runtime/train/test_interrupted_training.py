@@ -15,7 +15,7 @@ from interruption.interrupts import leaves_nothing, spread
 from training.small_model import batches, build, start
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.loop import evaluate, train

@@ -11,7 +11,7 @@ import pytest
 from training.fake_session import FakeSession
 
 from dslc.base.errors import NumericError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.session.results import LateStepResult, StepResult
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log

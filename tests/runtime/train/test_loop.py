@@ -12,7 +12,7 @@ import pytest
 from training.fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, BuildError, DataError, InputError, NumericError, ResourceError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.data import shuffled
 from dslc.runtime.train.loop import TrainResult, evaluate, train

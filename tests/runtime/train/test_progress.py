@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from training.fake_session import FakeSession
 
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.progress import Bar, Lines, epoch_lines, numbers, reporter
 

@@ -11,7 +11,7 @@ from training.fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, DataError
 from dslc.base.publish import publish_bytes
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.train.run_weights import weights_file
 from dslc.runtime.train.start import start_from
 from dslc.runtime.weights import safetensors_file as tensorfile

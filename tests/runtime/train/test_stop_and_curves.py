@@ -17,7 +17,7 @@ from training.fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, DataError, EnvironmentFault, NumericError, WeightsMissing
 from dslc.base.publish import publish_bytes
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.config.policies import Best, EarlyStop
 from dslc.runtime.train.checkpoint import CheckpointStore, Position, read_checkpoint
 from dslc.runtime.train.diagnose import find_nan, overfit_one_batch

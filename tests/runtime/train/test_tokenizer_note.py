@@ -11,7 +11,7 @@ from tables.texts import TEXT, write_tokenizer
 from training.fake_session import FakeSession
 
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.data.text.tokenize import NOTE, Tokenizer
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.setup import open_eval

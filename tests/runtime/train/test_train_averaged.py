@@ -12,7 +12,7 @@ from training.small_model import batches, build, start
 
 import dslc
 from dslc.base.errors import DataError
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore
 from dslc.runtime.train.loop import train

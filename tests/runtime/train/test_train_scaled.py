@@ -15,7 +15,7 @@ from dslc.base.errors import NumericError
 from dslc.compiler import pipeline
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.types import DType
-from dslc.runtime.config.config import load_config
+from dslc.runtime.config.load import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log

@@ -9,7 +9,8 @@ import numpy as np
 from fuzzing.interpreter import Arrays, kind_is_state
 
 from dslc.compiler import pipeline
-from dslc.compiler.artifact.plan import constants_of, output_port, plan_of
+from dslc.compiler.artifact.labels import output_port
+from dslc.compiler.artifact.plan import constants_of, plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Build, Pass, Precision

@@ -19,7 +19,8 @@ from typing import Any
 from training.fake_session import FakeSession
 
 from dslc.base.errors import DslcError
-from dslc.runtime.config.config import Config, config_source
+from dslc.runtime.config.config import Config
+from dslc.runtime.config.load import config_source
 from dslc.runtime.sweep.plan import plan_sweep
 from dslc.runtime.sweep.pool import places
 from dslc.runtime.sweep.resume import choose_folder

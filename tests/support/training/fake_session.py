@@ -167,7 +167,7 @@ def main() -> None:
     import sys
 
     from dslc.base.errors import DslcError
-    from dslc.runtime.config.config import load_config
+    from dslc.runtime.config.load import load_config
     from dslc.runtime.train.loop import train
 
     folder = Path(sys.argv[1])

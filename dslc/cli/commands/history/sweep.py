@@ -19,7 +19,7 @@ from dslc.cli.settings import config_options, read_source
 from dslc.cli.trials import BUILT, CHILD, first_artifact, gpus_of, model_of, models_checked, said, shown
 
 if TYPE_CHECKING:
-    from dslc.runtime.config.config import ConfigSource
+    from dslc.runtime.config.load import ConfigSource
     from dslc.runtime.sweep.plan import SweepPlan
     from dslc.runtime.sweep.state import Entry
     from dslc.runtime.sweep.sweep import SweepResult

@@ -16,7 +16,8 @@ from graphs.random_graphs import build_for, graph_of, input_of, random_graph
 from places import ROOT
 
 from dslc.compiler import pipeline
-from dslc.compiler.artifact.plan import plain_attr, plan_of
+from dslc.compiler.artifact.labels import plain_attr
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of

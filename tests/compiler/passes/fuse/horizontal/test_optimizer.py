@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graphs.random_graphs import graph_of
 
-from dslc.compiler.artifact.plan import plain_attr
+from dslc.compiler.artifact.labels import plain_attr
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType

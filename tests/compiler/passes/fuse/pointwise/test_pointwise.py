@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from graphs.random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of, random_graph
 
-from dslc.compiler.artifact.plan import plain_attr
+from dslc.compiler.artifact.labels import plain_attr
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder, NoGradient

@@ -1,0 +1,1 @@
+"""Temp files next to their targets: written, locked, renamed; those of dead writers are removed."""
