@@ -20,9 +20,10 @@ from interruption.publishing import NAMES, content, publish
 from places import SUPPORT, with_support
 
 from dslc.base import publish as module
-from dslc.base import publish as publish_module
 from dslc.base.errors import ResourceError
 from dslc.base.publish import folder_lock, publish_bytes, publish_files, sweep
+from dslc.base.temps import sweep as sweep_module
+from dslc.base.temps import temp as temp_module
 from dslc.base.temps.temp import TEMP
 
 SCRIPT = SUPPORT / "interruption" / "publishing.py"
@@ -189,7 +190,7 @@ def test_a_file_size_limit(tmp_path: Path) -> None:
 def test_too_little_space_is_seen_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = prepared(tmp_path / "out")
     monkeypatch.setattr(module, "_free", lambda _: 100_000)
-    monkeypatch.setattr(module, "_Temp", None)  # nobody may get so far
+    monkeypatch.setattr(module, "Temp", None)  # nobody may get so far
     with pytest.raises(ResourceError) as caught:
         publish("one", folder, "new")
     assert "are needed, 100000 are free" in caught.value.message and "free some space" in str(caught.value.help)
@@ -221,16 +222,16 @@ def test_modes(tmp_path: Path) -> None:
 
 def test_a_temp_that_is_swept_between_its_open_and_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweeper takes it for a dead writer's: the writer notices, and makes another."""
-    real, swept = publish_module.try_flock, []
+    real, swept = temp_module.try_flock, []
 
     def late(fd: int) -> bool:
         if not swept:
             swept.append(os.listdir(tmp_path))
-            monkeypatch.setattr(publish_module, "try_flock", real)
+            monkeypatch.setattr(temp_module, "try_flock", real)
             assert sweep(tmp_path) == (1, 0)
         return real(fd)
 
-    monkeypatch.setattr(publish_module, "try_flock", late)
+    monkeypatch.setattr(temp_module, "try_flock", late)
     publish_bytes(tmp_path / "a", b"1")
     assert len(swept[0]) == 1 and (tmp_path / "a").read_bytes() == b"1" and os.listdir(tmp_path) == ["a"]
 
@@ -240,7 +241,7 @@ def test_a_dead_temp_that_another_sweeps_first(tmp_path: Path, monkeypatch: pyte
     """What has its name by then is a living writer's, and stays."""
     name = ".dslc-0123456789abcdef.tmp"
     (tmp_path / name).write_bytes(b"dead")
-    real, calls = publish_module.try_flock, []
+    real, calls = sweep_module.try_flock, []
 
     def late(fd: int) -> bool:
         if not calls:
@@ -250,7 +251,7 @@ def test_a_dead_temp_that_another_sweeps_first(tmp_path: Path, monkeypatch: pyte
                 (tmp_path / name).write_bytes(b"alive")
         return real(fd)
 
-    monkeypatch.setattr(publish_module, "try_flock", late)
+    monkeypatch.setattr(sweep_module, "try_flock", late)
     assert sweep(tmp_path) == (0, 1)
     assert calls and os.listdir(tmp_path) == ([name] if again else [])
 
@@ -262,7 +263,7 @@ def test_a_file_system_that_counts_no_blocks_has_room(
     class Found:
         f_blocks, f_frsize, f_bfree, f_bavail = blocks, 4096, free, free
 
-    monkeypatch.setattr(publish_module.os, "fstatvfs", lambda _: Found)
+    monkeypatch.setattr(module.os, "fstatvfs", lambda _: Found)
     if fits:
         publish_bytes(tmp_path / "a", b"1")
     else:
