@@ -1,8 +1,8 @@
 """The code of a contraction. Layers and batch sizes share it: sizes and strides are arguments unless they shape it.
 
-Register tiles and what is left of an axis after whole tiles shape the code, and so do strides of 0 and 1, short inner
-axes, which are unrolled, and axes that fit one tile. Many units of few products have constants only: they would spend a
-noticeable part of their time on addresses.
+Register tiles and what is left of an axis after whole tiles shape the code, and so do strides of -1, 0 and 1, short
+inner axes, which are unrolled, and axes that fit one tile. Many units of few products have constants only: they would
+spend a noticeable part of their time on addresses.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Numbers:
     known: bool
     given: list[int] = field(default_factory=list)
 
-    def take(self, number: int, known: bool = False, shaping: tuple[int, ...] = (0, 1)) -> int:
+    def take(self, number: int, known: bool = False, shaping: tuple[int, ...] = (-1, 0, 1)) -> int:
         """The number in the code; ``shaping``: numbers that always shape it."""
         if self.known or known or number in shaping:
             return number

@@ -115,8 +115,16 @@ def _aim(module: Any, level: str) -> None:
 
 @cache
 def _machine(level: str) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    _start()
     chosen = LEVELS[level]
     target = llvm.Target.from_triple(chosen.triple)
     return target.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=2, reloc="pic", codemodel="small")
+
+
+@cache
+def _start() -> None:
+    """Prepares LLVM, once in a process. Instructions keep the order in which kernels emit them, for which their tiles
+    fill the registers: LLVM's scheduler would load operands of many products first, and then spill sums."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.set_option("", "-enable-misched=false")
