@@ -5,6 +5,7 @@
     python benchmarks/zoo/compare.py --device gpu --dtype bf16 --compile --providers vendor --together 12 \\
         --limit 560 --out results                                             on a GPU: torch.compile and a CUDA graph
     python benchmarks/zoo/compare.py --entry predict --batch 1 --batch 32 ...    predictions instead of training steps
+    python benchmarks/zoo/compare.py --sizes gpu --batch 16 --only-time ...   on a CPU the sizes of papers, 16 rows
     python benchmarks/zoo/compare.py --read results/rows.jsonl --out results  the table and the chart of earlier rows
 
 The twin (``twin.py``) writes its weights, what it predicts from them in a wider dtype (f64 on a CPU, f32 on a GPU),
@@ -83,7 +84,7 @@ class Pair:
         job: list[str | Path] = [self.entry.name, self.folder]
         rows = ["--batch", str(self.entry.sizes.get("B", 1))]
         given = ["--device", asked.device, "--dtype", asked.dtype, *(["--only-time"] if asked.only_time else [])]
-        given += ["--entry", asked.entry, *(rows if asked.entry == "predict" else [])]
+        given += ["--entry", asked.entry, "--sizes", asked.sizes or asked.device, *rows]
         extra = [f"--{name}" for name in ("compile", "freeze") if getattr(asked, name)]
         self.theirs = self._peer([asked.torch, HERE / other, *job, *given, *extra], "twin.log")
         if asked.entry == "predict" and asked.device == "cpu":
@@ -229,7 +230,7 @@ def main() -> None:
     parser.add_argument("--torch", default=sys.executable, help="a Python with torch, torchvision and transformers")
     parser.add_argument("--model", choices=list(BY_NAME), action="append")
     parser.add_argument("--part", help="2/3: the second third of the models")
-    parser.add_argument("--batch", type=int, action="append", help="rows of a prediction: 1; repeatable")
+    parser.add_argument("--batch", type=int, action="append", help="rows; of a prediction 1; repeatable")
     parser.add_argument("--freeze", action="store_true", help="torch.compile makes weights constants, for predictions")
     parser.add_argument("--compile", action="store_true", help="torch.compile, instead of eager")
     parser.add_argument("--together", type=int, default=1, help="so many models are built and compiled at once")
@@ -246,10 +247,13 @@ def main() -> None:
     asked.seconds = asked.seconds if asked.seconds is not None else 0.3 if asked.device == "gpu" else 1.0
     rows = [json.loads(line) for path in asked.read or () for line in path.read_text().splitlines()]
     entries = [BY_NAME[name] for name in asked.model] if asked.model else list(ENTRIES)
-    entries = [entry.on(asked.device) for entry in entries]
-    if asked.entry == "predict":
-        batches = asked.batch or [1]
-        entries = [e.predicting(b) for b in batches for e in entries if "B" in e.sizes or b == batches[0]]
+    entries = [entry.on(asked.sizes or asked.device) for entry in entries]
+    batches = asked.batch or ([1] if asked.entry == "predict" else [])
+    if batches:
+        entries = [
+            e.predicting(b) if asked.entry == "predict" else e.of(B=b)
+            for b in batches for e in entries if "B" in e.sizes or b == batches[0]
+        ]  # fmt: skip
     if asked.part:
         part, of = map(int, asked.part.split("/"))
         entries = entries[part - 1 :: of]

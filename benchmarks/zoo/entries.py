@@ -71,17 +71,18 @@ class Entry:
         """The entry whose ``sizes`` are those of this device, ``cpu`` or ``gpu``."""
         return dataclasses.replace(self, sizes={**self.sizes, **self.gpu}) if device == "gpu" else self
 
+    def of(self, **sizes: int) -> Entry:
+        """The entry with other sizes, of those that it has; experts have room in proportion to the tokens."""
+        found = {name: sizes.get(name, size) for name, size in self.sizes.items()}
+        if "room" in found:
+            before, now = (each["B"] * each["T"] for each in (self.sizes, found))
+            found["room"] = -(-self.sizes["room"] * now // before)
+        return dataclasses.replace(self, sizes=found)
+
     def predicting(self, batch: int) -> Entry:
         """The entry of a prediction for so many rows, of texts with at most ``TOKENS`` tokens each."""
-        sizes = dict(self.sizes)
-        if "B" in sizes:
-            sizes["B"] = batch
-        if "ids" in self.inputs and "T" in sizes:
-            sizes["T"] = min(sizes["T"], TOKENS)
-        if "room" in sizes:  # in proportion to the tokens
-            before, now = (each["B"] * each["T"] for each in (self.sizes, sizes))
-            sizes["room"] = -(-self.sizes["room"] * now // before)
-        found = dataclasses.replace(self, sizes=sizes)
+        short = {"T": min(self.sizes["T"], TOKENS)} if "ids" in self.inputs and "T" in self.sizes else {}
+        found = self.of(B=batch, **short)
         if self.predictor is None:
             return found
         model, read = self.predictor
@@ -255,6 +256,8 @@ BY_NAME: Final = {entry.name: entry for entry in ENTRIES}
 
 
 def chosen(asked: argparse.Namespace) -> Entry:
-    """The entry of a process's arguments: ``name``, ``device``, ``entry``, and ``batch`` of a prediction."""
-    entry = BY_NAME[asked.name].on(asked.device)
-    return entry.predicting(asked.batch) if asked.entry == "predict" else entry
+    """The entry of a process's arguments: ``name``, ``device`` or ``sizes``, ``entry``, and ``batch``."""
+    entry = BY_NAME[asked.name].on(asked.sizes or asked.device)
+    if asked.entry == "predict":
+        return entry.predicting(asked.batch)
+    return entry.of(B=asked.batch) if asked.batch else entry

@@ -214,6 +214,7 @@ def agreement(
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Those that both processes of ours and ``compare.py`` have."""
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--sizes", choices=("cpu", "gpu"), help="those of this device; default: of --device")
     parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32")
     parser.add_argument("--providers", choices=("auto", "own", "vendor"), default="auto")
     parser.add_argument("--artifacts", type=Path, help="a folder that keeps artifacts for the next comparison")
@@ -228,7 +229,7 @@ def main(side: type[Ours] = Ours) -> None:
     parser.add_argument("name", choices=list(BY_NAME))
     parser.add_argument("folder", type=Path)
     arguments(parser)
-    parser.add_argument("--batch", type=int, help="rows of a prediction")
+    parser.add_argument("--batch", type=int, help="rows")
     asked = parser.parse_args()
     entry = chosen(asked)
     if asked.job == "build":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from chart import COLUMNS, svg, table, write
 from compare import ROOM, compared, waves
-from entries import BY_NAME, ENTRIES, TOKENS, Entry
+from entries import BY_NAME, ENTRIES, TOKENS, Entry, chosen
 from fake_gpu.gpu_pair import Pair, batch
 from ours import Ours, source
 from peer import Failed, Peer
@@ -58,6 +59,19 @@ def test_a_prediction_takes_its_rows(entry: Entry, tmp_path: Path) -> None:
     wanted = {n.name: n.value.type.shape for n in checked.graph.inputs if n.kind is Kind.DATA}
     shapes = {name: tuple(sizes.get(str(n), n) for n in shape) for name, shape in wanted.items()}
     assert checked.train is None and {name: x.shape for name, x in found.drawn()[0].items()} == shapes
+
+
+def test_a_step_has_the_sizes_and_the_rows_that_are_asked_for() -> None:
+    """On a CPU those of a GPU too; experts have room for as many tokens."""
+
+    def sizes(name: str, **given: object) -> Mapping[str, int]:
+        asked = {"name": name, "device": "cpu", "sizes": None, "entry": "train_step", "batch": None}
+        return chosen(Namespace(**(asked | given))).sizes
+
+    assert sizes("ResNet-50")["S"] == 96
+    assert sizes("ResNet-50", sizes="gpu", batch=16) == {"B": 16, "S": 224}
+    assert sizes("MoE top-2", sizes="gpu", batch=2) == {"B": 2, "T": 512, "room": 320}
+    assert sizes("GCN", sizes="gpu", batch=2) == BY_NAME["GCN"].on("gpu").sizes
 
 
 def test_a_text_of_a_prediction_is_short_and_its_experts_have_as_much_room() -> None:
