@@ -85,15 +85,14 @@ class Op(ABC):
     wide: ClassVar[str] = ""
     #: Each output element is an input element or a constant: nothing is computed.
     moves: ClassVar[bool] = False
+    #: The attributes with a number for each axis, of an op that moves elements along axes, such as a slice.
+    by_axis: ClassVar[tuple[str, ...]] = ()
     #: Cheap enough that the mirror pass may recompute it from its inputs instead of keeping it.
     mirror: ClassVar[bool] = False
     #: The kind of kernel that runs the op (``cost.kind``).
     kernel_kind: ClassVar[KernelKind] = "rest"
     #: As a step of a GPU kernel that waits for memory it takes almost no time, so several kernels may compute it.
     cheap: ClassVar[bool] = False
-    #: A step that C++ computes exactly as the other generated code does, without a function of a mathematical library:
-    #: the kernel of a product may compute it.
-    exact: ClassVar[bool] = False
     #: How often the op's GPU kernel reads each element of its inputs, if it can compute pointwise neighbours of the op
     #: (``fuse/reduction/row_bodies.py``); 0 if it cannot.
     input_reads: ClassVar[int] = 0

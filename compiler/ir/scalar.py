@@ -23,6 +23,12 @@ FUNCTIONS: Final[dict[str, int]] = {
     "select": 3,
 }  # fmt: skip
 
+#: Functions that need no mathematical library and are rounded once, so every kernel computes them with the same bits.
+EXACT: Final = frozenset(
+    {"add", "sub", "mul", "div", "neg", "abs", "min", "max", "select"}
+    | {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+)
+
 Operand: TypeAlias = "Expr | float | int | bool"
 
 
@@ -96,6 +102,11 @@ def call(function: str, *args: Operand) -> Expr:
 
 def select(condition: Expr, then: Operand, other: Operand) -> Expr:
     return call("select", condition, then, other)
+
+
+def is_exact(expr: Expr) -> bool:
+    """Whether every kernel computes the tree with the same bits."""
+    return expr.function in (*EXACT, "arg", "const") and all(map(is_exact, expr.args))
 
 
 def evaluate(expr: Expr, args: Sequence[Any]) -> Any:

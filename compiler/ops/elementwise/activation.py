@@ -42,7 +42,7 @@ class Relu(Elementwise):
     """
 
     name = "relu"
-    cheap = exact = True
+    cheap = True
     arity = 1
     needs = (frozenset({"y0"}), frozenset({"x0"}))
 
@@ -61,7 +61,6 @@ class LeakyRelu(Elementwise):
     """leaky_relu(x): ``x`` for x > 0, else ``slope * x``, with the attribute ``slope``."""
 
     name = "leaky_relu"
-    exact = True
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
@@ -198,7 +197,6 @@ class Hardswish(Elementwise):
     """
 
     name = "hardswish"
-    exact = True
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)

@@ -107,7 +107,7 @@ class Add(Elementwise):
     """
 
     name = "add"
-    cheap = exact = True
+    cheap = True
     arity = 2
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -128,7 +128,7 @@ class Sub(Elementwise):
     """
 
     name = "sub"
-    cheap = exact = True
+    cheap = True
     arity = 2
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -149,7 +149,7 @@ class Mul(Elementwise):
     """
 
     name = "mul"
-    cheap = exact = True
+    cheap = True
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
 
@@ -172,7 +172,6 @@ class Div(Elementwise):
     """
 
     name = "div"
-    exact = True
     arity = 2
     accepts = "float"
     needs = (frozenset({"x1", "y0"}), frozenset({"x0", "x1"}))
@@ -201,7 +200,7 @@ class Neg(Elementwise):
     """
 
     name = "neg"
-    cheap = exact = True
+    cheap = True
     arity = 1
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
@@ -227,7 +226,7 @@ class Abs(Elementwise):
     """
 
     name = "abs"
-    cheap = exact = True
+    cheap = True
     arity = 1
     needs = (frozenset({"x0"}),)
 

@@ -23,7 +23,7 @@ class Comparison(Elementwise):
 
     arity = 2
     ufunc: ClassVar[str]
-    cheap = exact = True
+    cheap = True
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         super().result(dtypes, attrs)
@@ -115,7 +115,7 @@ class LogicalAnd(Elementwise):
     """
 
     name = "logical_and"
-    cheap = exact = True
+    cheap = True
     arity = 2
     accepts = "bool"
 
@@ -137,7 +137,7 @@ class LogicalOr(Elementwise):
     """
 
     name = "logical_or"
-    cheap = exact = True
+    cheap = True
     arity = 2
     accepts = "bool"
 
@@ -159,7 +159,7 @@ class LogicalNot(Elementwise):
     """
 
     name = "logical_not"
-    cheap = exact = True
+    cheap = True
     arity = 1
     accepts = "bool"
 

@@ -29,7 +29,7 @@ class Where(Elementwise):
     """
 
     name = "where"
-    cheap = exact = True
+    cheap = True
     arity = 3
     needs = (frozenset({"x0"}),)
 
@@ -58,7 +58,7 @@ class Extremum(Elementwise):
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
     least: ClassVar[bool]
-    cheap = exact = True
+    cheap = True
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         return tree.call("min" if self.least else "max", *xs)
@@ -107,7 +107,6 @@ class Clip(Elementwise):
     """clip(x, low, high): ``x`` limited to low..high; the gradient is 1 inside and on the limits, 0 outside."""
 
     name = "clip"
-    exact = True
     arity = 1
     needs = (frozenset({"x0"}),)
 

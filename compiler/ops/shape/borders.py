@@ -31,6 +31,7 @@ class Border(Op):
     """
 
     name = "border"
+    by_axis = ("low", "high")
     moves = True
     mirror = True
 
@@ -62,6 +63,7 @@ class BorderGrad(Op):
     ``border``; the terms of the first axes are added last."""
 
     name = "border_grad"
+    by_axis = ("low", "high")
     needs = (frozenset(),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

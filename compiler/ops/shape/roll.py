@@ -25,6 +25,7 @@ class Roll(Op):
     """
 
     name = "roll"
+    by_axis = ("shifts",)
     moves = True
     mirror = True
 

@@ -33,6 +33,7 @@ class Slice(Op):
     """
 
     name = "slice"
+    by_axis = ("starts", "stops", "steps")
     kernel_kind = "copies"
     moves = True
     mirror = True
@@ -89,6 +90,7 @@ class Pad(Op):
     """
 
     name = "pad"
+    by_axis = ("low", "high", "interior")
     kernel_kind = "copies"
     moves = True
     mirror = True

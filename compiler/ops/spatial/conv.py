@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
@@ -47,11 +47,6 @@ def _matrix(y: Array, groups: int) -> Array:
     return np.ascontiguousarray(y.swapaxes(0, 1)).reshape(groups, y.shape[1] // groups, y.size // max(1, y.shape[1]))
 
 
-def _flops(x: TensorType, w: TensorType, y: TensorType) -> int:
-    """Two per multiply-add: each element of y [B, O, *space] uses one kernel of w [O, C/groups, *k]."""
-    return 2 * prod(y.ints) * prod(w.ints[1:])
-
-
 def _geometry(node: Node) -> dict[str, Any]:
     return {name: node.attrs[name] for name in ("stride", "pad", "dilation", "groups")}
 
@@ -60,7 +55,27 @@ def _per_row(axis: int | None) -> tuple[int | None, ...] | None:
     return (axis,) if axis in (0, None) else None
 
 
-class Conv(Op):
+class Convolution(Op):
+    """A convolution or one of its gradients: of image ``[B, C, *space]``, weight ``[O, C/groups, *k]`` and result
+    ``[B, O, *count]``, or the gradients of these, two are the inputs and the third is the output."""
+
+    needs = (frozenset({"x0", "x1"}),)
+    #: Where image, weight and result are among the inputs, followed by the output.
+    operands: ClassVar[tuple[int, int, int]]
+
+    def tensors(self, node: Node) -> tuple[TensorType, TensorType, TensorType]:
+        """The types of image, weight and result."""
+        types = (*node.input_types, *node.types)
+        image, weight, result = self.operands
+        return types[image], types[weight], types[result]
+
+    def cost(self, node: Node) -> Cost:
+        """Two operations per multiply-add: each element of the result uses one kernel of the weight."""
+        image, weight, result = self.tensors(node)
+        return Cost(2 * prod(result.ints) * prod(weight.ints[1:]), image.bytes + weight.bytes + result.bytes)
+
+
+class Conv(Convolution):
     """conv(x, w): cross-correlation of x ``[B, C, *space]`` with w ``[O, C/groups, *k]`` -> ``[B, O, *count]``.
 
     Attributes, one number for each spatial axis: ``stride``, ``pad`` (zeros on both sides), ``dilation``; and
@@ -69,7 +84,7 @@ class Conv(Op):
 
     name = "conv"
     kernel_kind = "product"
-    needs = (frozenset({"x0", "x1"}),)
+    operands = (0, 1, 2)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, w = types
@@ -120,16 +135,11 @@ class Conv(Op):
         y = np.matmul(kernels, _unrolled(x, k, count, attrs)).reshape(out, x.shape[0], *count)
         return (np.ascontiguousarray(y.swapaxes(0, 1)),)
 
-    def cost(self, node: Node) -> Cost:
-        x, w = node.input_types
-        [y] = node.types
-        return Cost(_flops(x, w, y), x.bytes + w.bytes + y.bytes)
-
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _per_row(axes[0]) if axes[1] is None else None
 
 
-class ConvDgrad(Op):
+class ConvDgrad(Convolution):
     """conv_dgrad(dy, w): the gradient of ``conv`` for its input; also implements ``conv_transpose``.
 
     dy ``[B, O, *count]``, w ``[O, C/groups, *k]`` -> ``[B, C, *size]``; attributes as for ``conv``, and ``size``, the
@@ -138,7 +148,7 @@ class ConvDgrad(Op):
 
     name = "conv_dgrad"
     kernel_kind = "gradient"
-    needs = (frozenset({"x0", "x1"}),)
+    operands = (2, 1, 0)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         dy, w = types
@@ -168,16 +178,11 @@ class ConvDgrad(Op):
             dx[spatial(where)] += columns[per_channel(tap)]
         return (np.ascontiguousarray(dx[spatial(inside(size, pad))].swapaxes(0, 1)),)
 
-    def cost(self, node: Node) -> Cost:
-        dy, w = node.input_types
-        [dx] = node.types
-        return Cost(_flops(dx, w, dy), dx.bytes + w.bytes + dy.bytes)
-
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _per_row(axes[0]) if axes[1] is None else None
 
 
-class ConvWgrad(Op):
+class ConvWgrad(Convolution):
     """conv_wgrad(x, dy): the gradient of ``conv`` for its weight.
 
     x ``[B, C, *space]``, dy ``[B, O, *count]`` -> ``[O, C/groups, *size]``; attributes as for ``conv``, and ``size``,
@@ -186,7 +191,7 @@ class ConvWgrad(Op):
 
     name = "conv_wgrad"
     kernel_kind = "weight gradient"
-    needs = (frozenset({"x0", "x1"}),)
+    operands = (0, 2, 1)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, dy = types
@@ -211,11 +216,6 @@ class ConvWgrad(Op):
         columns = _unrolled(x, k, dy.shape[2:], attrs)
         dw = np.matmul(_matrix(dy, attrs["groups"]), columns.swapaxes(1, 2))
         return (dw.reshape(dy.shape[1], x.shape[1] // attrs["groups"], *k),)
-
-    def cost(self, node: Node) -> Cost:
-        x, dy = node.input_types
-        [dw] = node.types
-        return Cost(_flops(x, dw, dy), x.bytes + dw.bytes + dy.bytes)
 
 
 conv = register(Conv())

@@ -10,9 +10,9 @@ After::
     %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : f32[64, 512]  # relu forward
 
 The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
-computes exactly (``Op.exact``): no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64
-kernels on GPUs; linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not, unless
-measured times of both ways say which one is faster (``joins``).
+computes exactly (``scalar.is_exact``): no exp or similar functions. Results keep their bits. Only for dslc's own f32
+and f64 kernels on GPUs; linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not,
+unless measured times of both ways say which one is faster (``joins``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.op import PRODUCT_KINDS
+from dslc.compiler.ir.op import PRODUCT_KINDS, Pointwise
+from dslc.compiler.ir.scalar import argument, is_exact
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.fused import results_of, steps_of
+from dslc.compiler.ops.constants.constant import full
 from dslc.compiler.passes.fuse.body import is_pointwise
 from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
@@ -92,11 +94,18 @@ def _product(node: Node) -> Node | None:
         return None
     steps = steps_of(node)
     whole = len(node.inputs) + len(steps)
-    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not all(s.op.exact for s in steps):
+    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not all(map(_is_exact, steps)):
         return None
     if any(t.dtype not in (type.dtype, DType.B1) for t in (*node.input_types, *(s.types[0] for s in steps))):
         return None
     return next((made for v in inputs if (made := _made_by(v, node)) is not None), None)
+
+
+def _is_exact(step: Node) -> bool:
+    """Whether C++ computes a step of a body with the bits of its own kernel."""
+    if step.op is full:
+        return True
+    return isinstance(step.op, Pointwise) and is_exact(step.op.scalar(step.attrs, *map(argument, range(step.op.arity))))
 
 
 def _made_by(value: Value, node: Node) -> Node | None:

@@ -34,21 +34,16 @@ from typing import Final
 from dslc.compiler.cost import Machine, machine_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
-from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
-from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ir.op import Builder, Op, Pointwise
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.reduction.reduce import Reduction
+from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.ops.spatial.conv import Convolution
+from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_axes, reshaped, transposed
 from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
 from dslc.compiler.passes.lower.layout.wide_convolutions import widened
-
-_CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
-_REDUCTIONS: Final = ("sum", "mean", "max", "min")
-#: Ops with an attribute for each axis, and which attributes these are.
-_BY_AXIS: Final = {
-    "slice": ("starts", "stops", "steps"), "pad": ("low", "high", "interior"), "roll": ("shifts",),
-    "border": ("low", "high"), "border_grad": ("low", "high"),
-}  # fmt: skip
-
 
 _HALF: Final = frozenset({DType.BF16, DType.F16})
 
@@ -71,7 +66,7 @@ def on_tensor_cores(build: Build) -> Rule:
 
 def channels_last(graph: Graph, rule: Rule) -> Graph:
     """The graph with channels last after every wanted convolution; the same object if it has none."""
-    if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and rule.wanted(n) for n in graph.nodes):
+    if not any(isinstance(n.op, Convolution) and n.types[0].rank > 2 and rule.wanted(n) for n in graph.nodes):
         return graph
     turner, found = _turned(graph, rule.wanted)
     if rule.machine is not None:
@@ -106,7 +101,7 @@ class _Turner:
 
     def first(self, old: Value) -> Value:
         if old in self.last_of and old not in self.first_of:
-            self.first_of[old] = _moved(self.last_of[old], to_first(old.type.rank))
+            self.first_of[old] = transposed(self.last_of[old], to_first(old.type.rank))
         return self.first_of.get(old, old)
 
     def last(self, old: Value) -> Value:
@@ -118,7 +113,7 @@ class _Turner:
                 shape = last_type(old.type).shape
                 self.last_of[old] = Builder().at(made, made.phase)(made.op, self.last(made.inputs[0]), shape=shape)
             else:
-                self.last_of[old] = _moved(self.first(old), to_last(old.type.rank))
+                self.last_of[old] = transposed(self.first(old), to_last(old.type.rank))
         return self.last_of[old]
 
     def turned(self) -> Turned:
@@ -137,7 +132,7 @@ class _Turner:
         """Emits the node with channels last if that is supported and useful; returns whether it did."""
         if node.op in LAST and node.inputs[0].type.rank > 2 and self._starts(node):
             inputs = [self.last(v) for v in node.inputs]
-            wide = widened(Builder().at(node, node.phase), node, inputs) if node.op.name in _CONVOLUTIONS else None
+            wide = widened(Builder().at(node, node.phase), node, inputs) if isinstance(node.op, Convolution) else None
             if wide is None:
                 self._emit(node, LAST[node.op], inputs)
             else:
@@ -148,25 +143,20 @@ class _Turner:
             return False
         if isinstance(node.op, Pointwise) and not node.op.random and node.types[0].rank > 2:
             self._emit(node, node.op, [self._aligned(v, node.types[0].rank) for v in node.inputs])
-        elif node.op.name in _REDUCTIONS:
+            return True
+        if isinstance(node.op, Reduction):
             return self._reduction(node)
-        elif node.op.name == "sum_to":
+        if isinstance(node.op, SumTo):
             return self._sum_to(node)
-        elif node.op.name == "concat":
-            rank = node.types[0].rank
-            axis = to_last(rank).index(int_attr(node.attrs, "axis"))
-            self._emit(node, node.op, [self.last(v) for v in node.inputs], axis=axis)
-        elif node.op.name in _BY_AXIS and node.types[0].rank > 2:
-            perm = to_last(node.types[0].rank)
-            moved = {name: tuple(_each(node.attrs[name])[a] for a in perm) for name in _BY_AXIS[node.op.name]}
-            self._emit(node, node.op, [self.last(v) for v in node.inputs], **moved)
-        else:
+        attrs = attrs_along(node, to_last(node.types[0].rank))
+        if attrs is None:
             return False
+        self._emit(node, node.op, [self.last(v) for v in node.inputs], **attrs)
         return True
 
     def _starts(self, node: Node) -> bool:
         """Whether a convolution is wanted with channels last. Other ops need an input that already is channels last."""
-        if node.op.name in _CONVOLUTIONS:
+        if isinstance(node.op, Convolution):
             return self.wanted(node)
         return any(v in self.computed_last for v in node.inputs)
 
@@ -186,17 +176,15 @@ class _Turner:
             return self.last(old)
         x = self.first(old)
         shape = (1,) * (rank - x.type.rank) + x.type.shape
-        return _moved(_reshaped(x, shape), to_last(rank))
+        return transposed(reshaped(x, shape), to_last(rank))
 
     def _reduction(self, node: Node) -> bool:
         [x] = node.inputs
-        perm, over, keep = to_last(x.type.rank), int_tuple(node.attrs, "over"), bool_attr(node.attrs, "keep")
-        left = [a for a in perm if a not in over]
-        if not keep and left != sorted(left):
-            return False  # the remaining axes would change their order
-        moved = tuple(sorted(perm.index(a) for a in over))
-        fresh = Builder().at(node, node.phase).node(node.op, self.last(x), over=moved, keep=keep)
-        if keep and node.types[0].rank > 2:
+        over = reduced_axes(node, to_first(x.type.rank))
+        if over is None:
+            return False
+        fresh = Builder().at(node, node.phase).node(node.op, self.last(x), **{**node.attrs, "over": over})
+        if bool_attr(node.attrs, "keep") and node.types[0].rank > 2:
             self.last_of[node.out] = fresh.out
             self.computed_last.add(node.out)
         else:
@@ -212,28 +200,5 @@ class _Turner:
             return False
         b = Builder().at(node, node.phase)
         small = b(node.op, self.last(x), shape=tuple(shape[a] for a in to_last(rank)))
-        self.first_of[node.out] = _reshaped(small, node.types[0].shape)
+        self.first_of[node.out] = reshaped(small, node.types[0].shape)
         return True
-
-
-def _each(attr: Attr) -> tuple[Attr, ...]:
-    assert isinstance(attr, tuple)
-    return attr
-
-
-def _builder(value: Value) -> Builder:
-    made = value.producer
-    return Builder().at(made, made.phase) if isinstance(made, Node) else Builder(name=made.name, span=made.span)
-
-
-def _reshaped(value: Value, shape: tuple[object, ...]) -> Value:
-    return value if value.type.shape == shape else _builder(value)(OPS["reshape"], value, shape=shape)  # type: ignore[arg-type]
-
-
-def _moved(value: Value, perm: tuple[int, ...]) -> Value:
-    """A transpose; a reshape if only axes of size 1 move."""
-    type = TensorType(value.type.dtype, tuple(value.type.shape[a] for a in perm))
-    wide = [a for a in perm if value.type.shape[a] != 1]
-    if wide == sorted(wide):
-        return _reshaped(value, type.shape)
-    return _builder(value)(OPS["transpose"], value, perm=perm)

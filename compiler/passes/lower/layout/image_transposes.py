@@ -20,12 +20,14 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph
+from dslc.compiler.ops.spatial.adaptive_pool import AdaptiveAvgPool, AdaptiveAvgPoolGrad, AdaptiveMaxPool
 from dslc.compiler.ops.spatial.channels_last import to_first
-from dslc.compiler.passes.lower.layout.transposes import WEIGHTS, without
+from dslc.compiler.ops.spatial.conv import Convolution
+from dslc.compiler.passes.lower.layout.transposes import without
 
-_FIRST: Final = frozenset({*WEIGHTS, "adaptive_avgpool", "adaptive_avgpool_grad", "adaptive_maxpool"})
+_FIRST: Final = (Convolution, AdaptiveAvgPool, AdaptiveAvgPoolGrad, AdaptiveMaxPool)
 
 
 def image_transposes(graph: Graph) -> Graph:
     """The graph without such transposes; the same object if there are none."""
-    return without(graph, lambda perm: perm == to_first(len(perm)), lambda node: node.op.name not in _FIRST)
+    return without(graph, lambda perm: perm == to_first(len(perm)), lambda node: not isinstance(node.op, _FIRST))

@@ -19,9 +19,9 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_last
+from dslc.compiler.ops.spatial.conv import Convolution
 from dslc.compiler.passes.lower.layout.wide_convolutions import RUN
 
-_CONVOLUTIONS: Final = ("conv", "conv_dgrad", "conv_wgrad")
 _VIEWS: Final = ("reshape", "slice")
 #: Ops that write or read their tensors in any order of axes: attention takes views, a transpose joins another one.
 _ANY_ORDER: Final = ("transpose", "expand", "sdpa", "sdpa_grad")
@@ -52,7 +52,7 @@ def kept_first(graph: Graph, wanted: Callable[[Node], bool], turned: Turned, mac
     names = _connected(graph, turned)
     parts: dict[object, _Part] = {}
     for node in graph.nodes:
-        if node.op.name in _CONVOLUTIONS and node.out in turned.computed and wanted(node):
+        if isinstance(node.op, Convolution) and node.out in turned.computed and wanted(node):
             parts.setdefault(names(node.out), _Part()).convolutions.append(node)
     able = {name: part for name, part in parts.items() if all(map(is_pointwise, part.convolutions))}
     if not able:
@@ -73,8 +73,8 @@ def kept_first(graph: Graph, wanted: Callable[[Node], bool], turned: Turned, mac
 
 def is_pointwise(node: Node) -> bool:
     """Whether a convolution, or a gradient of it, is a product that tensor cores compute in either layout."""
-    weight = (node.types[0] if node.op.name == "conv_wgrad" else node.inputs[1].type).ints
-    image = (node.types[0] if node.op.name == "conv_dgrad" else node.inputs[0].type).ints
+    assert isinstance(node.op, Convolution)
+    image, weight, _ = (type.ints for type in node.op.tensors(node))
     ones = (1,) * (len(weight) - 2)
     plain = weight[2:] == ones == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))
     runs = not any(size % RUN for size in (*weight[:2], prod(image[2:])))

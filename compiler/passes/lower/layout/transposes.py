@@ -24,21 +24,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
-from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.spatial.channels_last import LAST, RESAMPLED_LAST, to_first
+from dslc.compiler.ops.spatial.conv import Conv, ConvDgrad, Convolution, ConvWgrad
+from dslc.compiler.passes.lower.layout.axis_order import (
+    Perm,
+    at_producer,
+    attrs_along,
+    inverse,
+    reduced_axes,
+    reshaped,
+    through,
+    transposed,
+)
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
-Perm: TypeAlias = tuple[int, ...]
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
-_IMAGES: Final = ("maxpool", "maxpool_grad", "avgpool", "avgpool_grad", "batchnorm", "batchnorm_grad")
-#: Convolutions -> which of inputs and result are not images: a weight, or its gradient.
-WEIGHTS: Final = {"conv": 1, "conv_dgrad": 1, "conv_wgrad": 2}
 _FEWEST: Final = 16  # channels of a group, and results, that fill a vector
-_REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
 def transposes(graph: Graph) -> Graph:
@@ -62,34 +69,27 @@ def without(graph: Graph, takes: Callable[[Perm], bool], turns: Callable[[Node],
     return simplify_graph(Graph(graph.inputs, order(roots), outputs, updates))
 
 
-def _inverse(perm: Perm) -> Perm:
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
-
-
-def _through(first: Perm, then: Perm) -> Perm:
-    """The permutation of a transpose by ``then`` of a transpose by ``first``."""
-    return tuple(first[axis] for axis in then)
-
-
 def _image_op(node: Node) -> Op | None:
     """The op on channels-last images that computes the node turned."""
     if node.inputs[0].type.rank < 3:
         return None
-    return LAST[node.op] if node.op.name in _IMAGES or _turns(node) else RESAMPLED_LAST.get(node.op)
+    if isinstance(node.op, Convolution):
+        return LAST[node.op] if _turns(node) else None
+    return LAST.get(node.op) or RESAMPLED_LAST.get(node.op)
 
 
 def _turns(node: Node) -> bool:
     """Whether the node is a convolution that is as fast with channels last: its groups are of one channel and one
     result, or what it writes of a group, and with several groups what it reads, fills a vector; its weight is smaller
     than the images."""
-    if node.op.name not in WEIGHTS:
+    if not isinstance(node.op, Convolution):
         return False
-    both = [*node.input_types, *node.types]
-    weight, groups = both.pop(WEIGHTS[node.op.name]).ints, int_attr(node.attrs, "groups")
+    image, weight, result = (type.ints for type in node.op.tensors(node))
+    groups = int_attr(node.attrs, "groups")
     results, channels = weight[0] // groups, weight[1]
     written = {"conv": results, "conv_dgrad": channels}.get(node.op.name, max(results, channels))
     fills = results == channels == 1 or (written if groups == 1 else min(results, channels)) >= _FEWEST
-    return fills and prod(weight) <= sum(prod(image.ints) for image in both)
+    return fills and prod(weight) <= prod(image) + prod(result)
 
 
 def _demands(graph: Graph, turns: Callable[[Node], bool]) -> dict[Value, set[Perm]]:
@@ -109,8 +109,8 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
     """The permutations that a node wants of an input, from those that are wanted of its outputs."""
     plain = tuple(range(value.type.rank))
     if node.op.name == "transpose":
-        back = _inverse(int_tuple(node.attrs, "perm"))
-        return {_through(perm, back) for perm in wanted}
+        back = inverse(int_tuple(node.attrs, "perm"))
+        return {through(perm, back) for perm in wanted}
     if _takes_any(node) and value.type.rank == node.types[0].rank:
         return {perm for perm in wanted if len(perm) == len(plain)}
     if _over(node, to_first(len(plain))) is not None:
@@ -123,27 +123,25 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
 
 
 def _weight(node: Node) -> Sequence[Value]:
-    """The weight that a convolution reads."""
-    return node.inputs[1:] if WEIGHTS.get(node.op.name) == 1 else ()
+    """The weight, if the node is a convolution that reads one."""
+    return node.inputs[1:] if isinstance(node.op, Conv | ConvDgrad) else ()
 
 
 def _makes_weight(node: Node) -> bool:
     """Whether a node's result is the gradient of a weight, which it can turn at any time."""
-    return WEIGHTS.get(node.op.name) == 2 and _turns(node)
+    return isinstance(node.op, ConvWgrad) and _turns(node)
 
 
 def _over(node: Node, perm: Perm) -> tuple[int, ...] | None:
     """The axes that a reduction of a value turned by ``perm`` reduces; None if its result would be turned, too."""
-    if node.op.name not in _REDUCTIONS or bool_attr(node.attrs, "keep") or len(perm) != node.inputs[0].type.rank:
-        return None
-    over = int_tuple(node.attrs, "over")
-    left = [axis for n, axis in enumerate(perm) if n not in over]
-    return tuple(sorted(perm[axis] for axis in over)) if left == sorted(left) else None
+    return None if node.attrs.get("keep") else reduced_axes(node, perm)
 
 
 def _takes_any(node: Node) -> bool:
     """Whether a node can compute its result turned by any permutation."""
-    return (isinstance(node.op, Pointwise) and not node.op.random) or node.op.name in _MOVED
+    if isinstance(node.op, Pointwise):
+        return not node.op.random
+    return attrs_along(node, tuple(range(node.types[0].rank))) is not None
 
 
 class _Turner:
@@ -162,7 +160,7 @@ class _Turner:
         """The new value of an old one."""
         if old not in self.same and old in self.turned:
             perm, value = self.turned[old]
-            self.same[old] = _at(old)(OPS["transpose"], value, perm=perm)
+            self.same[old] = at_producer(old)(OPS["transpose"], value, perm=perm)
         return self.same.get(old, old)
 
     def node(self, node: Node) -> None:
@@ -170,7 +168,7 @@ class _Turner:
         if node.op.name == "transpose":
             self._transpose(node)
             return
-        if node.op.name in _REDUCTIONS and self._reduce(node):
+        if self._reduce(node):
             return
         for perm in dict.fromkeys(self.turned[v][0] for v in node.inputs if v in self.turned):
             wanted = set[Perm]().union(*(self.demands.get(v, set()) for v in node.outputs))
@@ -185,7 +183,7 @@ class _Turner:
         perm, source = int_tuple(node.attrs, "perm"), node.inputs[0]
         if source in self.turned:
             first, value = self.turned[source]
-            perm = _through(first, perm)
+            perm = through(first, perm)
         else:
             value = self.plain(source)
         if perm == tuple(range(len(perm))):
@@ -196,8 +194,8 @@ class _Turner:
             self.same[node.out] = Builder().at(node, node.phase)(node.op, value, perm=perm)
 
     def _reduce(self, node: Node) -> bool:
-        """Reduces a turned value as it is; False if that is impossible."""
-        if node.inputs[0] not in self.turned:
+        """Reduces a turned value as it is; False if the node is no reduction, or that is impossible."""
+        if not isinstance(node.op, Reduction) or node.inputs[0] not in self.turned:
             return False
         perm, value = self.turned[node.inputs[0]]
         over = _over(node, perm)
@@ -220,9 +218,8 @@ class _Turner:
         known = [v for v in inputs if v is not None]
         if len(known) < len(inputs):
             return False
-        op, moved = image or node.op, _MOVED.get(node.op.name)
-        attrs = {} if moved is None else moved(node, _inverse(perm))
-        fresh = Builder().at(node, node.phase).node(op, *known, **{**node.attrs, **attrs})
+        attrs = {**node.attrs, **(attrs_along(node, inverse(perm)) or {})}
+        fresh = Builder().at(node, node.phase).node(image or node.op, *known, **attrs)
         for old, new in zip(node.outputs, fresh.outputs):
             if old.type.rank == len(perm):
                 self.turned[old] = (perm, new)
@@ -235,26 +232,22 @@ class _Turner:
         if old in self.turned and self.turned[old][0] == perm:
             return self.turned[old][1]
         if old in _weight(node):
-            return _at(old)(OPS["transpose"], self.plain(old), perm=_inverse(perm))
+            return at_producer(old)(OPS["transpose"], self.plain(old), perm=inverse(perm))
         if not isinstance(node.op, Pointwise):
             return self.plain(old) if old.type.rank == 1 else None
         shape, rank = old.type.ints, len(perm)
         if prod(shape) == 1:
             return self.plain(old)
-        back = _inverse(perm)
+        back = inverse(perm)
         wide = (*(1,) * (rank - len(shape)), *shape)
         made = old.producer
         if isinstance(made, Node) and (made.op.name == "full" or (made.op.name == "expand" and _is_number(made))):
-            return _at(old)(made.op, *map(self.plain, made.inputs), **{**made.attrs, "shape": _turned(wide, back)})
+            return at_producer(old)(
+                made.op, *map(self.plain, made.inputs), **{**made.attrs, "shape": _turned(wide, back)}
+            )
         if prod(shape) * _BROADCAST > prod(node.types[0].ints):
             return None
-        value = self.plain(old)
-        if shape != wide:
-            value = _at(old)(OPS["reshape"], value, shape=wide)
-        moving = [axis for axis in back if wide[axis] != 1]
-        if moving == sorted(moving):
-            return _at(old)(OPS["reshape"], value, shape=_turned(wide, back))
-        return _at(old)(OPS["transpose"], value, perm=back)
+        return transposed(reshaped(self.plain(old), wide), back)
 
 
 def _is_number(node: Node) -> bool:
@@ -263,24 +256,3 @@ def _is_number(node: Node) -> bool:
 
 def _turned(sizes: Sequence[int], back: Perm) -> tuple[int, ...]:
     return tuple(sizes[axis] for axis in back)
-
-
-def _at(old: Value) -> Builder:
-    made = old.producer
-    return Builder().at(made, made.phase) if isinstance(made, Node) else Builder(name=made.name, span=made.span)
-
-
-def _lists(*names: str) -> Callable[[Node, Perm], dict[str, Attr]]:
-    """Attributes with a number for each axis."""
-    return lambda node, back: {name: _turned(int_tuple(node.attrs, name), back) for name in names}
-
-
-#: Ops that move elements along axes -> their attributes for turned inputs.
-_MOVED: Final[dict[str, Callable[[Node, Perm], dict[str, Attr]]]] = {
-    "concat": lambda node, back: {"axis": back.index(int_attr(node.attrs, "axis"))},
-    "pad": _lists("low", "high", "interior"),
-    "slice": _lists("starts", "stops", "steps"),
-    "border": _lists("low", "high"),
-    "border_grad": _lists("low", "high"),
-    "roll": _lists("shifts"),
-}

@@ -24,6 +24,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
+from dslc.compiler.ops.spatial.conv import Convolution
 
 RUN: Final = 8  # channels that tensor cores read at once
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
@@ -50,21 +51,22 @@ def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
     return _of_merged_groups(b, node, inputs, count) if count > 1 else None
 
 
+def _tensors(node: Node) -> tuple[tuple[int, ...], ...]:
+    """The shapes of image, weight and result, with channels first."""
+    assert isinstance(node.op, Convolution)
+    return tuple(type.ints for type in node.op.tensors(node))
+
+
 def _weight(node: Node) -> tuple[int, ...]:
-    """The shape of the weight, with channels first."""
-    return node.types[0].ints if node.op.name == "conv_wgrad" else node.inputs[1].type.ints
+    return _tensors(node)[1]
 
 
 def _image(node: Node) -> tuple[int, ...]:
-    """The shape of the image, with channels first."""
-    return node.types[0].ints if node.op.name == "conv_dgrad" else node.inputs[0].type.ints
+    return _tensors(node)[0]
 
 
 def _result(node: Node) -> tuple[int, ...]:
-    """The shape of the convolution's result, with channels first."""
-    return {"conv": node.types[0], "conv_dgrad": node.inputs[0].type, "conv_wgrad": node.inputs[-1].type}[
-        node.op.name
-    ].ints
+    return _tensors(node)[2]
 
 
 def _channels(node: Node) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import can_emit
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Builder, Pointwise
-from dslc.compiler.ir.scalar import argument
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.scalar import EXACT, FUNCTIONS, argument, call
 from dslc.compiler.ir.types import DType
 
 ZERO = ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", 0.0)))
@@ -32,6 +32,8 @@ BODIES: list[tuple[list[tuple[int, ...]], tuple[Any, ...]]] = [
         ("gt", (0, 1), ()), ("logical_not", (2,), ()), ("ne", (0, 1), ()), ("logical_and", (3, 4), ()),
         ("where", (5, 0, 1), ()),
     )),
+    ([], (("hardsigmoid", (0,), ()), ("hardtanh", (1,), (("high", 0.9), ("low", 0.1))), ("softsign", (2,), ()))),
+    ([(6,)], (("gt", (0, 1), ()), ("cast", (2,), (("dtype", DType.F32),)), ("mul", (3, 0), ()))),
 ]  # fmt: skip
 
 
@@ -76,12 +78,9 @@ def test_a_sum_that_is_not_divided_goes_through_them_at_once(number: int) -> Non
     assert cuda_compile.compiled(launch.code, "k", "sm_90").cubin
 
 
-def test_all_that_the_pass_takes_is_known_here() -> None:
-    attrs: dict[str, dict[str, Any]] = {"clip": {"low": -1.0, "high": 1.0}, "leaky_relu": {"slope": 0.1}}
-    exact = [op for op in OPS.values() if op.exact and isinstance(op, Pointwise)]
-    assert len(exact) > 20
-    for op in exact:
-        assert can_emit(op.scalar(attrs.get(op.name, {}), *map(argument, range(op.arity)))), op.name
+@pytest.mark.parametrize("function", sorted(EXACT))
+def test_all_that_the_pass_takes_is_known_here(function: str) -> None:
+    assert can_emit(call(function, *map(argument, range(FUNCTIONS[function]))))
 
 
 @pytest.mark.parametrize("body", [(("gelu", (0,), (("approximate", False),)),), (("exp", (0,), ()),)])

@@ -65,12 +65,13 @@ def test_adaptive_pools_stay() -> None:
     assert image_transposes(graph) is graph and ops_of(transposes(graph)) == {"adaptive_avgpool_last": 1}
 
 
-def test_a_mean_of_each_channel_reads_what_is_there() -> None:
+@pytest.mark.parametrize(("name", "attrs"), [("mean", {}), ("logsumexp", {}), ("prod", {}), ("norm", {"p": 2.0})])
+def test_a_reduction_of_each_channel_reads_what_is_there(name: str, attrs: dict[str, float]) -> None:
     x, b = input_of("x", Kind.DATA, 2, 5, 4, 3), Builder(name="here")
-    y = b(OPS["mean"], b(OPS["transpose"], x.value, perm=FIRST), over=(2, 3), keep=False)
+    y = b(OPS[name], b(OPS["transpose"], x.value, perm=FIRST), over=(2, 3), keep=False, **attrs)
     graph = graph_of([x], {"result.y": y})
     after = image_transposes(graph)
-    assert ops_of(after) == {"mean": 1}
+    assert ops_of(after) == {name: 1}
     feeds = feeds_of(graph, 0)
     np.testing.assert_allclose(evaluate(after, feeds)["result.y"], evaluate(graph, feeds)["result.y"], rtol=1e-6)
 
