@@ -34,6 +34,13 @@ def ptx_of(source: Source, architecture: str) -> bytes:
     return (waiting(text) if architecture not in WITHOUT_WAIT else text).encode("ascii")
 
 
+def for_blocks(ptx: bytes, old: int, new: int) -> bytes:
+    """The PTX of a kernel whose multiprocessor must have room for ``new`` blocks instead of ``old``."""
+    before, after = (f".minnctapersm {blocks}\n".encode() for blocks in (old, new))
+    assert ptx.count(before) == 1, "the PTX states its blocks once"
+    return ptx.replace(before, after)
+
+
 def waiting(text: str) -> str:
     """PTX whose entry first waits for the preceding kernels, so that the device may launch it while they end."""
     body = text.index("\n{\n", text.index(".entry")) + 3

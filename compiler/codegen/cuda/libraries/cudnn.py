@@ -17,11 +17,11 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.runtime.artifact.instructions import GraphOp
 
 _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
-#: Channels up to which dslc's own convolution of 16 bits is faster: for ResNet-50's first one on an H200, the algorithm
-#: that cuDNN 9.19 chooses takes 1.9 times as long with 256 images, 3.7 times with 32.
-#: Of windows that do not overlap, its weight gradient is faster, too: 138 us for the patches of ViT-B/16 with 64
-#: images; cuDNN's only algorithm with repeatable bits takes 1,800. It is not for ResNet-50's: 139 us,
-#: cuDNN 160, its best 129.
+#: Channels up to which dslc's own convolution of 16 bits or in TF32 is faster: for ResNet-50's first on an H200, the
+#: algorithm that cuDNN 9.19 chooses takes 1.9 times as long with 256 images of 16 bits, 3.7 times with 32; for
+#: SqueezeNet's in TF32 with 128 images, twice as long. So is its weight gradient in TF32: 2.1 ms, cuDNN 43 for
+#: SqueezeNet's. Of 16 bits it is for windows that do not overlap: 138 us for the patches of ViT-B/16 with 64 images;
+#: cuDNN's only algorithm with repeatable bits takes 1,800. It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
 _HALF: Final = (DType.BF16, DType.F16)
@@ -150,10 +150,12 @@ def _own(node: Node) -> str | None:
     dtype, channels = node.types[0].dtype, call.channels
     if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
         return f"{channels[1]} to {channels[0]} channels in {dtype}"
-    few = dtype in _HALF and channels[1] <= _MAX_OWN_CHANNELS
-    if few and call.kind == "conv":
+    few, tf32 = channels[1] <= _MAX_OWN_CHANNELS, call.compute == "tf32"
+    if few and call.kind == "conv" and (tf32 or dtype in _HALF):
         return "few channels"
-    if few and call.kind == "conv_wgrad" and call.stride == call.weight[1:-1]:
+    if few and call.kind == "conv_wgrad" and tf32:
+        return "few channels"
+    if few and call.kind == "conv_wgrad" and dtype in _HALF and call.stride == call.weight[1:-1]:
         return "patches of few channels"
     return None
 

@@ -20,7 +20,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_last
 from dslc.compiler.ops.spatial.conv import Convolution
-from dslc.compiler.passes.lower.layout.wide_convolutions import RUN
+from dslc.compiler.passes.lower.layout.wide_convolutions import run_of
 
 _VIEWS: Final = ("reshape", "slice")
 #: Ops that write or read their tensors in any order of axes: attention takes views, a transpose joins another one.
@@ -77,7 +77,7 @@ def is_pointwise(node: Node) -> bool:
     image, weight, _ = (type.ints for type in node.op.tensors(node))
     ones = (1,) * (len(weight) - 2)
     plain = weight[2:] == ones == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))
-    runs = not any(size % RUN for size in (*weight[:2], prod(image[2:])))
+    runs = not any(size % run_of(node) for size in (*weight[:2], prod(image[2:])))
     return plain and runs and int_attr(node.attrs, "groups") == 1 and node.types[0].dtype.is_half and prod(image) > 0
 
 

@@ -26,7 +26,7 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 from dslc.compiler.ops.spatial.conv import Convolution
 
-RUN: Final = 8  # channels that tensor cores read at once
+_RUN_BYTES: Final = 16  # of the channels that tensor cores read at once
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
 _MIN_FILLED: Final = 1 << 24
 #: Channels from which a group is not merged: those that one instruction of a tensor core adds up (16-bit m16n8k16).
@@ -75,6 +75,11 @@ def _channels(node: Node) -> tuple[int, int]:
     return into, out // int_attr(node.attrs, "groups")
 
 
+def run_of(node: Node) -> int:
+    """The channels that tensor cores read at once: 8 of 16 bits, 4 in TF32."""
+    return _RUN_BYTES // (2 if node.types[0].dtype.is_half else 4)
+
+
 def _lacking(node: Node) -> tuple[int, int]:
     """How many channels are added to whole runs: to those of the image, and to those of the convolution's result."""
     if int_attr(node.attrs, "groups") != 1:
@@ -82,13 +87,13 @@ def _lacking(node: Node) -> tuple[int, int]:
     into, out = _channels(node)
     places = prod(_result(node)) // out
     if prod(_weight(node)) * places >= _MIN_FILLED:
-        return -into % RUN, -out % RUN
-    return -into % RUN if _has_few_channels(node) else 0, 0
+        return -into % run_of(node), -out % run_of(node)
+    return -into % run_of(node) if _has_few_channels(node) else 0, 0
 
 
 def _has_few_channels(node: Node) -> bool:
     """Whether the channels of an image that is read are less than a run."""
-    return node.op.name != "conv_dgrad" and _channels(node)[0] < RUN
+    return node.op.name != "conv_dgrad" and _channels(node)[0] < run_of(node)
 
 
 def _with_runs(b: Builder, node: Node, inputs: list[Value], into: int, out: int) -> Value:
@@ -120,7 +125,7 @@ def _is_product(node: Node) -> bool:
     if int_attr(node.attrs, "groups") != 1 or any(int_tuple(node.attrs, "pad")):
         return False
     if window == ones:
-        odd = len(ones) > 2 or any(channels % RUN for channels in weight[:2])
+        odd = len(ones) > 2 or any(channels % run_of(node) for channels in weight[:2])
         return odd and int_tuple(node.attrs, "stride") == ones and not _has_few_channels(node)
     return window == _image(node)[2:]
 
@@ -140,7 +145,7 @@ def _product(b: Builder, node: Node, inputs: list[Value], shape: tuple[int, ...]
 
 def _is_of_windows(node: Node) -> bool:
     """Whether a gradient of an image is one of windows side by side, of channels that are no whole runs."""
-    if node.op.name != "conv_dgrad" or int_attr(node.attrs, "groups") != 1 or not _channels(node)[0] % RUN:
+    if node.op.name != "conv_dgrad" or int_attr(node.attrs, "groups") != 1 or not _channels(node)[0] % run_of(node):
         return False
     image, window, count = _image(node)[2:], _weight(node)[2:], node.inputs[0].type.ints[2:]
     side_by_side = window == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))

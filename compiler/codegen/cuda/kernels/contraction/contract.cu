@@ -171,11 +171,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 
   wait_for_those_before();
   SUM held_a[TileA::COUNT], held_b[TileB::COUNT]; // unless ASYNC
+  // What lies outside of c is not read: in a tile with few columns, most threads would read the last one, all of one line.
   auto fetch = [&](int k, int buffer) {
 #pragma unroll
     for (int i = 0; i < TileA::COUNT; ++i) {
       const int at = k + TileA::deep(i);
-      const INDEX place = at < k_last ? a_place(s, rows_a[i % TileA::PLACES], a_step(s, at)) : INDEX(-1);
+      const bool there = at < k_last && m_first + TileA::side(i) < s.M;
+      const INDEX place = there ? a_place(s, rows_a[i % TileA::PLACES], a_step(s, at)) : INDEX(-1);
       if constexpr (!ASYNC)
         held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
       else if (TileA::mine(i))
@@ -184,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int i = 0; i < TileB::COUNT; ++i) {
       const int at = k + TileB::deep(i);
-      const INDEX place = at < k_last ? b_place(s, rows_b[i % TileB::PLACES], b_step(s, at)) : INDEX(-1);
+      const bool there = at < k_last && n_first + TileB::side(i) < s.N;
+      const INDEX place = there ? b_place(s, rows_b[i % TileB::PLACES], b_step(s, at)) : INDEX(-1);
       if constexpr (!ASYNC)
         held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
       else if (TileB::mine(i))

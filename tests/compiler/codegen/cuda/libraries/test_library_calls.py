@@ -142,6 +142,8 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
         (convolution("conv", (1, 8, 9, 9), (8, 8, 3, 3), True), "few multiply-adds"),
         (convolution("conv", (2, 8, 32, 32), (64, 8, 3, 3), True), "few channels"),
         (convolution("conv_wgrad", (8, 8, 64, 64), (64, 8, 4, 4), True, stride=(4, 4)), "patches of few channels"),
+        (convolution("conv", (2, 4, 32, 32), (64, 4, 3, 3), True, dtype=DType.F32, tf32=True), "few channels"),
+        (convolution("conv_wgrad", (2, 4, 64, 64), (64, 4, 3, 3), True, dtype=DType.F32, tf32=True), "few channels"),
         (node("relu", (1024, 1024)), None),
     ],
     ids=str,

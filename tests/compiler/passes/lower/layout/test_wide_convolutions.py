@@ -11,12 +11,15 @@ from graphs.random_graphs import evaluate, feeds_of
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
-from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout import wide_convolutions
 from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
+from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 _NET = """nn 1
@@ -108,7 +111,7 @@ def test_odd_channels_are_filled_up_where_that_pays(
     plain = _runs(_graphs(tmp_path, channels, space, layers)[1])
     monkeypatch.setattr(wide_convolutions, "_MIN_FILLED", 1)
     graph, turned = _graphs(tmp_path, channels, space, layers)
-    assert all(_runs(turned)) and (not all(plain) or channels % 8 == out % 8 == 0)
+    assert all(_runs(turned)) and (not all(plain) or channels % 4 == out % 4 == 0)
     feeds = feeds_of(graph, 3)
     wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
     for key, value in wanted.items():
@@ -116,10 +119,22 @@ def test_odd_channels_are_filled_up_where_that_pays(
 
 
 def _runs(graph: Graph) -> list[bool]:
-    """Of each convolution, whether all its tensors have whole runs of channels."""
+    """Of each convolution, whether all its tensors have whole runs of channels, 16 bytes in f32."""
     found = [n for n in graph.nodes if n.op.name.startswith("conv")]
     assert {n.op.name for n in found} >= {"conv_last", "conv_dgrad_last", "conv_wgrad_last"}
-    return [all(t.ints[-1] % 8 == 0 for t in (*n.input_types, *n.types)) for n in found]
+    return [all(t.ints[-1] % 4 == 0 for t in (*n.input_types, *n.types)) for n in found]
+
+
+@pytest.mark.parametrize(("dtype", "channels"), [(DType.BF16, 8), (DType.F16, 8), (DType.F32, 4)])
+def test_colours_are_filled_up_to_sixteen_bytes(dtype: DType, channels: int) -> None:
+    image, weight = (Input(n, Kind.DATA, TensorType(dtype, s)) for n, s in (("x", (2, 3, 9, 9)), ("w", (8, 3, 3, 3))))
+    attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": 1}
+    b = Builder(name="here")
+    node = b.node(OPS["conv"], image.value, weight.value, **attrs)
+    last = [b(OPS["transpose"], x.value, perm=(0, 2, 3, 1)) for x in (image, weight)]
+    found = widened(b, node, last)
+    assert found is not None and isinstance(found.producer, Node)
+    assert [t.ints[-1] for t in found.producer.input_types] == [channels, channels]
 
 
 def test_a_weight_is_merged_once(tmp_path: Path) -> None:
