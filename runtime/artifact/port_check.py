@@ -146,8 +146,10 @@ class _Ports:
         if port.name not in state:
             self._refuse(table, index, f"{port.name!r} names no trained parameter, no buffer and no scaled loss")
         shape = tuple(state[port.name]["shape"])
-        if buffer.shape != shape or buffer.dtype not in ("f64", "f32"):
-            expected = f"f32 or f64[{', '.join(map(str, shape))}]"
+        alone = table == "outputs" and self.train.get("accumulate", 1) == 1  # not a term of micro-batches, nor a sum
+        dtypes = ("f64", "f32", "bf16", "f16") if alone else ("f64", "f32")
+        if buffer.shape != shape or buffer.dtype not in dtypes:
+            expected = f"{' or '.join(dtypes)}[{', '.join(map(str, shape))}]"
             self._refuse(table, index, f"{port.name!r} is {expected}, the plan has {buffer}")
 
     def _one(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:

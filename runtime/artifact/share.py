@@ -47,13 +47,21 @@ class Share:
         """The bytes of this process's slices among all trained parameters, padding included."""
         return self.span(self.rank)
 
-    def span(self, rank: int) -> Range:
-        size = self.count // self.size * self.each
-        return rank * size, size
+    @property
+    def stages(self) -> int:
+        """The stages in which processes exchange sums and update: one after another, each with a part of all slices."""
+        return 1
 
-    def part(self, rank: int) -> Range:
+    def span(self, rank: int, stage: int | None = None) -> Range:
+        """The bytes of a process's slices, or those of one stage, among all trained parameters."""
+        size = self.count // self.size * self.each
+        if stage is None:
+            return rank * size, size
+        return rank * size + size // self.stages * stage, size // self.stages
+
+    def part(self, rank: int, stage: int | None = None) -> Range:
         """``span`` without padding at the end."""
-        start, size = self.span(rank)
+        start, size = self.span(rank, stage)
         return min(start, self.total), max(0, min(start + size, self.total) - min(start, self.total))
 
     @cached_property
@@ -93,9 +101,9 @@ class Share:
             if start <= piece.slice * self.each < start + size
         ]
 
-    def updated(self, rank: int) -> list[Range]:
-        """The bytes of the state that a process updates for all."""
-        start, size = self.span(rank)
+    def updated(self, rank: int, stage: int | None = None) -> list[Range]:
+        """The bytes of the state that a process updates for all, in one stage or in all."""
+        start, size = self.span(rank, stage)
         found: list[Range] = []
         for tensor in self.tensors:
             if tensor.slot is not None or not tensor.pieces:

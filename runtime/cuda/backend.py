@@ -22,10 +22,11 @@ from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.cuda.sizes import RUN_ONCE, SumSizes, lane_sizes, session_bytes
-from dslc.runtime.cuda.sums.addition import Addition
+from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
+from dslc.runtime.cuda.sums.gathering import Kernels
 from dslc.runtime.cuda.sums.layout import Layout, flags_of, sums_of
 from dslc.runtime.cuda.sums.shard_sums import DeviceSums
+from dslc.runtime.cuda.sums.sum_sizes import SumSizes
 from dslc.runtime.cuda.transfers import has_frames, has_own_slots
 from dslc.runtime.session.host_memory import out_of_memory
 from dslc.runtime.session.memory_need import named_buffers
@@ -84,7 +85,7 @@ class CudaBackend:
             self._modules = Modules(device, code, capability, choice.through_ptx)
             owned.on_close(self._modules.close)
             self._libraries = Libraries(device, owned, artifact.id)
-            self._additions: dict[str, Addition] = {}
+            self._kernels = Kernels(device, owned)
             self._nccl: Nccl | None = None
             self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
             self.blocks = [
@@ -157,11 +158,9 @@ class CudaBackend:
     def sums(self, shard: Loaded, update: Loaded, count: int, each: int) -> DeviceSums:
         layout = Layout.of(shard.plan, update.plan)
         with self._device as device:
-            if layout.dtype not in self._additions:
-                self._additions[layout.dtype] = Addition(device, layout.dtype, self._owned)
             flags = flags_of(update.plan)
-            sizes = SumSizes(layout.bytes, layout.row, count, each=each, flags=flags.bytes, share=self._share)
-            parts = self._additions[layout.dtype], self._part, self._connected
+            sizes = SumSizes(layout.terms, layout.row, count, each=each, flags=flags.bytes, share=self._share)
+            parts = self._kernels, self._part, self._connected
             return DeviceSums(layout, sizes, device, *parts, self.state, flags)
 
     def _part(self) -> Owned:

@@ -38,12 +38,14 @@ _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments passed by value; all 
 @dataclass(frozen=True, slots=True)
 class Group:
     """What is submitted together: a bulk, or single steps, one after another, which the host ``waits`` for one by one
-    or not at all. ``writes_state``: it writes the state, or what is prepared from it."""
+    or not at all. ``writes_state``: it writes the state, or what is prepared from it. ``stages``: the numbers of the
+    first and of the last bulk of the plan whose work it has."""
 
     bulk: Bulk | None
     steps: tuple[Step, ...]
     writes_state: bool
     waits: bool = True
+    stages: tuple[int, int] = (0, 0)
 
 
 class Binder:
@@ -76,14 +78,18 @@ class Binder:
     def groups(self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool) -> list[Group]:
         """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none.
         ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step."""
-        found = []
+        found, begun = [], 0
         for instructions, together in _cut(self._plan, bulk):
+            begins = [isinstance(i, BulkBegin) for i in instructions]
+            first = begun - 1 + (begins[:1] == [True])
+            begun += sum(begins)
             placed = [item for instruction in instructions for item in self.placed(instruction)]
             writes = any(self._plan.buffers[b].region in _LASTING for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:
                 made = Bulk(lane.device, placed, lane.stream, owned) if together and not once else None
-                found.append(Group(made, steps, writes, waits=not together))
+                stages = max(0, first), max(0, begun - 1)
+                found.append(Group(made, steps, writes, waits=not together, stages=stages))
         return found
 
     def placed(self, instruction: Instruction) -> list[Placed]:
@@ -154,7 +160,8 @@ def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool
     for instruction in plan.instructions:
         if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):
             yield group, inside
-            group, inside = [], isinstance(instruction, BulkBegin)
+            inside = isinstance(instruction, BulkBegin)
+            group = [instruction] if inside else []
             continue
         group.append(instruction)
         working += bool(accesses(instruction)[1])

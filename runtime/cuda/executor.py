@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dslc.runtime.cuda.binding import Binder, Group
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.inspection import Inspection
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot, Slots
+from dslc.runtime.cuda.sums.stages import Stages, in_turn
 from dslc.runtime.cuda.transfers import (
     DeviceOutputs,
     Results,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 
+Fetch: TypeAlias = Callable[[int, int], None]
+Changes: TypeAlias = Sequence[Change]
 _JOIN: Final[Placed] = (0, Join())
 _LARGEST_PITCH: Final = 1 << 31  # bytes; the driver does not copy rows with a larger pitch
 
@@ -64,9 +67,8 @@ class DevicePlan:
     """A plan bound to a lane's memory. Implements ``DeviceBound``.
 
     ``slots``: those of the lane for its runs. ``frames``: how many steps of a training entry a run is to hold; 0 for
-    another entry, which works in the lane's io.
-    ``context``: the address of the states that it carries from run to run, if any.
-    ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
+    another entry, which works in the lane's io. ``context``: the address of the states that it carries from run to run,
+    if any. ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
     ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
     before anything runs. The device's context is current.
     """
@@ -184,14 +186,12 @@ class DevicePlan:
 
     # Runs
 
-    def run(self, change: Change | None = None) -> DeviceOutputs:
-        [outputs] = self.run_steps(1, () if change is None else (change,))
-        return outputs
+    def run(self, change: Change | None = None, stages: Stages | None = None) -> DeviceOutputs:
+        return self.run_steps(1, () if change is None else (change,), stages)[0]
 
-    def run_steps(self, count: int, changes: Sequence[Change] = ()) -> list[DeviceOutputs]:
-        slot = self._slot
-        self._start(count, self._copy_out, changes)
-        run = RunResults(self._lane, slot, self.name, self._results, count)
+    def run_steps(self, count: int, changes: Changes = (), stages: Stages | None = None) -> list[DeviceOutputs]:
+        self._start(count, self._copy_out, changes, stages)
+        run = RunResults(self._lane, slot := self._slot, self.name, self._results, count)
         slot.pending = weakref.ref(run)
         return [DeviceOutputs(run, step) for step in range(count)]
 
@@ -209,7 +209,7 @@ class DevicePlan:
         self._lane.wait_for(self._slot)
         self._slot.placed.clear()
 
-    def _start(self, count: int, fetch: Callable[[int, int], None], changes: Sequence[Change]) -> None:
+    def _start(self, count: int, fetch: Fetch, changes: Changes, stages: Stages | None = None) -> None:
         """Submit inputs, steps and ``fetch`` (first step, count), and record the end. If that fails, no work remains in
         flight, and the state is torn if anything was to write it. After an interrupt it is torn if not all writes were
         submitted."""
@@ -230,7 +230,7 @@ class DevicePlan:
                             frame = bound.io + step * lane.frame
                             device.driver.copy(bound.io, frame, self._input_bytes, lane.stream)
                         change = changes[step] if changes else None
-                        for number, group in enumerate(bound.groups):
+                        for number, group in in_turn(bound.groups, stages):
                             begun = begun or (change is not None and group.writes_state)
                             self._submit(group, self._part(change, number))
                         fetch(step, 1)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.cuda.transfers import has_frames, has_own_slots, input_bytes, output_spans
 
 if TYPE_CHECKING:
-    from dslc.runtime.artifact.share import Share
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
     from dslc.runtime.session.context import Loaded
 
 #: Entries that run when a session starts or its weights change, and then hardly ever: no graph is kept for them.
 RUN_ONCE: Final = ("init", "prepare")
 SLOTS: Final = 2  # runs of a lane that may be under way: one is filled while another one runs
-SUM_ALIGNMENT: Final = 64  # bytes; of what shards add, and of the parts that processes exchange
-#: What NCCL takes of each GPU outside of the pool for sends and receives between two GPUs: code, channels, buffers. It
-#: is what cuMemGetInfo said was gone beyond all that is planned, 1,016 MiB for ResNet-50 and for GPT-2 alike (NCCL
-#: 2.28.9, two H200 with NVLink, 2026-11-26).
-NCCL_OF_TWO: Final = 1016 << 20
-#: An estimate, not measured: for each further GPU, buffers of 32 channels for NCCL's protocols LL, LL128 and Simple.
-NCCL_OF_ANOTHER: Final = 32 * ((512 << 10) + 4_915_200 + (4 << 20))
 #: What the driver takes of a GPU for the context of one process, before anything is loaded: what cuMemGetInfo says is
 #: gone beyond plans and code, 518 to 524 MiB for ResNet-50 and GPT-2 (H200, 2026-11-26 and 27).
 CONTEXT: Final = 520 << 20
@@ -68,91 +61,6 @@ class Regions:
     context: int = 0
     layout: Hashable = ()
     prepared: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SumSizes:
-    """The device memory that a process takes to add what its shards give, in bytes. ``vector``: what one shard gives;
-    ``row``: loss and metrics of a run; ``shards``: of a step; ``processes``: that share them; ``each``: the runs of a
-    shard, one for each of its micro-batches. ``flags``: what an update tells of gradients; ``share``: of updates, None
-    if each process updates all."""
-
-    vector: int
-    row: int
-    shards: int
-    processes: int = 1
-    each: int = 1
-    flags: int = 0
-    share: Share | None = None
-
-    def of(self, processes: int) -> SumSizes:
-        """The same for another number of processes."""
-        share = self.share if self.share is not None and self.share.size == processes else None
-        return replace(self, processes=processes, share=self.share if processes == 1 else share)
-
-    @property
-    def owned(self) -> int:
-        """The shards of one process."""
-        return self.shards // self.processes
-
-    @property
-    def stores(self) -> int:
-        """The number of vectors that wait for their right neighbour. The frame of a run holds that of one shard until
-        the next one has run, but not over several micro-batches."""
-        levels = self.owned.bit_length() - 1
-        return max(0, levels - 1) if self.each == 1 else levels
-
-    @property
-    def part(self) -> int:
-        """The most of a vector that one process adds."""
-        return max(sum(size for _, size in self.parts(rank)) for rank in range(self.processes))
-
-    @property
-    def incoming(self) -> int:
-        """What the other processes send of this one's part."""
-        return (self.processes - 1) * self.part
-
-    @property
-    def rows(self) -> int:
-        """Loss and metrics of all runs."""
-        return self.shards * self.each * self.row
-
-    @property
-    def told(self) -> int:
-        """What the updates of all processes tell of gradients."""
-        return 0 if self.share is None or self.processes == 1 else self.processes * self.flags
-
-    def parts(self, rank: int) -> list[tuple[int, int]]:
-        """The parts of a vector that a process adds: (offset, bytes). If it has a share of updates, first the gradients
-        of its slices; then a part of what all processes read."""
-        gradients = 0 if self.share is None else self.share.total
-        units = (self.vector - gradients) // SUM_ALIGNMENT
-        first, end = (gradients + SUM_ALIGNMENT * (units * r // self.processes) for r in (rank, rank + 1))
-        return [*([] if self.share is None else [self.share.part(rank)]), (first, end - first)]
-
-    @property
-    def device(self) -> tuple[int, ...]:
-        """The sizes of the blocks that are taken from the device."""
-        return tuple(size for size in (*(self.vector,) * self.stores, self.incoming, self.rows, self.told) if size)
-
-    @property
-    def pooled(self) -> int:
-        """The bytes that these blocks take of the device's pool."""
-        return sum(map(size_class, self.device))
-
-    @property
-    def exchanged(self) -> int:
-        """Those of ``pooled`` for what the other processes send."""
-        return size_class(self.incoming) if self.incoming else 0
-
-    @property
-    def nccl(self) -> int:
-        """About what NCCL takes next to the pool."""
-        return 0 if self.processes == 1 else NCCL_OF_TWO + (self.processes - 2) * NCCL_OF_ANOTHER
-
-
-def aligned_sum(size: int) -> int:
-    return -(-size // SUM_ALIGNMENT) * SUM_ALIGNMENT
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:

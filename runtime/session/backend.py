@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Outputs: TypeAlias = Iterable[tuple[str, str, "NDArray[Any]"]]
 
 
+#: Sets the inputs of a program and returns its plan, ready to run.
+Feed: TypeAlias = Callable[[Mapping[str, "NDArray[Any]"]], "Bound"]
+
+
 class LateOutputs(ABC):
     """Outputs of a run that may still be executing: reading them waits. They are settled before their memory is
     reused."""
@@ -170,12 +174,13 @@ class Sums(Protocol):
         """The sums over all shards, as inputs of the update; empty if they lie where the update reads them."""
         ...
 
-    def finish(self, outputs: Outputs) -> Outputs:
-        """What the update tells, for all processes: these exchange what each of them has updated."""
+    def updated(self, feed: Feed, change: Change) -> Outputs:
+        """Run the update on the sums, and exchange with the other processes what each has updated; returns what it
+        tells, for all processes. ``feed``: sets the update's inputs."""
         ...
 
     def numbers(self) -> Sequence[Outputs]:
-        """Loss and metrics of all runs, in the order of the shards; after ``total``."""
+        """Loss and metrics of all runs, in the order of the shards; after ``updated``."""
         ...
 
 

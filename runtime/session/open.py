@@ -15,13 +15,14 @@ from dslc.runtime.artifact.interface import Interface, shards_of
 from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.share import Share, shared_plan
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
-from dslc.runtime.cuda.sizes import Regions, SumSizes, foreseen_bytes
+from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 from dslc.runtime.session.context import Loaded
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.driver_bytes import Code
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
     from dslc.runtime.session.backend import Backend
     from dslc.runtime.session.session import MeaningsSource
 

@@ -169,12 +169,14 @@ class _Planner:
             self.results[name] = place
 
     def _order_of_result(self, output: tuple[str, Value]) -> tuple[int, str]:
-        """What shards give follows other results, in the order in which the update reads it: gradients as their
-        parameters in the state, buffers, and the loss."""
+        """What shards give follows other results: gradients as their parameters in the state, buffers, and the loss;
+        what has 16 bits before all else."""
         of = output[0].removeprefix(SHARD)
         if of == output[0]:
             return 0, ""
-        return (1 if of in self.build.pieces else 3 if of == LOSS_SUM else 2), of
+        if output[1].type.dtype.itemsize == 2:
+            return 1, of
+        return (2 if of in self.build.pieces else 4 if of == LOSS_SUM else 3), of
 
     def _updates(self) -> list[tuple[Input, Value]]:
         """Assigns new values the places of their states if possible; returns the updates that need a move."""

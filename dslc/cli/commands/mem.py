@@ -26,7 +26,7 @@ from dslc.cli.views.forecast import budget_bytes
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
-    from dslc.runtime.cuda.sizes import SumSizes
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
 
 
 @click.command(cls=Command)
@@ -85,7 +85,6 @@ def _foreseen(
     from dslc.cli.locks.find import with_lock
     from dslc.cli.views import forecast
     from dslc.compiler.check.model import check_file, split_model
-    from dslc.runtime.cuda.sizes import SumSizes
 
     wanted = sizes(size)
     if any(wanted):  # a size for one named entry
@@ -99,7 +98,7 @@ def _foreseen(
     shards = 1 if checked.train is None else checked.train.shards
     runs = 1 if checked.train is None else checked.train.accumulate
     first = found[0]
-    sums = [SumSizes(vector, row, shards, each=runs, flags=flags) for vector, row, flags in first.shards]
+    sums = first.sums
     header = forecast.described(checked, options, first.sizes) if shards > 1 else {}
     _require_gpus(gpus, shards, there=bool(sums))
     more = 0
@@ -183,13 +182,13 @@ def _planned(artifact: str | None, top: int, gpus: int | None) -> None:
 def _shared(found: Artifact, needs: Mapping[str, Mapping[str, int]]) -> list[dict[str, int]]:
     """``per_process`` of an artifact that trains on a CPU in several shards; else empty."""
     from dslc.runtime.artifact.interface import micro_batches_of, shards_of
-    from dslc.runtime.session.calls.shard_sum import shard_bytes
+    from dslc.runtime.session.calls.terms import sum_bytes_of
 
     interface = found.header["interface"]
     shards, each = shards_of(interface), micro_batches_of(interface)
     if shards == 1 or "train" not in needs.get("cpu", {}):
         return []
-    vectors = [shard_bytes(found.plan(p)) for p in found.programs("train_step", "cpu")]
+    vectors = [sum_bytes_of(found.plan(p)) for p in found.programs("update_step", "cpu")]
     return per_process(vectors, shards, each, needs["cpu"]["train"], found.header)
 
 
@@ -206,7 +205,8 @@ def per_process(
     for n in [1 << power for power in range(shards.bit_length())]:
         share = share_of(header, 0, n)
         own = session if share is None else session - state + share.bytes
-        sums = sum(sum_bytes(vector, shards, n, each) for vector in vectors)
+        reads_own = share is not None and not share.reads_all
+        sums = sum(sum_bytes(vector, shards, n, each, reads_own) for vector in vectors)
         rows.append({"processes": n, "shards": shards // n, "session": own, "sums": sums, "total": own + sums})
     return rows
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
     from dslc.compiler.ir.program import Program
     from dslc.compiler.options import Options
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
 
 #: Nominal memory of GPUs in bytes, by the names that a budget accepts; the driver takes a part of it.
 GPUS: Final = {
@@ -31,8 +32,8 @@ class Forecast:
     """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
     nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
     that predicts, if nothing is trained. ``driver``: about what a GPU's driver takes next to that, for code and
-    graphs. ``shards``: on a GPU, for each update with programs of its own, the bytes of what a shard gives, of its loss
-    and metrics, and of what the update tells of gradients; empty without shards."""
+    graphs. ``sums``: on a GPU, for each update with programs of its own, what one process takes for sums over shards;
+    empty without shards."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -44,7 +45,7 @@ class Forecast:
     again: int
     total: int
     driver: int
-    shards: tuple[tuple[int, int, int], ...] = ()
+    sums: tuple[SumSizes, ...] = ()
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
@@ -134,9 +135,9 @@ def _others(
 
 def _session(
     state: int, programs: Sequence[Program], steps: int, interface: Mapping[str, Any]
-) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
+) -> tuple[int, int, tuple[SumSizes, ...]]:
     """Bytes of a session with these programs, all of one target, about the bytes of a GPU's driver next to it, and on a
-    GPU what a shard gives for each update."""
+    GPU those of the sums for each update."""
     from dslc.compiler.artifact.plan import plan_of
     from dslc.compiler.codegen.targets import traits_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
@@ -157,7 +158,7 @@ def _session(
     sums = sums_of(loaded, interface)
     total = foreseen_bytes(state, regions, steps, on_gpu=True, sums=sums)
     driver = driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
-    return total, driver, tuple((each.vector, each.row, each.flags) for each in sums)
+    return total, driver, tuple(sums)
 
 
 def _divided_into(checked: Checked) -> dict[str, Any]:

@@ -8,50 +8,44 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.interface import micro_batches_of, shards_of
-from dslc.runtime.cuda.sizes import SUM_ALIGNMENT, SumSizes, aligned_sum
+from dslc.runtime.cuda.sums.sum_sizes import SUM_ALIGNMENT, SumSizes, aligned_sum
 from dslc.runtime.cuda.transfers import to_host
-from dslc.runtime.session.calls.shard_sum import Parts
+from dslc.runtime.session.calls.terms import Terms
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.plan import Buffer, Plan
     from dslc.runtime.session.context import Loaded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
-    """Where a shard's io has what is added (from ``given`` on, ``bytes``) and loss and metrics (from ``numbers`` on,
-    ``row`` bytes), and where the update's io has the sums (from ``read`` on). In bytes.
+    """``terms``: what a shard gives, and its sums; where a shard's io has loss and metrics (from ``numbers`` on,
+    ``row`` bytes).
 
     ArtifactError R301 for plans that do not fit each other."""
 
-    dtype: str
-    given: int
-    bytes: int
-    read: int
+    terms: Terms
     numbers: int
     row: int
     ports: tuple[tuple[str, str, Buffer], ...]
 
     @staticmethod
     def of(shard: Plan, update: Plan) -> Layout:
-        parts = Parts(shard, update)  # checks dtypes and shapes
-        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
-        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
-        first, read = (min(b.offset for b in each.values()) for each in (given, wanted))
-        size = max(buffer.end for buffer in given.values()) - first
+        terms = Terms.of(shard, update)  # checks dtypes and shapes
+        first, end_of_given = terms.first, terms.first + terms.given_bytes
         ports = tuple((port.name, port.kind, shard.buffers[port.buffer]) for port in to_host(shard))
         start = min((b.offset for _, _, b in ports), default=0)
         end = max((b.end for _, _, b in ports), default=0)
-        apart = all(wanted[name].offset - read == buffer.offset - first for name, buffer in given.items())
-        inside = any(first < b.end and b.offset < first + size for _, _, b in ports)
-        places = {b.region for b in (*given.values(), *wanted.values(), *(b for _, _, b in ports))}
-        if not apart or inside or places != {"io"} or first % SUM_ALIGNMENT or read % SUM_ALIGNMENT:
+        inside = any(first < b.end and b.offset < end_of_given for _, _, b in ports)
+        given = (shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard")
+        wanted = (update.buffers[p.buffer] for p in update.inputs)
+        places = {b.region for b in (*given, *wanted, *(b for _, _, b in ports))}
+        apart = terms.half is None and not terms.as_summed
+        odd = any(at % SUM_ALIGNMENT for t in terms.rows for at in (first + t.given, terms.read + t.at))
+        if apart or inside or places != {"io"} or odd:
             raise ArtifactError("R301", "`update_step` reads the sums at other places than `train_step` gives them",
                                 place="programs", help="build the artifact again")  # fmt: skip
-        dtype = next(b.dtype for b in given.values())
-        assert parts.dtype.itemsize == (8 if dtype == "f64" else 4)
-        size = aligned_sum(size)
-        return Layout(dtype, first, size, read, start, aligned_sum(end - start), ports)
+        return Layout(terms, start, aligned_sum(end - start), ports)
 
 
 def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[SumSizes]:
@@ -63,7 +57,7 @@ def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[Su
     for step in steps:
         [update] = [p.plan for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
         layout = Layout.of(step.plan, update)
-        found.append(SumSizes(layout.bytes, layout.row, shards, each=each, flags=flags_of(update).bytes))
+        found.append(SumSizes(layout.terms, layout.row, shards, each=each, flags=flags_of(update).bytes))
     return found
 
 

@@ -1,25 +1,20 @@
 """The sums over the shards of a step in device memory: of one GPU, or of several that exchange them.
 
-The tree is that of ``shard_sum.py``. A shard's gradients and buffers lie side by side in the frame of its run, and the
-update reads their sums side by side in its io, at the same distances: each level of the tree is one addition of whole
-vectors. Nothing passes through the host but loss and metrics.
-
-Of several GPUs, rank r receives the r-th part of every rank's sum and adds these. If it has a share of the update, this
-is its slices of the gradients; after the update it sends the parameters of its slices to all. Else, and of all that
-other ranks read, it sends its part of the total to all. NCCL moves bytes, and only ``Addition`` adds. All of it follows
-on the lane's stream. The host waits for nothing.
+The tree is that of ``shard_sum.py``. What a shard gives lies side by side in the frame of its run. If all of it has the
+dtype of the sums, it lies as the update reads them, and each level of the tree is one addition of whole vectors. Else
+``Gathering`` adds what two shards give, and writes f32 where the update reads the sums. Nothing passes through the host
+but loss and metrics. ``exchange.py`` has the part of several GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
-from dslc.runtime.cuda.sizes import SLOTS, SumSizes
-from dslc.runtime.cuda.sums.addition import Addition
+from dslc.runtime.cuda.sizes import SLOTS
+from dslc.runtime.cuda.sums.exchange import DeviceExchange
+from dslc.runtime.cuda.sums.gathering import Gathered, Kernels, Tables
 from dslc.runtime.cuda.sums.pinned_numbers import PinnedNumbers
-from dslc.runtime.session.backend import LateOutputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +27,8 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.nccl import Nccl
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.cuda.sums.layout import Layout
-    from dslc.runtime.session.backend import Bound, Outputs
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
+    from dslc.runtime.session.backend import Bound, Change, Feed, LateOutputs, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
 
     #: The communicator of this process with the others of a group; takes the sums' memory now, and with the group.
@@ -47,7 +43,7 @@ class DeviceSums:
         layout: Layout,
         sizes: SumSizes,
         device: Device,
-        addition: Addition,
+        kernels: Kernels,
         owned: Callable[[], Owned],
         connect: Connect,
         state: DeviceState,
@@ -55,12 +51,12 @@ class DeviceSums:
     ) -> None:
         """``sizes``: for one process; ``owned`` makes an owner that the session closes when its streams are idle.
         ``state``: what the update changes; ``flags``: what it tells of gradients."""
-        self._layout, self._sizes, self._device = layout, sizes, device
+        self._layout, self._terms, self._sizes, self._device = layout, layout.terms, sizes, device
         self._state, self._flags = state, flags
-        self._addition, self._new_owner, self._connect = addition, owned, connect
-        self._nccl: Nccl | None = None
+        self._kernels, self._addition = kernels, kernels.addition(layout.terms.dtype)
+        self._new_owner, self._connect = owned, connect
         self._lane: Lane | None = None
-        self._take(0, 1)
+        self._take(0, None)
         self.begin()
 
     def join(self, group: Exchange) -> None:
@@ -68,28 +64,38 @@ class DeviceSums:
             if self._lane is not None:
                 device.driver.synchronise(self._lane.stream)
             wanted = self._sizes.of(group.size)
-            self._nccl = self._connect(group, wanted.of(1), wanted)
+            nccl = self._connect(group, wanted.of(1), wanted)
             self._owned.close()
-            self._take(group.rank, group.size)
+            self._sizes = wanted
+            self._take(group.rank, nccl)
         self.begin()
 
-    def _take(self, rank: int, size: int) -> None:
+    def _take(self, rank: int, nccl: Nccl | None) -> None:
         """Take the memory for this process's part of the sums."""
-        self._rank, self._size = rank, size
-        sizes = self._sizes = self._sizes.of(size)
+        sizes, self._rank = self._sizes, rank
         self._owns, self._runs = sizes.owned, sizes.owned * sizes.each
         device, self._owned = self._device, self._new_owner()
         noted = self._owned.noted
         with self._owned:
             self._stores = [device.pool.allocate(sizes.vector, noted).address for _ in range(sizes.stores)]
-            incoming = device.pool.allocate(sizes.incoming, noted).address if sizes.incoming else 0
-            others = [r for r in range(size) if r != rank]
-            self._incoming = {r: incoming + n * sizes.part for n, r in enumerate(others)}
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
-            told = sizes.told
-            self._told = device.pool.allocate(told, noted).address if told else 0
+            self._whole = [] if sizes.as_given else self._gathered()
+            self._exchange = None
+            if nccl is not None and sizes.processes > 1:
+                parts = device, self._kernels, nccl, self._state, self._owned
+                self._exchange = DeviceExchange(sizes, rank, *parts)
             self._turns = [PinnedNumbers(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
-            self._tellers = [PinnedNumbers(device, max(told, 1), self._owned) for _ in range(SLOTS)]
+            self._tellers = [PinnedNumbers(device, max(sizes.told, 1), self._owned) for _ in range(SLOTS)]
+
+    def _gathered(self) -> list[Gathered]:
+        """How what two shards give is added."""
+        sizes, device = self._sizes, self._device
+        if not sizes.table:
+            return []
+        tables = Tables(self._kernels, device.pool.allocate(sizes.table, self._owned.noted).address)
+        found = [tables.of(span) for span in self._terms.spans(0, sizes.vector)]
+        tables.send(device)
+        return found
 
     def begin(self) -> None:
         self._ran = 0
@@ -107,7 +113,7 @@ class DeviceSums:
             if self._rows:
                 row = self._rows + number * self._layout.row
                 device.driver.copy(row, plan.io + self._layout.numbers, self._layout.row, lane.stream)
-            self._add_run(plan.io + self._layout.given, lane)
+            self._add_run(plan.io + self._terms.first, lane)
 
     def _add_run(self, vector: int, lane: Lane) -> None:
         """Add the next micro-batch's vector to the sum of those before it, in its own place: the frames of two runs in
@@ -118,97 +124,88 @@ class DeviceSums:
             left = self._owns > 1 and self._done % 2 == 0
             target = self._stores[0] if place == 0 and left else vector
             if place != 1:
-                self._addition.add(target, self._running, vector, self._layout.bytes, lane.stream)
+                self._addition.add(target, self._running, vector, self._terms.bytes, lane.stream)
             self._running = vector = target
         if place == 0:
             self._add(vector, lane)
 
     def _add(self, vector: int, lane: Lane) -> None:
-        """Add the next shard's vector, in whose place sums may be written. A level's sum waits in a store, unless the
-        next shard takes it: the frames of two runs in a row are different ones."""
+        """Add what the next shard gives. A level's sum waits in a store, unless it is added at once, or is the last: it
+        then lies where the update reads."""
         self._done += 1
         level, right = 0, vector
         while self._done % (2 << level) == 0 and 2 << level <= self._owns:
-            goes_on = self._done % (4 << level) == 0 and 4 << level <= self._owns
-            last = 2 << level == self._owns
-            target = right
-            if last and self._size == 1:
-                target = lane.io + self._layout.read
-            elif not (last or goes_on):
-                target = self._stores[level + (self._sizes.each > 1)]
-            self._addition.add(target, self._waiting.pop(level), right, self._layout.bytes, lane.stream)
+            goes_on = self._done % (4 << level) == 0 or 2 << level == self._owns
+            target = lane.io + self._terms.read if goes_on else self._stores[level + (self._sizes.each > 1)]
+            left = self._waiting.pop(level)
+            if level == 0 and self._whole:
+                for span in self._whole:
+                    span.add(target, left + span.given, right + span.given, lane.stream)
+            else:
+                self._addition.add(target, left, right, self._terms.bytes, lane.stream)
             level, right = level + 1, target
         self._waiting[level] = right
 
     def total(self) -> Mapping[str, NDArray[Any]]:
+        self._started()
+        with self._device:
+            for stage in range(self.count if self._exchange is not None else 0):
+                self.before(stage)
+        return {}
+
+    def updated(self, feed: Feed, change: Change) -> Outputs:
+        lane = self._started()
+        plan = cast("DevicePlan", feed({}))
+        exchange = self._exchange
+        if exchange is None:
+            return plan.run(change)
+        outputs = plan.run(change, self)
+        return outputs if self._sizes.share is None else self._all_told(outputs, lane)
+
+    def before(self, stage: int) -> None:
+        """The lane begins a stage of the update."""
+        assert self._exchange is not None and self._lane is not None
+        self._exchange.complete(stage, self._lane)
+
+    def after(self, stage: int) -> None:
+        """The lane has begun all of a stage of the update."""
+        assert self._exchange is not None and self._lane is not None
+        flags = self._lane.io + self._flags.offset, self._flags.bytes
+        self._exchange.spread(stage, flags, self._lane)
+
+    @property
+    def count(self) -> int:
+        """The number of stages."""
+        return 1 if self._exchange is None else self._exchange.stages
+
+    def _started(self) -> Lane:
+        """Begin the exchange, and send loss and metrics to the host."""
         lane = self._lane
         assert lane is not None and self._done == self._owns, "the tree is not complete"
         turn = self._turns[0]
         self._turns.reverse()
         turn.settle()
         with self._device as device:
-            if self._nccl is not None:
-                self._exchange(self._nccl, lane)
+            if self._exchange is not None:
+                [own], row = self._waiting.values(), self._runs * self._layout.row
+                self._exchange.begin(own, lane.io + self._terms.read, self._rows, row, lane)
             if self._rows:
                 device.driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
         self._numbers = turn.numbers(self._layout, self._sizes.shards * self._sizes.each)
-        return {}
+        return lane
 
-    def _exchange(self, nccl: Nccl, lane: Lane) -> None:
-        """Add this process's parts of all sums, and send what others read of the totals. Loss and metrics travel with
-        the sums."""
-        [own], total, others = self._waiting.values(), lane.io + self._layout.read, self._incoming
-        parts = [self._sizes.parts(rank) for rank in range(self._size)]
-        mine, row = parts[self._rank], self._runs * self._layout.row
-        starts = [0, *accumulate(size for _, size in mine)][: len(mine)]
-        rows = [(self._rows + r * row, row) for r in range(self._size)]
-        nccl.swap(
-            {r: [*((own + at, size) for at, size in parts[r]), rows[self._rank]] for r in others},
-            {r: [*((others[r] + s, size) for s, (_, size) in zip(starts, mine)), rows[r]] for r in others},
-            lane.stream,
-        )
-        for start, (at, size) in zip(starts, mine):
-            self._add_parts(total + at, [own + at if r == self._rank else others[r] + start for r in range(self._size)],
-                            size, lane.stream)  # fmt: skip
-        share = self._sizes.share
-        read = parts if share is None or share.reads_all else [part[1:] for part in parts]
-        if any(size for part in read for _, size in part):
-            nccl.swap(
-                {r: [(total + at, size) for at, size in read[self._rank]] for r in others},
-                {r: [(total + at, size) for at, size in read[r]] for r in others},
-                lane.stream,
-            )
-
-    def finish(self, outputs: Outputs) -> Outputs:
-        share, lane, nccl = self._sizes.share, self._lane, self._nccl
-        if share is None or lane is None or nccl is None:
-            return outputs
-        base, size, others = self._state.address, self._flags.bytes, self._incoming
-        ranges = [[(base + at, count) for at, count in share.updated(r)] for r in range(self._size)]
+    def _all_told(self, outputs: Outputs, lane: Lane) -> Outputs:
+        """The outputs of an update with what those of all processes tell of gradients."""
+        assert self._exchange is not None
         turn = self._tellers[0]
         self._tellers.reverse()
         turn.settle()
         with self._device as device:
-            told = [(self._told + r * size, size) for r in range(self._size)]
-            device.driver.copy(told[self._rank][0], lane.io + self._flags.offset, size, lane.stream)
-            nccl.swap(
-                {r: [*ranges[self._rank], told[self._rank]] for r in others},
-                {r: [*ranges[r], told[r]] for r in others},
-                lane.stream,
-            )
-            device.driver.copy_out(turn.address, self._told, self._size * size, lane.stream)
+            device.driver.copy_out(turn.address, self._exchange.told, self._sizes.told, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
             self._state.written_by(lane, turn.arrived)
-        return turn.flags(cast("LateOutputs", outputs), self._flags, self._size)
-
-    def _add_parts(self, total: int, parts: list[int], size: int, stream: Any) -> None:
-        """The upper part of the tree: the sum of all ranks' parts, in whose place sums are written."""
-        while len(parts) > 1:
-            last = len(parts) == 2
-            for left, right in zip(parts[::2], parts[1::2], strict=True):
-                self._addition.add(total if last else left, left, right, size, stream)
-            parts = parts[::2]
+        return turn.flags(cast("LateOutputs", outputs), self._flags, self._sizes.processes)
 
     def numbers(self) -> Sequence[Outputs]:
         return self._numbers

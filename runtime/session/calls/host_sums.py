@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dslc.runtime.session.calls.shard_sum import Parts, Running, Tree, shard_bytes, sum_bytes
+from dslc.runtime.session.calls.shard_sum import Parts, Running, Tree, sum_bytes
+from dslc.runtime.session.calls.terms import Terms
 from dslc.runtime.session.host_memory import ensure_free
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.plan import Plan
     from dslc.runtime.artifact.share import Share
     from dslc.runtime.cpu.backend import HostState
-    from dslc.runtime.session.backend import Bound, Outputs
+    from dslc.runtime.session.backend import Bound, Change, Feed, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
 
 
@@ -26,9 +27,10 @@ class HostSums:
 
     def __init__(self, shard: Plan, update: Plan, count: int, each: int, share: Share | None, state: HostState) -> None:
         """``share``: of updates, that of this process; ``state``: where it updates."""
-        need = sum_bytes(shard_bytes(shard), count, 1, each)
+        terms = Terms.of(shard, update)
+        need = sum_bytes(terms.bytes, count, 1, each)
         ensure_free(need, [("the sums over shards", need)])
-        self._parts, self._count = Parts(shard, update), count
+        self._parts, self._count = Parts(terms), count
         self._tree = Tree(self._parts, count)
         self._micro = Running(self._parts, each) if each > 1 else None
         self._group: Exchange | None = None
@@ -83,7 +85,8 @@ class HostSums:
             group.spread(total, [[span] for span in spans])
         return total
 
-    def finish(self, outputs: Outputs) -> Outputs:
+    def updated(self, feed: Feed, change: Change) -> Outputs:
+        outputs = feed(self.total()).run(change)
         share, group = self._share, self._group
         if share is None or group is None:
             return outputs

@@ -8,21 +8,21 @@ those of a shard give is added one after the other, before the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from dslc.base.errors import ArtifactError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.slices import aligned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.session.backend import Outputs
+    from dslc.runtime.session.calls.terms import Terms
+
+_BLOCK: Final = 1 << 18  # elements that are widened from 16 bits at a time
 
 
 class Exchange(Protocol):
@@ -48,29 +48,40 @@ class Exchange(Protocol):
 
 
 class Parts:
-    """The tensors that shards add, in one vector: side by side as in the plan's io, each aligned.
+    """The sums of what shards give, in one vector of ``dtype``, f32 or f64, as ``terms`` places them."""
 
-    ``dtype``: f32 or f64. ArtifactError R301 if the two plans do not fit each other."""
-
-    def __init__(self, shard: Plan, update: Plan) -> None:
-        given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
-        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
-        facts = [{n: (b.dtype, b.shape) for n, b in each.items()} for each in (given, wanted)]
-        dtypes = {b.dtype for b in given.values()}
-        if facts[0] != facts[1] or len(dtypes) != 1:
-            raise ArtifactError("R301", "`update_step` does not read what `train_step` gives, or it has several dtypes",
-                                place="programs", help="build the artifact again")  # fmt: skip
-        self.dtype = numpy_dtype(dtypes.pop())
-        self.spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
-        first = min(buffer.offset for buffer in given.values())
-        for name, buffer in sorted(given.items(), key=lambda each: each[1].offset):
-            at = (buffer.offset - first) // self.dtype.itemsize
-            self.spans[name] = (slice(at, at + prod(buffer.shape)), tuple(buffer.shape))
-        self.count = shard_bytes(shard) // self.dtype.itemsize
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.dtype = numpy_dtype(terms.dtype)
+        self.count = terms.bytes // terms.item
+        at = {t.name: t.at // terms.item for t in terms.rows}
+        self._spans = {t.name: (slice(at[t.name], at[t.name] + t.elements), t.shape) for t in terms.rows}
+        self._halves = {t.name: t.dtype for t in terms.rows if t.dtype != terms.dtype}
 
     def arrays(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Views of a vector, by name and in their shapes."""
-        return {name: vector[span].reshape(shape) for name, (span, shape) in self.spans.items()}
+        return {name: vector[span].reshape(shape) for name, (span, shape) in self._spans.items()}
+
+    def take(self, vector: NDArray[Any], outputs: Outputs, *, add: bool) -> None:
+        """Write what a shard gives into a vector, or add it: the vector is the left term."""
+        with _quiet():
+            for name, kind, view in outputs:
+                if kind == "shard":
+                    target, given = vector[self._spans[name][0]], view.reshape(-1)
+                    for start in range(0, target.size, _BLOCK):
+                        here = target[start : start + _BLOCK]
+                        there = self._widened(name, given[start : start + _BLOCK])
+                        if add:
+                            np.add(here, there, out=here)
+                        else:
+                            np.copyto(here, there, casting="no")
+
+    def _widened(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        if array.dtype == self.dtype:
+            return array
+        if self._halves.get(name) == "bf16":
+            array = np.left_shift(array, 16, dtype=np.uint32).view(np.float32)
+        return array.astype(self.dtype, copy=False)
 
 
 class Running:
@@ -79,8 +90,7 @@ class Running:
     def __init__(self, parts: Parts, count: int) -> None:
         self._count = count
         self._sum = np.zeros(parts.count, parts.dtype)
-        self._views = parts.arrays(self._sum)
-        self._added = 0
+        self._parts, self._added = parts, 0
 
     @property
     def bytes(self) -> int:
@@ -90,16 +100,11 @@ class Running:
         """Forget a sum that an error left incomplete."""
         self._added = 0
 
-    def add(self, outputs: Iterable[tuple[str, str, NDArray[Any]]]) -> list[tuple[str, str, NDArray[Any]]] | None:
+    def add(self, outputs: Outputs) -> Outputs | None:
         """Add the next micro-batch's outputs of kind shard; the shard's outputs after its last one."""
-        with _quiet():
-            for name, kind, view in outputs:
-                if kind == "shard" and self._added:
-                    np.add(self._views[name], view, out=self._views[name])
-                elif kind == "shard":
-                    np.copyto(self._views[name], view, casting="no")
+        self._parts.take(self._sum, outputs, add=self._added > 0)
         self._added = (self._added + 1) % self._count
-        return None if self._added else [(name, "shard", view) for name, view in self._views.items()]
+        return None if self._added else [(n, "shard", view) for n, view in self._parts.arrays(self._sum).items()]
 
 
 class Tree:
@@ -118,17 +123,12 @@ class Tree:
         """Forget a sum that an error left incomplete."""
         self.added = 0
 
-    def add(self, outputs: Iterable[tuple[str, str, NDArray[Any]]]) -> None:
+    def add(self, outputs: Outputs) -> None:
         """Add the next shard's outputs of kind shard."""
         before = self.added
         assert before < self.count, "the tree is complete"
-        views = self.parts.arrays(self._levels[0])
+        self.parts.take(self._levels[0], outputs, add=before % 2 == 1)
         with _quiet():
-            for name, kind, view in outputs:
-                if kind == "shard" and before % 2:
-                    np.add(views[name], view, out=views[name])
-                elif kind == "shard":
-                    np.copyto(views[name], view, casting="no")
             level, rest = 0, before
             while rest % 2:  # a subtree is complete: it moves up, to the right of the one that waits there, or alone
                 rest //= 2
@@ -159,21 +159,16 @@ def added(vectors: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return level[0]
 
 
-def sum_bytes(vector: int, shards: int, processes: int, each: int = 1) -> int:
+def sum_bytes(vector: int, shards: int, processes: int, each: int = 1, own: bool = False) -> int:
     """The host's bytes that a process takes at most to add what its shards give, and to exchange it with the others.
-    ``vector``: the bytes of all that one shard gives; ``each``: the micro-batches of a shard."""
+    ``vector``: the bytes of all sums; ``each``: the micro-batches of a shard; ``own``: an update reads the sums of its
+    own slices alone, so that no others are written."""
     levels = ((shards // processes).bit_length() + (each > 1)) * vector
     if processes == 1:
         return levels
     piece = -(-vector // processes)
     # what the other processes send of this one's part, the first level of their sums, and the total
-    return levels + (processes - 1) * piece + processes // 2 * piece + vector
-
-
-def shard_bytes(plan: Plan) -> int:
-    """The bytes of all that a shard gives, each tensor aligned; 0 for the plan of a whole batch."""
-    given = [plan.buffers[port.buffer] for port in plan.outputs if port.kind == "shard"]
-    return aligned(max(b.end for b in given)) - min(b.offset for b in given) if given else 0
+    return levels + (processes - 1) * piece + processes // 2 * piece + (piece if own else vector)
 
 
 def _quiet() -> AbstractContextManager[Any]:

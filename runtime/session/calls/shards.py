@@ -8,6 +8,7 @@ means and alone changes the state. If a step has several updates, each has both 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from dslc.runtime.session.backend import LateOutputs
@@ -80,7 +81,7 @@ class Shards:
             for index in range(self.runs):
                 sums.run(self._shard(context, program, by_row, arrays, scalars, index))
             change = state.change(number, last=alone and program is programs[-1])
-            outputs = sums.finish(self._update(context, program, scalars).run(change))
+            outputs = sums.updated(partial(context.feed, self._update_of(program), scalars=scalars), change)
             late = isinstance(outputs, LateOutputs)
             done: Outputs = outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs]
             found += [*sums.numbers(), done]
@@ -109,7 +110,7 @@ class Shards:
             sums.begin()
             for index in range(self.runs):
                 sums.run(self._shard(context, program, by_row, arrays, scalars, index))
-            found = search(self._update(context, program, scalars))
+            found = search(context.feed(self._update_of(program), sums.total(), scalars))
             if found is not None:
                 return found
         return None
@@ -122,10 +123,6 @@ class Shards:
         first = 0 if self.group is None else self.group.rank * self.runs
         rows = {**scalars, "row": scalars["row"] + (first + index) * size}
         return context.feed(program, arrays, rows, Cut(index * size, size, size), by_row)
-
-    def _update(self, context: Context, program: Loaded, scalars: Scalars) -> Bound:
-        """The bound plan of the update with the sums over all shards."""
-        return context.feed(self._update_of(program), self._sums[program].total(), scalars)
 
     def _update_of(self, program: Loaded) -> Loaded:
         return of_turn(program, self._updating)

@@ -35,7 +35,8 @@ from dslc.compiler.ops import registry
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
-from dslc.runtime.cuda.sizes import CONTEXT, NCCL_OF_TWO
+from dslc.runtime.cuda.sizes import CONTEXT
+from dslc.runtime.cuda.sums.sum_sizes import NCCL_OF_TWO
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES
@@ -109,23 +110,24 @@ def test_any_number_of_gpus(
             assert counted["synchronisations"] == 0
             assert counted["bytes_out"] < 2000 * STEPS  # gradients stay on the device
         assert fake.aborted == size
-        each_step = 4 if source is IN_TURN else 3 if divided and source is not TRANSFORMER else 2
+        each_step = 4 if source is IN_TURN else 3 if divided and source not in (TRANSFORMER, ADAMW) else 2
         assert fake.groups == each_step * size * STEPS
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
 
 
-@pytest.mark.parametrize("source", [BATCHNORM, ACCUMULATED])
+@pytest.mark.parametrize("divided", [False, True], ids=["all update all", "each its slices"])
+@pytest.mark.parametrize("source", [BATCHNORM, ADAMW, ACCUMULATED])
 def test_a_scaled_loss_and_one_verdict(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, source: str, divided: bool
 ) -> None:
     """In f16; the third step overflows in one row."""
     path = scaled(tmp_path, source, 4)
     on_gpus(path, machine, 4, monkeypatch)
 
     def work(group: Group | None, device: str) -> Any:
-        session, found = opened(path, device), []
         rank, size = (0, 1) if group is None else (group.rank, group.size)
+        session, found = opened(path, device, part=(rank, size) if divided else (0, 1)), []
         if group is not None:
             session.join(group)
         own = slice(rank * rows_of(source) // size, (rank + 1) * rows_of(source) // size)

@@ -19,7 +19,8 @@ from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.calls import host_sums
-from dslc.runtime.session.calls.shard_sum import Parts, Tree, added, shard_bytes, sum_bytes
+from dslc.runtime.session.calls.shard_sum import Parts, Tree, added, sum_bytes
+from dslc.runtime.session.calls.terms import Terms
 from dslc.runtime.session.host_memory import out_of_memory
 
 COUNT = 1_000_000  # elements
@@ -75,7 +76,8 @@ def test_the_levels_of_the_tree_are_counted(tmp_path: Path) -> None:
     artifact = read_artifact(built(tmp_path, BATCHNORM, provider="reference"))
     shard, update = (artifact.plan(artifact.programs(entry)[0]) for entry in ("train_step", "update_step"))
     for owned in (1, 2, 8):
-        assert Tree(Parts(shard, update), owned).bytes == sum_bytes(shard_bytes(shard), owned, 1)
+        terms = Terms.of(shard, update)
+        assert Tree(Parts(terms), owned).bytes == sum_bytes(terms.bytes, owned, 1)
 
 
 def test_the_sums_are_taken_when_a_session_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

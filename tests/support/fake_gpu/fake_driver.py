@@ -39,8 +39,30 @@ def _addition(dtype: str) -> Callable[..., None]:
     return add
 
 
+def _gathering(dtype: str) -> Callable[..., None]:
+    """The runtime's kernel for what two shards give; a block for each row of the table."""
+
+    def widened(fake: FakeDriver, at: int, units: int) -> Any:
+        if dtype == "bf16":
+            return (fake.array(at, "u2", units * 8).astype("u4") << 16).view("f4")
+        item = 2 if dtype == "f16" else 4
+        return fake.array(at, f"f{item}", units * 16 // item).astype("f4")
+
+    def add(fake: FakeDriver, grid: Any, block: Any, total: int, left: int, right: int, table: int) -> None:
+        for at, given, units in fake.array(table, "u8", 3 * grid[0]).reshape(-1, 3).tolist():
+            with np.errstate(all="ignore"):
+                found = widened(fake, left + given, units) + widened(fake, right + given, units)
+            fake.array(total + at, "f4", len(found))[:] = found
+
+    return add
+
+
 #: What every driver knows: the runtime brings its PTX.
-ADDITIONS = {"dslc_add_f32": _addition("f4"), "dslc_add_f64": _addition("f8")}
+ADDITIONS = {
+    "dslc_add_f32": _addition("f4"),
+    "dslc_add_f64": _addition("f8"),
+    **{f"dslc_gather_{dtype}": _gathering(dtype) for dtype in ("f32", "f16", "bf16")},
+}
 
 
 class Refused(Exception):

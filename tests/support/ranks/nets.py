@@ -53,11 +53,11 @@ train Net(label: i32[B, T]) {
 """
 
 
-def built(folder: Path, source: str, shards: int = 8, provider: str = "own") -> Path:
+def built(folder: Path, source: str, shards: int = 8, provider: str = "own", precision: str | None = None) -> Path:
     """The artifact of a net for this machine's CPU."""
     folder.mkdir(exist_ok=True)
     (folder / "net.nn").write_text(source + (MESH.format(shards=shards) if shards > 1 else ""))
-    options = Options(provider=provider, level=machine_level(LEVELS))
+    options = Options(provider=provider, level=machine_level(LEVELS), precision=precision)
     (folder / "net.dslc").write_bytes(pipeline.build(check_file(folder / "net.nn"), options).artifact)
     return folder / "net.dslc"
 

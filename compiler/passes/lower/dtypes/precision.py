@@ -16,6 +16,7 @@ After, with ``compute=f32, params=f64``::
 
 Forward and backward nodes compute in ``compute``, the update phase and initial values in the dtype of the state. Float
 inputs, stored constants, scalars and results have the dtype of the boundary, and what shards add up has ``shared``.
+What one shard gives keeps its 16 bits, which the sum reads; of micro-batches, whose sums it is, it has ``shared``, too.
 Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
@@ -61,7 +62,8 @@ def precision(program: Program, build: Build) -> Program:
     if program.entry == "init":  # drawn in the dtype of the state or f32, not rounded to that of the products
         asked = dataclasses.replace(asked, compute=DType.F32 if asked.params in _HALF else asked.params)
     halves = asked.compute if asked.compute in _HALF and traits.has_tensor_cores else None
-    graph = _Typing(program.graph, asked, halves).run()
+    given_in_halves = build.train is not None and build.train.accumulate == 1
+    graph = _Typing(program.graph, asked, halves, given_in_halves=given_in_halves).run()
     if traits.has_reference and build.provider == "reference":
         _refuse_bf16(graph)
     return dataclasses.replace(program, graph=graph)
@@ -81,13 +83,21 @@ def _refuse_bf16(graph: Graph) -> None:
 
 class _Typing:
     """``halves``: the dtype of the factors of products in loops that otherwise compute in f32; None for the loop's.
-    ``in_loop``: the graph is the body of such a loop."""
+    ``in_loop``: the graph is the body of such a loop. ``given_in_halves``: what a shard gives keeps its 16 bits."""
 
-    def __init__(self, graph: Graph, asked: Precision, halves: DType | None, in_loop: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        asked: Precision,
+        halves: DType | None,
+        in_loop: bool = False,
+        given_in_halves: bool = False,
+    ) -> None:
         self.graph = graph
         self.asked = asked
         self.halves = halves
         self.in_loop = in_loop
+        self.given_in_halves = given_in_halves
         self.nodes = dict(asked.nodes)
         if asked.compute in _HALF:
             self.nodes = dict.fromkeys(wide(graph, asked.nodes), DType.F32) | self.nodes
@@ -103,7 +113,7 @@ class _Typing:
             self._node(node)
         outputs = {}
         for name, value in graph.outputs.items():
-            dtype = self.asked.shared if name.startswith(SHARD) else self.asked.boundary
+            dtype = self._given(value) if name.startswith(SHARD) else self.asked.boundary
             made = value.producer
             phase = Phase.BACKWARD if isinstance(made, Node) and made.phase is Phase.BACKWARD else Phase.FORWARD
             outputs[name] = self._as(value, dtype, Builder(name=name, span=made.span, phase=phase))
@@ -113,6 +123,11 @@ class _Typing:
             updates.append((inputs[source], self._as(value, inputs[source].value.type.dtype, b)))
         roots = [*outputs.values(), *(v for _, v in updates)]
         return Graph(tuple(inputs.values()), order(roots), outputs, tuple(updates))
+
+    def _given(self, value: Value) -> DType:
+        """The dtype of what a shard gives."""
+        own, shared = self.new[value].type.dtype, self.asked.shared
+        return own if own in _HALF and self.given_in_halves and shared is DType.F32 else shared
 
     def _input(self, source: Input) -> Input:
         type_ = source.value.type

@@ -1,0 +1,181 @@
+"""How several GPUs exchange sums of a step, and what each has updated.
+
+Rank r receives the r-th part of every rank's sum and adds these; of ranks with one shard each, what that gives. If it
+has a share of the update, this is its slices of the gradients; after the update it sends the parameters of its slices
+to all. Else, and of all that other ranks read, it sends its part of the total to all. NCCL moves bytes, and only the
+runtime's kernels add. The host waits for nothing.
+
+An exchange has stages. All that moves before the update is enqueued at once, on a stream of its own. The lane's stream
+adds a stage's parts and updates its slices as soon as they are there, while those of the next stage arrive; and what it
+has updated leaves while it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dslc.runtime.artifact.slices import aligned
+from dslc.runtime.cuda.lane import Lane, idle_stream
+from dslc.runtime.cuda.sums.gathering import Gathered, Kernels, Tables
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.device_state import DeviceState
+    from dslc.runtime.cuda.libraries.nccl import Nccl, Pieces
+    from dslc.runtime.cuda.owned import Owned
+    from dslc.runtime.cuda.sums.sum_sizes import SumSizes
+
+    #: Addresses and sizes, for each other process.
+    Moves = Mapping[int, Pieces]
+
+
+class _Part(NamedTuple):
+    """``size`` bytes of the sums, from ``at`` on, which this process adds. ``pieces``: of what each process has of it,
+    (offset, bytes): of its sum, or of what its shard gives; ``arrive``: for each other process, where they arrive;
+    ``gathered``: how pieces as given are added; empty for sums. ``partial``: where sums of two others may lie."""
+
+    at: int
+    size: int
+    pieces: Sequence[tuple[int, int]]
+    arrive: Mapping[int, Sequence[int]]
+    gathered: Sequence[Gathered]
+    partial: Sequence[int]
+
+
+class DeviceExchange:
+    """The exchange of one process. ``owned`` takes its memory; the device's context is current."""
+
+    def __init__(
+        self, sizes: SumSizes, rank: int, device: Device, kernels: Kernels, nccl: Nccl, state: DeviceState, owned: Owned
+    ) -> None:
+        self._sizes, self._rank, self._device = sizes, rank, device
+        self._addition, self._nccl, self._state = kernels.addition(sizes.terms.dtype), nccl, state
+        self._others = [r for r in range(sizes.processes) if r != rank]
+        noted, driver = owned.noted, device.driver
+        blocks = sizes.incoming, sizes.partial, sizes.table, sizes.told
+        taken = [device.pool.allocate(size, noted).address if size else 0 for size in blocks]
+        incoming, partial, table, self.told = taken
+        tables = Tables(kernels, table)
+        self._stages: list[list[_Part]] = []
+        self._incoming = {r: incoming + n * (sizes.incoming // len(self._others)) for n, r in enumerate(self._others)}
+        for stage in range(sizes.stages):
+            self._stages.append(self._parts(stage, partial, tables))
+        tables.send(device)
+        self._arrived = [driver.event(noted) for _ in self._stages]
+        self._ready, self._spread = driver.event(noted), driver.event(noted)
+        self._stream = idle_stream(device, owned)
+        self._own = self._total = 0
+
+    @property
+    def stages(self) -> int:
+        return len(self._stages)
+
+    def _parts(self, stage: int, partial: int, tables: Tables) -> list[_Part]:
+        sizes, found = self._sizes, list[_Part]()
+        room = sizes.partial // max(1, sizes.processes // 2 - 1)
+        for at, size in sizes.parts(self._rank, stage):
+            gathered = [tables.of(span) for span in sizes.terms.spans(at, size)] if sizes.as_given else []
+            pieces = self._pieces(at, size)
+            arrive: dict[int, list[int]] = {}
+            for r in self._others:
+                starts = list(accumulate((aligned(count) for _, count in pieces), initial=self._incoming[r]))
+                arrive[r], self._incoming[r] = starts[:-1], starts[-1]
+            before = sum(part.size for part in found)
+            places = [partial + n * room + before for n in range(sizes.processes // 2 - 1)]
+            found.append(_Part(at, size, pieces, arrive, gathered, places))
+        return found
+
+    def _pieces(self, at: int, size: int) -> list[tuple[int, int]]:
+        """Where a process has a part of the sums: (offset, bytes)."""
+        if not self._sizes.as_given:
+            return [(at, size)]
+        return [(span.given, span.size) for span in self._sizes.terms.spans(at, size)]
+
+    def begin(self, own: int, total: int, rows: int, row: int, lane: Lane) -> None:
+        """Enqueue all that moves before the update. ``own``: the address of this process's sum, or of what its shard
+        gives; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes, ``row`` bytes
+        of each. The lane then waits for these."""
+        self._own, self._total = own, total
+        told = [(rows + r * row, row) for r in range(self._sizes.processes)]
+        self._follow(lane)
+        for stage, parts in enumerate(self._stages):
+            send: dict[int, list[tuple[int, int]]] = {}
+            for r in self._others:
+                wanted = [piece for part in self._sizes.parts(r, stage) for piece in self._pieces(*part)]
+                send[r] = [(own + at, size) for at, size in wanted]
+            receive = {
+                r: [(at, size) for part in parts for at, (_, size) in zip(part.arrive[r], part.pieces, strict=True)]
+                for r in self._others
+            }
+            if stage == 0:
+                send = {r: [*pieces, told[self._rank]] for r, pieces in send.items()}
+                receive = {r: [*pieces, told[r]] for r, pieces in receive.items()}
+            self._nccl.swap(send, receive, self._stream)
+            self._device.driver.record(self._arrived[stage], self._stream)
+        self._device.driver.wait(lane.stream, self._arrived[0])
+
+    def complete(self, stage: int, lane: Lane) -> None:
+        """Have the lane add a stage's parts, and wait for what others add that this process reads."""
+        self._device.driver.wait(lane.stream, self._arrived[stage])
+        for part in self._stages[stage]:
+            self._add(part, lane.stream)
+        read = [self._read(r) for r in range(self._sizes.processes)]
+        if stage == 0 and any(size for parts in read for _, size in parts):
+            self._move({r: read[self._rank] for r in self._others}, {r: read[r] for r in self._others}, lane)
+            self._return(lane)
+
+    def _read(self, rank: int) -> list[tuple[int, int]]:
+        """The addresses of sums that a process adds for all."""
+        share, parts = self._sizes.share, self._sizes.parts(rank, 0)
+        if share is not None and not share.reads_all:
+            return []
+        return [(self._total + at, size) for at, size in parts]
+
+    def _add(self, part: _Part, stream: Any) -> None:
+        """The upper part of the tree: the sum of what all processes have of a part, in whose place sums are written."""
+        own = [self._own + at for at, _ in part.pieces]
+        pieces = [own if r == self._rank else part.arrive[r] for r in range(self._sizes.processes)]
+        places, total = [each[0] for each in pieces if each], self._total + part.at
+        if part.gathered:
+            places = [total, *part.partial]
+            for place, left, right in zip(places, pieces[::2], pieces[1::2], strict=True):
+                for gathered, one, two in zip(part.gathered, left, right, strict=True):
+                    gathered.add(place, one, two, stream)
+        while len(places) > 1:
+            last = len(places) == 2
+            for place, other in zip(places[::2], places[1::2], strict=True):
+                self._addition.add(total if last else place, place, other, part.size, stream)
+            places = places[::2]
+
+    def spread(self, stage: int, flags: tuple[int, int], lane: Lane) -> None:
+        """Send what the lane has updated in a stage, and receive what others have. After the last stage, also what the
+        updates tell of gradients, of which this process has so many bytes at an address: ``flags``. The lane then waits
+        for all that moves."""
+        share = self._sizes.share
+        if share is None:
+            return
+        base, last = self._state.address, stage == self.stages - 1
+        pieces = [[(base + at, size) for at, size in share.updated(r, stage)] for r in range(self._sizes.processes)]
+        if last:
+            at, size = flags
+            told = [(self.told + r * size, size) for r in range(self._sizes.processes)]
+            self._device.driver.copy(told[self._rank][0], at, size, lane.stream)
+            pieces = [[*updated, each] for updated, each in zip(pieces, told, strict=True)]
+        self._move({r: pieces[self._rank] for r in self._others}, {r: pieces[r] for r in self._others}, lane)
+        if last:
+            self._return(lane)
+
+    def _move(self, send: Moves, receive: Moves, lane: Lane) -> None:
+        """Move pieces after what the lane does now."""
+        self._follow(lane)
+        self._nccl.swap(send, receive, self._stream)
+
+    def _follow(self, lane: Lane) -> None:
+        self._device.driver.record(self._ready, lane.stream)
+        self._device.driver.wait(self._stream, self._ready)
+
+    def _return(self, lane: Lane) -> None:
+        self._device.driver.record(self._spread, self._stream)
+        self._device.driver.wait(lane.stream, self._spread)
