@@ -25,7 +25,7 @@ from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.passes.fuse.pointwise.pointwise import why_not_fused
 from dslc.compiler.passes.lower.dtypes.wide import WHY, in_train_section, wide
-from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.report.facts import Facts, line_of, what
 from dslc.compiler.report.slow import Slow
 
@@ -260,13 +260,13 @@ def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequenc
     before = _before(programs, "mirror")
     if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
         return
-    facts, after = MirrorFacts(before.graph, machine=machine_of(before.target)), programs["mirror"]
+    training, after = TrainingGraph(before.graph, machine=machine_of(before.target)), programs["mirror"]
     again = {(n.name, n.op.name) for n in after.graph.nodes if n.phase is Phase.MIRROR}
     for node in _part(before.graph, chosen):
-        kept = [v for v in node.outputs if v in facts.wanted]
+        kept = [v for v in node.outputs if v in training.wanted]
         if not kept or (node.name, node.op.name) in again:
             continue
-        if not facts.may(node):
+        if not training.may(node):
             why = f"`{node.op.name}` is never recomputed, because it is expensive"
         elif said:
             why = said[0]

@@ -1,5 +1,7 @@
 """Recomputation: which forward values the backward pass computes again instead of keeping them in memory.
 
-``mirror.py`` has the pass. ``candidates.py`` proposes values, ``select.py`` picks a set of them, ``estimate.py``
-estimates its bytes and time, and ``rewrite.py`` makes the graph.
+``mirror.py`` has the pass. It asks ``training_graph.py`` what the backward pass reads, ``candidates.py`` for the values
+that may be dropped, and ``select.py`` for a set of them that fits. ``recipes.py`` says how a dropped value is computed
+again, ``lifetimes.py`` estimates the memory and time of a set, with ``range_max_tree.py``, and ``rewrite.py`` makes the
+graph.
 """

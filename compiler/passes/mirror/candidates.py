@@ -18,123 +18,24 @@ time. A contraction may be recomputed, too, if it takes no longer than a pointwi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
-from dslc.compiler.cost import Machine, kernel_seconds, kind, seconds
-from dslc.compiler.ir.graph import Graph, Kind, Node, Origin, Phase, Value
-from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ops.compound.fused_sums import fused_sums
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 
 MAX_STEPS: Final = 48  # nodes between two values in memory; a fused region holds 64
-_LARGEST_TO_NEGLIGIBLE: Final = 1024  # the bytes of the largest value, divided by those of one that is kept in any case
 
 
-@dataclass(frozen=True)
-class Choice:
-    """``dropped``: the values that are not kept for the backward pass."""
-
-    dropped: frozenset[Value] = frozenset()
-
-
-class Facts:
-    """Analysis of a training graph: readers, values that the backward pass reads, cheap nodes."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        words: Mapping[Origin, str] | None = None,
-        *,
-        extra_outputs: bool = False,
-        recomputes_inputs: bool = False,
-        machine: Machine | None = None,
-    ) -> None:
-        """``words``: ``always`` or ``never`` for nodes that the source marks. ``extra_outputs``: backward kernels may
-        store recomputed values. ``recomputes_inputs``: later fusion passes may recompute inputs on their own,
-        independently of this choice. ``machine``: time model that decides which contractions are cheap; without it none
-        is."""
-        self.graph = graph
-        self.recomputes_inputs = recomputes_inputs
-        self.machine = machine
-        self.extra_outputs = extra_outputs
-        self.words = words or {}
-        self.readers = graph.readers()
-        self.kept_in_any_case = {i.value for i in graph.inputs} | set(graph.roots)
-        self.bytes = {
-            v: v.type.bytes for v in (*(i.value for i in graph.inputs), *(v for n in graph.nodes for v in n.outputs))
-        }
-        self.small = max(self.bytes.values(), default=0) // _LARGEST_TO_NEGLIGIBLE
-        self.forward = [n for n in graph.nodes if n.phase is Phase.FORWARD]
-
-    @cached_property
-    def wanted(self) -> dict[Value, list[Node]]:
-        """Forward values that take memory -> the nodes of later phases that read them."""
-        found: dict[Value, list[Node]] = {}
-        for node in self.forward:
-            for value in node.outputs:
-                later = [r for r in self.readers.get(value, ()) if r.phase is not Phase.FORWARD]
-                if later and self.counts(value):
-                    found[value] = later
-        return found
-
-    def counts(self, value: Value) -> bool:
-        """Whether keeping a value takes memory that is not negligible."""
-        return self.bytes[value] > self.small and value not in self.kept_in_any_case
-
-    def stands_alone(self, value: Value) -> bool:
-        """Whether a dropped value must return to memory: not every reader can compute it inline."""
-        return any(not is_inline(r, value) for r in self.wanted.get(value, ()))
-
-    def may(self, node: Node) -> bool:
-        """Whether a node may be recomputed."""
-        return (node.op.mirror or self._cheap(node)) and self.words.get((node.name, node.span)) != "never"
-
-    def _cheap(self, node: Node) -> bool:
-        """Whether a node is a contraction that takes no longer than a pointwise op on two tensors like its result."""
-        if self.machine is None or kind(node) != "product":
-            return False
-        return seconds(node, self.machine) <= kernel_seconds("elements", 3 * node.types[0].bytes, 0, self.machine)
-
-    def is_new(self, value: Value) -> bool:
-        """Whether a value is kept only because other values are recomputed from it."""
-        return self.counts(value) and value not in self.wanted
-
-    @cached_property
-    def always(self) -> frozenset[Value]:
-        """Wanted values that the source asks to recompute."""
-        return frozenset(v for v in self.candidates if self.words.get((v.producer.name, v.producer.span)) == "always")
-
-    @cached_property
-    def candidates(self) -> frozenset[Value]:
-        """Wanted values that may be recomputed."""
-        wanted = (v for v in self.wanted if v not in self._of_weights)
-        return frozenset(v for v in wanted if isinstance(v.producer, Node) and self.may(v.producer))
-
-    @cached_property
-    def _of_weights(self) -> frozenset[Value]:
-        """Values that depend only on parameters, e.g. casts of them, which a GPU computes in one launch for all
-        readers."""
-        found: set[Value] = set()
-        if self.recomputes_inputs:
-            found.update(i.value for i in self.graph.inputs if i.kind is Kind.PARAM)
-            for node in self.forward:
-                if node.inputs and found.issuperset(node.inputs):
-                    found.update(node.outputs)
-        return frozenset(found)
-
-
-def propose(facts: Facts, allowed: frozenset[Value]) -> Choice:
+def propose(training: TrainingGraph, allowed: frozenset[Value]) -> frozenset[Value]:
     """Echo's rule applied to the values that are allowed to be dropped. Linear in nodes and reads."""
-    return _Frontier(facts, allowed).run()
+    return _Frontier(training, allowed).run()
 
 
 class _Frontier:
     """The walk. ``left``: how many nodes still need a value for recomputation."""
 
-    def __init__(self, facts: Facts, allowed: frozenset[Value]) -> None:
-        self.facts = facts
+    def __init__(self, training: TrainingGraph, allowed: frozenset[Value]) -> None:
+        self.training = training
         self.allowed = allowed
         self.dropped: set[Value] = set()
         self.left: dict[Value, int] = {}
@@ -146,41 +47,42 @@ class _Frontier:
     def _useful(self) -> list[Node]:
         """Nodes that may have to be recomputed, in order; counts ``left``."""
         found: list[Node] = []
-        for node in reversed(self.facts.forward):
-            outputs = [v for v in node.outputs if self.facts.counts(v)]
-            if any(v in self.allowed or v in self.left for v in outputs) and self.facts.may(node):
+        for node in reversed(self.training.forward):
+            outputs = [v for v in node.outputs if self.training.counts(v)]
+            if any(v in self.allowed or v in self.left for v in outputs) and self.training.may(node):
                 found.append(node)
                 for value in dict.fromkeys(node.inputs):
                     self.left[value] = self.left.get(value, 0) + 1
         found.reverse()
         return found
 
-    def run(self) -> Choice:
-        facts = self.facts
+    def run(self) -> frozenset[Value]:
+        """The values to drop."""
+        training = self.training
         useful = set(self.useful)
         looked_at: set[Value] = set()
         for node in self.useful:
             for value in node.inputs:
                 if self.left.get(value, 0) > 1 and self._is_new(value) and value not in looked_at:
                     looked_at.add(value)
-                    self._together([r for r in facts.readers[value] if r in useful])
+                    self._together([r for r in training.readers[value] if r in useful])
             if node in self.kept or self._must_keep(node) or self._freed_by([node]) >= self._taken_by([node]):
                 self._keep(node)
             else:
                 self._drop(node)
-        return Choice(frozenset(self.dropped))
+        return frozenset(self.dropped)
 
     def _is_new(self, value: Value) -> bool:
-        return self.facts.is_new(value) and value not in self.dropped
+        return self.training.is_new(value) and value not in self.dropped
 
     def _results(self, node: Node) -> list[Value]:
         """The node's results that are needed, recomputed or kept."""
-        wanted = self.facts.wanted
-        return [v for v in node.outputs if self.facts.counts(v) and (v in wanted or self.left.get(v, 0))]
+        wanted = self.training.wanted
+        return [v for v in node.outputs if self.training.counts(v) and (v in wanted or self.left.get(v, 0))]
 
     def _must_keep(self, node: Node) -> bool:
         results = self._results(node)
-        if any(v in self.facts.wanted and v not in self.allowed for v in results):
+        if any(v in self.training.wanted and v not in self.allowed for v in results):
             return True
         return self._steps_of(node) > MAX_STEPS
 
@@ -190,7 +92,7 @@ class _Frontier:
 
     def _taken_by(self, nodes: list[Node]) -> int:
         """Bytes of the nodes' results."""
-        return sum(self.facts.bytes[v] for n in nodes for v in self._results(n))
+        return sum(self.training.bytes[v] for n in nodes for v in self._results(n))
 
     def _freed_by(self, nodes: list[Node]) -> int:
         """Bytes that are no longer kept if the nodes' results are."""
@@ -200,10 +102,10 @@ class _Frontier:
                 reads[value] = reads.get(value, 0) + 1
         freed = 0
         for value, count in reads.items():
-            if value in self.facts.wanted or self.left.get(value, 0) > count:
+            if value in self.training.wanted or self.left.get(value, 0) > count:
                 continue
             freed += (
-                self.freed[value] if value in self.dropped else self.facts.bytes[value] if self._is_new(value) else 0
+                self.freed[value] if value in self.dropped else self.training.bytes[value] if self._is_new(value) else 0
             )
         return freed
 
@@ -219,7 +121,7 @@ class _Frontier:
             for value in dict.fromkeys(gone.pop().inputs):
                 self.left[value] -= 1
                 made = value.producer
-                if not self.left[value] and value in self.dropped and value not in self.facts.wanted:
+                if not self.left[value] and value in self.dropped and value not in self.training.wanted:
                     self.dropped.discard(value)
                     if isinstance(made, Node) and not any(v in self.dropped for v in made.outputs):
                         gone.append(made)
@@ -230,14 +132,4 @@ class _Frontier:
         for value in self._results(node):
             self.dropped.add(value)
             self.freed[value] = freed
-            self.steps[value] = 0 if self.facts.stands_alone(value) else steps
-
-
-def is_inline(reader: Node, value: Value) -> bool:
-    """Whether a reader can compute a value inside its own kernel."""
-    made = value.producer
-    if not isinstance(made, Node) or not isinstance(made.op, Pointwise):
-        return False
-    if reader.op is fused_sums:
-        return any(v.type.shape == value.type.shape for v in reader.inputs)
-    return isinstance(reader.op, Pointwise) and reader.types[0].shape == value.type.shape
+            self.steps[value] = 0 if self.training.stands_alone(value) else steps

@@ -16,7 +16,7 @@ After::
     %10 = conv_wgrad_last %9, %8 {...} : bf16[64, 3, 3, 64]  # b backward
 
 ``candidates.py`` decides which values may be recomputed. ``select.py`` selects from them by freed bytes per
-second, using estimated lifetimes and times (``estimate.py``). The following passes then build and evaluate the
+second, using estimated lifetimes and times (``lifetimes.py``). The following passes then build and evaluate the
 selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
 budget, recomputation may add 3 % to the modelled time: of the kernels run one after another, and of the multi-stream
 step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
@@ -32,12 +32,13 @@ from typing import Final
 
 from dslc.compiler.cost import Machine, machine_for, total_seconds
 from dslc.compiler.ir.build import Build, Pass
-from dslc.compiler.ir.graph import Graph, Node, Phase
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.passes.conditions import fuses_reductions
-from dslc.compiler.passes.mirror.candidates import Choice, Facts
-from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
+from dslc.compiler.passes.mirror.recipes import recipes
+from dslc.compiler.passes.mirror.rewrite import with_copies
 from dslc.compiler.passes.mirror.select import Knapsack
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.passes.plan.schedule import scheduled
 from dslc.compiler.passes.plan.stream_timeline import finish
 
@@ -68,7 +69,7 @@ def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], pla
     first = CandidatePlan(program, builds[0], fusing, planning)
     planned: list[Program] = []
     for build in builds:
-        plain = first.under(build)
+        plain = first.for_build(build)
         found = _best(plain, build)
         mirrored = None if found is plain else _taken(plain, found).mirrored
         planned.append(dataclasses.replace(found.planned, mirrored=mirrored))
@@ -85,12 +86,14 @@ def _best(plain: CandidatePlan, build: Build) -> CandidatePlan:
     ):
         return plain
     fuses = fuses_reductions(build)
-    facts = Facts(graph, build.mirror_words, extra_outputs=fuses, recomputes_inputs=fuses, machine=plain.machine)
-    if sum(facts.bytes[v] for v in facts.candidates) <= (
-        AUTO_BYTES if build.budget is None and not facts.always else 0
+    training = TrainingGraph(
+        graph, build.mirror_words, extra_outputs=fuses, recomputes_inputs=fuses, machine=plain.machine
+    )
+    if sum(training.bytes[v] for v in training.candidates) <= (
+        AUTO_BYTES if build.budget is None and not training.always else 0
     ):
         return plain
-    search = _Search(plain, facts)
+    search = _Search(plain, training)
     return search.automatic() if build.budget is None else search.within(build.budget)
 
 
@@ -122,12 +125,12 @@ class CandidatePlan:
         self.planning = planning
         self.machine = machine_for(build) if machine is None else machine
 
-    def of(self, graph: Graph) -> CandidatePlan:
+    def with_graph(self, graph: Graph) -> CandidatePlan:
         """A candidate with another graph."""
         program = dataclasses.replace(self.program, graph=graph)
         return CandidatePlan(program, self.build, self.fusing, self.planning, machine=self.machine)
 
-    def under(self, build: Build) -> CandidatePlan:
+    def for_build(self, build: Build) -> CandidatePlan:
         """A candidate for a build that differs only in its budget, which only planning uses."""
         if build.budget == self.build.budget:
             return self
@@ -148,7 +151,7 @@ class CandidatePlan:
         return total_seconds(self.fused.graph.nodes, self.machine)
 
     @cached_property
-    def lasts(self) -> float:
+    def seconds_on_streams(self) -> float:
         """Modelled time on the streams of the plan."""
         return self.seconds if self.build.streams == 1 else finish(self.planned, self.machine)
 
@@ -178,17 +181,20 @@ class CandidatePlan:
 
 
 class _Search:
-    def __init__(self, plain: CandidatePlan, facts: Facts) -> None:
+    def __init__(self, plain: CandidatePlan, training: TrainingGraph) -> None:
         self.plain = plain
-        self.facts = facts
-        self.knapsack = Knapsack(facts, plain.machine)
+        self.training = training
+        self.knapsack = Knapsack(training, plain.machine)
 
-    def candidate(self, choice: Choice) -> CandidatePlan:
-        return self.plain.of(with_copies(self.facts.graph, recipes(self.facts, choice, self.plain.machine)))
+    def candidate(self, dropped: frozenset[Value]) -> CandidatePlan:
+        """The plan in which these values are recomputed."""
+        return self.plain.with_graph(
+            with_copies(self.training.graph, recipes(self.training, dropped, self.plain.machine))
+        )
 
     def asked(self) -> CandidatePlan:
         """Recomputes only the values that the source asks for."""
-        return self.candidate(self.knapsack.choose(seconds=0.0).choice) if self.facts.always else self.plain
+        return self.candidate(self.knapsack.choose(seconds=0.0).dropped) if self.training.always else self.plain
 
     def automatic(self) -> CandidatePlan:
         """The fewest bytes in the time that ``auto`` allows, if the reduction is worth it."""
@@ -196,7 +202,7 @@ class _Search:
         best, allowance = plain, allowed
         for _ in range(_TRIES):
             found = self.knapsack.choose(seconds=allowance)
-            made = self.candidate(found.choice)
+            made = self.candidate(found.dropped)
             over = made.seconds - plain.seconds - allowed
             if over <= 0 and made.peak < best.peak:
                 best = made
@@ -208,13 +214,13 @@ class _Search:
 
     def _on_time(self, best: CandidatePlan) -> CandidatePlan:
         """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""
-        plain, limit = self.plain, (1 + AUTO_SHARE) * self.plain.lasts
+        plain, limit = self.plain, (1 + AUTO_SHARE) * self.plain.seconds_on_streams
         for _ in range(_TRIES):
-            if best is plain or best.lasts <= limit:
+            if best is plain or best.seconds_on_streams <= limit:
                 return best
-            part = (limit - plain.lasts) / (best.lasts - plain.lasts) - _SLACK
-            best = self.candidate(self.knapsack.choose(seconds=part * (best.seconds - plain.seconds)).choice)
-        return best if best.lasts <= limit else plain
+            part = (limit - plain.seconds_on_streams) / (best.seconds_on_streams - plain.seconds_on_streams) - _SLACK
+            best = self.candidate(self.knapsack.choose(seconds=part * (best.seconds - plain.seconds)).dropped)
+        return best if best.seconds_on_streams <= limit else plain
 
     def within(self, budget: int) -> CandidatePlan:
         """The fastest candidate that fits the budget, else the one with the fewest bytes."""
@@ -227,7 +233,7 @@ class _Search:
         while left:
             left -= 1
             found = self.knapsack.choose(peak=peak)
-            made = self.candidate(found.choice)
+            made = self.candidate(found.dropped)
             over, all_of_it = made.peak + rest - budget, found.peak > peak
             if over <= 0 or (all_of_it and not fitting):  # only then make a memory plan
                 fewest = min(fewest, made, key=lambda each: each.bytes)
@@ -247,14 +253,14 @@ class _Search:
             else:
                 break
         if fitting:
-            return self._on_streams(*min(fitting, key=lambda each: each[0].lasts), budget)
+            return self._on_streams(*min(fitting, key=lambda each: each[0].seconds_on_streams), budget)
         return self.asked() if fewest is plain else fewest
 
     def _on_streams(self, best: CandidatePlan, peak: int, budget: int) -> CandidatePlan:
         """Returns ``best``, which fits and was chosen for ``peak``, or a larger selection if streams then fit the
         budget, too, and the step ends earlier."""
-        wider = best.under(dataclasses.replace(best.build, budget=None))
+        wider = best.for_build(dataclasses.replace(best.build, budget=None))
         if best.build.streams == 1 or best.planned.streams or not wider.planned.streams:
             return best
-        less = self.candidate(self.knapsack.choose(peak=peak - (wider.bytes - budget)).choice)
-        return less if less.bytes <= budget and less.lasts < best.lasts else best
+        less = self.candidate(self.knapsack.choose(peak=peak - (wider.bytes - budget)).dropped)
+        return less if less.bytes <= budget and less.seconds_on_streams < best.seconds_on_streams else best

@@ -18,8 +18,9 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.cost import Machine
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
-from dslc.compiler.passes.mirror.estimate import Lifetimes
+from dslc.compiler.passes.mirror.candidates import propose
+from dslc.compiler.passes.mirror.lifetimes import Lifetimes
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 
 _ROUNDS: Final = 4  # most passes over the waiting items
 _DEARER: Final = 1.25  # price increase above which an item goes back to the queue
@@ -30,9 +31,9 @@ _Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds per byte, a
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A selection, its estimated peak in bytes, and its modelled seconds."""
+    """The values to drop, with the estimated peak in bytes and the modelled seconds that recomputing them adds."""
 
-    choice: Choice
+    dropped: frozenset[Value]
     peak: int
     seconds: float
 
@@ -40,17 +41,17 @@ class Estimate:
 class Knapsack:
     """A training graph and the values that may be dropped from it."""
 
-    def __init__(self, facts: Facts, machine: Machine) -> None:
-        self.facts = facts
+    def __init__(self, training: TrainingGraph, machine: Machine) -> None:
+        self.training = training
         self.machine = machine
-        self.most = propose(facts, facts.candidates)
-        self.position = {v: i for i, v in enumerate(facts.wanted)}
+        self.droppable = propose(training, training.candidates)
+        self.position = {v: i for i, v in enumerate(training.wanted)}
 
     def choose(self, *, seconds: float = math.inf, peak: int = -1) -> Estimate:
         """Drops values until the estimate is at most ``peak`` bytes, or all that help within ``seconds``. The values
         that the source asks for are always dropped, and count."""
-        lives = Lifetimes(self.facts, self.machine, self.most)
-        lives.drop(self._in_order(self.facts.always & self.most.dropped))
+        lives = Lifetimes(self.training, self.machine, self.droppable)
+        lives.drop(self._in_order(self.training.always & self.droppable))
         waiting = self._priced(lives)
         best = None
         for _ in range(_MAX_REFINEMENTS):
@@ -67,8 +68,8 @@ class Knapsack:
         return best
 
     def _estimate(self, lives: Lifetimes) -> Estimate:
-        between = self.most.dropped - self.facts.wanted.keys()
-        return Estimate(Choice(frozenset(lives.known) | between), lives.memory.top, lives.seconds)
+        between = self.droppable - self.training.wanted.keys()
+        return Estimate(frozenset(lives.recipes) | between, lives.memory.top, lives.seconds)
 
     def _filled(self, lives: Lifetimes, waiting: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
         """Takes the items that help; returns the others and the highest price paid."""
@@ -85,12 +86,12 @@ class Knapsack:
         """Keeps values whose price has risen above ``price`` (others are computed from them) and returns them as
         items."""
         items: list[_Item] = []
-        for value in self._in_order(v for v in lives.known if v not in self.facts.always):
-            recipe, spent = lives.known[value], lives.seconds
+        for value in self._in_order(v for v in lives.recipes if v not in self.training.always):
+            recipe, spent = lives.recipes[value], lives.seconds
             if recipe.only_views or not recipe.in_memory or not lives.users.get(value):
                 continue
             lives.keep(value)
-            saved = (spent - lives.seconds) / self.facts.bytes[value]
+            saved = (spent - lives.seconds) / self.training.bytes[value]
             if saved <= price:
                 lives.undo()
             else:
@@ -128,19 +129,19 @@ class Knapsack:
         for number, values in enumerate(self._items(lives)):
             spent = lives.seconds
             lives.drop(values)
-            price = (lives.seconds - spent) / sum(self.facts.bytes[v] for v in values)
+            price = (lives.seconds - spent) / sum(self.training.bytes[v] for v in values)
             lives.undo()
             items.append((price, number, values))
         return items
 
     def _items(self, lives: Lifetimes) -> list[tuple[Value, ...]]:
         """The values that may be dropped, grouped if a source would be kept only for several of them."""
-        values = [v for v in self.facts.wanted if v in self.most.dropped and v not in lives.known]
+        values = [v for v in self.training.wanted if v in self.droppable and v not in lives.recipes]
         for_them: dict[Value, list[Value]] = {}
         for value in values:
             lives.drop([value])
-            for source in lives.known[value].sources:
-                if self.facts.is_new(source):
+            for source in lives.recipes[value].sources:
+                if self.training.is_new(source):
                     for_them.setdefault(source, []).append(value)
             lives.undo()
         group: dict[Value, Value] = {v: v for v in values}

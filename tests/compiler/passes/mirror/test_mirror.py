@@ -17,7 +17,7 @@ from graphs.random_training import B, linear_of, random_training, training_feeds
 
 from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Input, Kind, Phase
+from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
@@ -25,11 +25,13 @@ from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice
-from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
-from dslc.compiler.passes.mirror.estimate import Lifetimes
+from dslc.compiler.passes.mirror.candidates import propose
+from dslc.compiler.passes.mirror.lifetimes import Lifetimes
 from dslc.compiler.passes.mirror.mirror import mirror_against
-from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
+from dslc.compiler.passes.mirror.recipes import recipes
+from dslc.compiler.passes.mirror.rewrite import with_copies
 from dslc.compiler.passes.mirror.select import Knapsack
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
@@ -43,8 +45,8 @@ TAIL = (mirror, fuse, schedule, memory)
 
 
 def _mirrored(graph: Graph) -> Graph:
-    facts = Facts(graph)
-    return with_copies(graph, recipes(facts, propose(facts, facts.candidates), machine_of("cpu")))
+    training = TrainingGraph(graph)
+    return with_copies(graph, recipes(training, propose(training, training.candidates), machine_of("cpu")))
 
 
 def _copied(graph: Graph) -> Counter[str]:
@@ -123,9 +125,9 @@ def test_any_choice_keeps_every_bit(fuzz_count: Callable[[int], int], fuzz_seed:
     copied: Counter[str] = Counter()
     for case in range(fuzz_count(1000)):
         graph = simplify_graph(random_training(rng, rng.randint(1, 25)))
-        facts = Facts(graph)
-        allowed = frozenset(v for v in sorted(facts.candidates, key=lambda v: v.producer.name) if rng.random() < 0.8)
-        after = with_copies(graph, recipes(facts, propose(facts, allowed), machine_of("cpu")))
+        training = TrainingGraph(graph)
+        allowed = frozenset(v for v in sorted(training.candidates, key=lambda v: v.producer.name) if rng.random() < 0.8)
+        after = with_copies(graph, recipes(training, propose(training, allowed), machine_of("cpu")))
         verify_graph(after)
         copied += _copied(after)
         assert _working(simplify_graph(after)) == _working(after), "copies are merged back"
@@ -144,8 +146,8 @@ def test_products_that_are_cheap_are_computed_again_with_the_same_bits(
     copied: Counter[str] = Counter()
     for case in range(fuzz_count(300)):
         graph = simplify_graph(random_training(rng, rng.randint(5, 25)))
-        facts = Facts(graph, machine=machine)
-        after = with_copies(graph, recipes(facts, Knapsack(facts, machine).choose().choice, machine))
+        training = TrainingGraph(graph, machine=machine)
+        after = with_copies(graph, recipes(training, Knapsack(training, machine).choose().dropped, machine))
         verify_graph(after)
         copied += _copied(after)
         feeds = training_feeds(graph, case)
@@ -157,10 +159,10 @@ def test_a_product_is_computed_again_where_it_makes_much_of_little() -> None:
     x, w = input_of("x", Kind.DATA, 1 << 18, 64), _params((64, 512), (512, 64), (64, 512))
     wide = B(OPS["tanh"], linear_of(x.value, w[0]))
     out = B(OPS["tanh"], linear_of(B(OPS["tanh"], linear_of(wide, w[1])), w[2]))
-    facts = Facts(training_of([x, *w], out, w), machine=machine_of("sm_90"))
-    products = [n for n in facts.forward if n.op.name == "matmul"]
+    training = TrainingGraph(training_of([x, *w], out, w), machine=machine_of("sm_90"))
+    products = [n for n in training.forward if n.op.name == "matmul"]
     # f32: by the model 64 products an element take less than two reads, 512 do not
-    assert [facts.may(n) for n in products] == [True, False, True]
+    assert [training.may(n) for n in products] == [True, False, True]
 
 
 @pytest.mark.slow
@@ -229,11 +231,11 @@ def test_what_takes_longer_than_allowed_does_not_stand_in_the_way() -> None:
         value = linear_of(B(OPS["gelu"], value, approximate=True), param)
     graph = training_of([x, *w], B(OPS["tanh"], value), w)  # most is alive at the wide result
     machine = machine_of("sm_90")
-    facts = Facts(graph)
-    chooser = Knapsack(facts, machine)
-    cost = sorted(_costs(facts, chooser.choose().choice))
+    training = TrainingGraph(graph)
+    chooser = Knapsack(training, machine)
+    cost = sorted(_costs(training, chooser.choose().dropped))
     assert len(cost) == 3 and cost[-1] > 1.5 * (cost[0] + cost[1])
-    cheap = _costs(facts, chooser.choose(seconds=1.01 * (cost[0] + cost[1])).choice)
+    cheap = _costs(training, chooser.choose(seconds=1.01 * (cost[0] + cost[1])).dropped)
     assert sorted(cheap) == cost[:2]
 
 
@@ -248,8 +250,10 @@ def test_what_has_become_dear_is_kept_after_all(monkeypatch: pytest.MonkeyPatch)
         value = B(OPS["relu"], B(OPS["mul"], linear_of(value, w[-3]), w[-2].value))
         value = linear_of(value, w[-1])
     machine = machine_of("sm_90")
-    facts = Facts(training_of([x, *w], value, w), machine=machine, extra_outputs=True, recomputes_inputs=True)
-    chooser = Knapsack(facts, machine)
+    training = TrainingGraph(
+        training_of([x, *w], value, w), machine=machine, extra_outputs=True, recomputes_inputs=True
+    )
+    chooser = Knapsack(training, machine)
     most, least = chooser.choose(peak=1 << 60).peak, chooser.choose().peak
     better = 0
     for part in range(1, 10):
@@ -263,27 +267,27 @@ def test_what_has_become_dear_is_kept_after_all(monkeypatch: pytest.MonkeyPatch)
     assert better >= 2
 
 
-def _costs(facts: Facts, choice: Choice) -> list[float]:
-    return [recipe.seconds for recipe in recipes(facts, choice, machine_of("sm_90")).values() if recipe.seconds]
+def _costs(training: TrainingGraph, dropped: frozenset[Value]) -> list[float]:
+    return [recipe.seconds for recipe in recipes(training, dropped, machine_of("sm_90")).values() if recipe.seconds]
 
 
 def test_lifetimes_follow_each_value_that_is_dropped_and_taken_back(fuzz_count: Callable[[int], int]) -> None:
     rng, kept = random.Random(1), 0
     for _ in range(fuzz_count(300)):
         graph = simplify_graph(random_training(rng, rng.randint(1, 30)))
-        facts = Facts(graph, extra_outputs=rng.random() < 0.5)
-        machine, most = machine_of("sm_90"), propose(facts, facts.candidates)
-        lives = Lifetimes(facts, machine, most)
-        may = [v for v in facts.wanted if v in most.dropped]
+        training = TrainingGraph(graph, extra_outputs=rng.random() < 0.5)
+        machine, most = machine_of("sm_90"), propose(training, training.candidates)
+        lives = Lifetimes(training, machine, most)
+        may = [v for v in training.wanted if v in most]
         for value in rng.sample(may, k=len(may)):
-            if value in lives.known:
+            if value in lives.recipes:
                 continue
             before = _seen(lives)
             lives.drop([value])
             if rng.random() < 0.4:
                 lives.undo()
                 assert _seen(lives) == before
-            copied = [v for v, recipe in lives.known.items() if recipe.in_memory and not recipe.only_views]
+            copied = [v for v, recipe in lives.recipes.items() if recipe.in_memory and not recipe.only_views]
             if copied and rng.random() < 0.3:
                 before = _seen(lives)
                 lives.keep(rng.choice(copied))
@@ -291,28 +295,28 @@ def test_lifetimes_follow_each_value_that_is_dropped_and_taken_back(fuzz_count: 
                 if rng.random() < 0.5:
                     lives.undo()
                     assert _seen(lives) == before
-        between = most.dropped - facts.wanted.keys()
-        again = recipes(facts, Choice(frozenset(lives.known) | between), machine)
-        assert {v: r.nodes for v, r in again.items()} == {v: r.nodes for v, r in lives.known.items()}
+        between = most - training.wanted.keys()
+        again = recipes(training, frozenset(lives.recipes) | between, machine)
+        assert {v: r.nodes for v, r in again.items()} == {v: r.nodes for v, r in lives.recipes.items()}
         assert lives.seconds == pytest.approx(sum(r.seconds for r in again.values()))
         assert [lives.memory[i] for i in range(lives.memory.leaves)] == _summed(lives)
     assert kept > 20
 
 
 def _seen(lives: Lifetimes) -> object:
-    known = {v: (r.nodes, r.sources, r.extra_output) for v, r in lives.known.items()}
+    known = {v: (r.nodes, r.sources, r.extra_output) for v, r in lives.recipes.items()}
     return known, [lives.memory[i] for i in range(lives.memory.leaves)], lives.memory.top
 
 
 def _summed(lives: Lifetimes) -> list[int]:
     """The bytes at each level, added up from scratch."""
     found = [0] * lives.memory.leaves
-    for value, stay in lives.intervals.items():
-        size = lives.facts.bytes[value]
-        for level in range(stay.start, stay.end + 1):
+    for value, interval in lives.intervals.items():
+        size = lives.training.bytes[value]
+        for level in range(interval.start, interval.end + 1):
             found[level] += size
-        for level in range(stay.back, stay.last + 1):
-            found[level] += size * stay.copy
+        for level in range(interval.again, interval.again_end + 1):
+            found[level] += size * interval.copy
     return found
 
 

@@ -18,8 +18,10 @@ from dslc.compiler.passes.fuse import body as bodies
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
-from dslc.compiler.passes.mirror.candidates import Facts, propose
-from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
+from dslc.compiler.passes.mirror.candidates import propose
+from dslc.compiler.passes.mirror.recipes import recipes
+from dslc.compiler.passes.mirror.rewrite import with_copies
+from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 
 MIRROR = Builder(name="a", phase=Phase.MIRROR)
 BACK = Builder(name="b", phase=Phase.BACKWARD)
@@ -80,9 +82,9 @@ def test_every_bit_is_kept(fuzz_count: Callable[[int], int], fuzz_seed: int, mon
     merged = 0
     for case in range(fuzz_count(1000)):
         graph = random_training(rng, rng.randint(1, 25))
-        facts = Facts(graph, extra_outputs=True)
-        choice = propose(facts, facts.candidates)
-        before = inline(fuse_graph(with_copies(graph, recipes(facts, choice, machine_of("cpu")))), lambda _: True)
+        training = TrainingGraph(graph, extra_outputs=True)
+        choice = propose(training, training.candidates)
+        before = inline(fuse_graph(with_copies(graph, recipes(training, choice, machine_of("cpu")))), lambda _: True)
         after = recompute_outputs(before)
         verify_graph(after)
         merged += len(_two_results(after)) - len(_two_results(before))
