@@ -30,8 +30,12 @@ class _Part(NamedTuple):
 def attention_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     """Why an attention or its gradient is invalid; None if it is valid. Its indices have been checked."""
     attrs, (reads, writes) = graph.attrs, KINDS[graph.kind]
-    if tuple(sorted(attrs)) != _ATTRS or type(attrs["causal"]) is not bool:
-        return f"the attributes of `{graph.kind}` are {', '.join(_ATTRS)}"
+    names = sorted({*attrs} - {"window"})
+    if tuple(names) != _ATTRS or type(attrs["causal"]) is not bool:
+        return f"the attributes of `{graph.kind}` are {', '.join(_ATTRS)}, and window if it has one"
+    window = attrs.get("window", 1)
+    if not ints([window], 1, 1):
+        return f"the window of `{graph.kind}` is an int above 0"
     if type(attrs["scale"]) is not float or not isfinite(attrs["scale"]) or attrs["scale"] <= 0:
         return f"the scale of `{graph.kind}` is a number above 0"
     if len(graph.inputs) != reads or not _rows(attrs["reads"], reads, 3) or not _rows(attrs["writes"], writes, 4):
@@ -68,7 +72,8 @@ def _unfit(graph: GraphOp, parts: Sequence[_Part]) -> str | None:
     y, row = (*q[:3], v[3]), (*q[:3], 1)
     sizes = [q, k, v, y, row] if graph.kind == "sdpa" else [q, k, v, y, row, y, q, k, v]
     keys = (k[0], k[1], v[2]) == (v[0], v[1], k[2]) and k[3] == q[3] and k[0] == q[0] and q[1] % k[1] == 0
-    if not keys or [part.sizes for part in parts] != sizes or (graph.attrs["causal"] and q[2] != k[2]):
+    square = graph.attrs["causal"] or "window" in graph.attrs
+    if not keys or [part.sizes for part in parts] != sizes or (square and q[2] != k[2]):
         return f"the operands and results of `{graph.kind}` do not fit each other"
     return None
 

@@ -39,7 +39,7 @@ class Cuda:
             return lower_chain(node)
         if choice is not None:
             return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
-        call = library_call(node) if self.vendor else None
+        call = library_call(node, self.architecture) if self.vendor else None
         return [call] if isinstance(call, Launch) else lower(node)
 
     def layout(self, node: Node, operand: int) -> Attrs | None:
@@ -49,7 +49,7 @@ class Cuda:
         return callable_library(node)
 
     def why_no_library(self, node: Node) -> str | None:
-        found = library_call(node)
+        found = library_call(node, self.architecture)
         return OTHERWISE if isinstance(found, Launch) else found
 
     def variants(self, node: Node) -> tuple[str, ...]:

@@ -76,8 +76,9 @@ class Convolution:
 class Attention:
     """``kind`` is that of ``GraphOp``: sdpa of (q, k, v), which gives y and the logarithm of each row's sum, or
     sdpa_grad of (q, k, v, y, that, dy), which gives dq, dk and dv. ``reads``: the part of each input that is an
-    operand, [B, H, T, d]; ``writes``: of each result the number of an output, and the part of it. The rest is as for
-    ``Convolution``. Its plans are compiled where they run."""
+    operand, [B, H, T, d]; ``writes``: of each result the number of an output, and the part of it. ``window``: a key as
+    many positions away from a query or more does not meet it; 0 for none. The rest is as for ``Convolution``. Its plans
+    are compiled where they run."""
 
     kind: str
     reads: tuple[Part, ...]
@@ -87,13 +88,15 @@ class Attention:
     scale: float
     workspace: int
     algorithm: str = ""
+    window: int = 0
 
     compiles: ClassVar = True
     forbidden: ClassVar = _INEXACT
 
     def __str__(self) -> str:
         shapes = (f"{self.dtype}{list(sizes)}" for sizes, _, _ in self.reads[:3])
-        return f"{'causal ' * self.causal}{self.kind} of {', '.join(shapes)}"
+        near = f" with window {self.window}" if self.window else ""
+        return f"{'causal ' * self.causal}{self.kind}{near} of {', '.join(shapes)}"
 
     def describe(self, module: Any, graph: Any) -> None:
         """Adds it to an empty graph, whose tensors are numbered from 1: the operands, then the results."""
@@ -105,6 +108,10 @@ class Attention:
                 dim=list(sizes), stride=list(strides), data_type=types[name], name=name, uid=number
             )
         options: dict[str, Any] = {"attn_scale": self.scale, "use_causal_mask": self.causal}
+        if self.window:
+            options["diagonal_band_left_bound"] = self.window
+        if self.window and not self.causal:  # the causal mask is a bound of 0, and may not be named twice
+            options["diagonal_band_right_bound"] = self.window - 1
         if self.kind == "sdpa":
             made = graph.sdpa(**given, generate_stats=True, **options)
             kinds = [wide, module.data_type.FLOAT]
@@ -133,7 +140,8 @@ def problem_of(call: GraphOp, buffers: Sequence[Buffer], workspace: int, algorit
         reads = tuple(map(_part, call.attrs["reads"]))
         writes = tuple((int(number), _part(part)) for number, *part in call.attrs["writes"])
         scale, causal = float(call.attrs["scale"]), bool(call.attrs["causal"])
-        return Attention(call.kind, reads, writes, buffers[0].dtype, causal, scale, workspace, algorithm)
+        window = int(call.attrs.get("window", 0))
+        return Attention(call.kind, reads, writes, buffers[0].dtype, causal, scale, workspace, algorithm, window)
     first, second, out = buffers
     stride, pad, dilation = (tuple(call.attrs[name]) for name in ("stride", "pad", "dilation"))
     return Convolution(

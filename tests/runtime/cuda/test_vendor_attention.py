@@ -73,7 +73,8 @@ def cases(seed: int) -> list[Node]:
         lead = draw.choice([(), (2,), (2, 2)]) if share == 1 else (2,)
         d, e = (8 * draw.randint(4, 6) for _ in range(2))
         q, k = (*lead, heads * share, length, d), (*lead, heads, keys, d)
-        node = attention(q, k, e, bool(number % 2), DType.F16 if number % 3 == 0 else DType.BF16)
+        near = {"window": draw.randint(1, length + 3)} if number % 2 and number > 4 else {}
+        node = attention(q, k, e, number % 4 == 1, DType.F16 if number % 3 == 0 else DType.BF16, **near)
         found += [node, gradient(node)]
     for _ in range(3):
         found += of_one_tensor(draw.randint(1, 3), draw.randint(1, 3), draw.randint(48, 64), 32, draw.random() < 0.5)
@@ -106,17 +107,37 @@ def test_random_attention(bench: Any, fuzz_seed: int, monkeypatch: pytest.Monkey
             assert np.abs(found - each).max() <= 2**-8 * np.abs(each).max(), node
 
 
-def test_own_kernels_are_the_rule_and_a_choice_names_the_library() -> None:
-    node = attention((4, 8, 256, 64), (4, 8, 256, 64), 64, True)
-    for made in (node, gradient(node), *of_one_tensor(4, 4, 128, 64, False)):
+GPT2 = attention((16, 12, 1024, 64), (16, 12, 1024, 64), 64, True)
+WIDE = attention((4, 8, 2048, 256), (4, 8, 2048, 256), 256, True)
+FEW = attention((4, 8, 256, 64), (4, 8, 256, 64), 64, True)
+CALLED = [GPT2, gradient(GPT2), WIDE, gradient(WIDE), of_one_tensor(32, 12, 1024, 64, True)[1]]
+
+
+@pytest.mark.parametrize("number", range(len(CALLED)))
+def test_the_library_is_the_rule_where_the_model_says_that_it_is_faster(number: int) -> None:
+    node = CALLED[number]
+    [launch] = target_of("sm_90", vendor=True).lower(node)  # type: ignore[misc]
+    assert isinstance(launch.spec, VendorAttention)
+    for target in (target_of("sm_90"), target_of("sm_80", vendor=True), target_of("sm_100", vendor=True)):
+        assert not any(isinstance(each.spec, VendorAttention) for each in target.lower(node) or ())
+    assert library_call(node, "sm_80") == "cuDNN's attention was measured on sm_90 alone"
+
+
+def test_own_kernels_are_the_rule_elsewhere_and_a_choice_names_the_library() -> None:
+    for made in (FEW, gradient(FEW), *of_one_tensor(4, 4, 128, 64, False)):
         target = target_of("sm_90", vendor=True)
-        assert library_call(made) == "cuDNN compiles its attention at each load"
+        assert library_call(made, "sm_90") == "own kernels are as fast at these sizes"
         assert target.library(made) == "cudnn"
         assert not isinstance(target.lower(made)[0].spec, VendorAttention)  # type: ignore[index]
         launch = chosen_call(made, Choice("cudnn", "eng6_k24=26", 1 << 20))
         assert isinstance(launch, Launch) and launch.reads == made.inputs and launch.writes[:-1] == made.outputs
         instruction = launch.spec.instruction([*range(len(made.inputs) + len(made.outputs))], 99, 0)
         assert (instruction.engine, instruction.knobs) == (6, ((24, 26),))
+
+
+def test_what_was_not_measured_is_not_the_rule() -> None:
+    node = attention((16, 12, 1024, 64), (16, 12, 1024, 64), 128, True)
+    assert library_call(node, "sm_90") == "64 and 128 features, which were not measured"
 
 
 #: Bytes that cuDNN 9.19 asked for on an H200: queries, keys, the other sizes.
@@ -127,6 +148,8 @@ ROOMS = [
     ((4, 16, 2048, 128), (4, 1, 2048, 128), 604_504_320),
     ((2, 3, 100, 40), (2, 3, 77, 40), 199_264),
     ((2, 3, 1, 64), (2, 3, 100, 64), 98_584),
+    ((4, 8, 2048, 256), (4, 8, 2048, 256), 268_697_856),
+    ((8, 32, 1024, 128), (8, 8, 1024, 128), 672_137_472),
 ]
 
 
@@ -143,10 +166,10 @@ def test_a_gradient_is_given_what_it_needs(q: Shape, k: Shape, need: int) -> Non
     ("node", "why"),
     [
         (masked(attention((4, 8, 128, 64), (4, 8, 128, 64), 64, False)), "a mask"),
-        (attention((4, 8, 128, 64), (4, 8, 128, 64), 64, True, window=32), "a window"),
         (attention((4, 8, 128, 64), (4, 8, 128, 64), 64, True, DType.F32), "f32"),
         (attention((4, 8, 128, 60), (4, 8, 128, 60), 64, True), "60 and 64 features"),
-        (attention((4, 8, 128, 64), (4, 8, 128, 64), 136, True), "64 and 136 features"),
+        (attention((4, 8, 128, 64), (4, 8, 128, 64), 264, True), "64 and 264 features"),
+        (attention((4096, 8, 1, 64), (4096, 8, 1, 64), 64, False), "one query and one key"),
         (attention((4, 8, 128, 64), (4, 8, 128, 64), 64, True, scale=0.0), "a scale of 0 or less"),
         (attention((2, 8, 16, 16), (2, 8, 16, 16), 16, True), "few multiply-adds"),
         (gradient(attention((4, 16, 4096, 128), (4, 16, 4096, 128), 128, True)), "scores that take more than 2 GiB"),
@@ -186,7 +209,8 @@ def test_calls_that_do_not_fit_are_refused(bench: Any, monkeypatch: pytest.Monke
         assert refused > 80
         for attrs in (
             {**good.attrs, "scale": 0.0}, {**good.attrs, "scale": 1}, {**good.attrs, "causal": 1},
-            {**good.attrs, "more": 1}, {**good.attrs, "reads": good.attrs["reads"][1:]}, {},
+            {**good.attrs, "more": 1}, {**good.attrs, "window": 0}, {**good.attrs, "window": True},
+            {**good.attrs, "reads": good.attrs["reads"][1:]}, {},
         ):  # fmt: skip
             assert graph_fault(replace(good, attrs=attrs), on.buffers) is not None
         bad = replace(good, outputs=(good.inputs[0], *good.outputs[1:]))

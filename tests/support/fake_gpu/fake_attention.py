@@ -18,7 +18,11 @@ def attention(op: str, given: Mapping[str, np.ndarray], options: Mapping[str, An
     k, v = (np.repeat(given[name], share, axis=1) for name in ("k", "v"))
     scores = q @ k.swapaxes(-1, -2) * options["attn_scale"]
     if options["use_causal_mask"]:
+        assert "diagonal_band_right_bound" not in options, "it would be a bound of 0, too"
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    before = np.arange(scores.shape[-2])[:, None] - np.arange(scores.shape[-1])  # positions from the key to the query
+    scores = np.where(before >= options.get("diagonal_band_left_bound", np.inf), -np.inf, scores)
+    scores = np.where(-before > options.get("diagonal_band_right_bound", np.inf), -np.inf, scores)
     if op == "sdpa":
         assert options["generate_stats"]
         stats = np.log(np.exp(scores).sum(-1, keepdims=True))

@@ -56,7 +56,7 @@ def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
         return None
     values = [Input(f"x{i}", Kind.DATA, kinds[i]).value for i in step.inputs]
     attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in step.attrs.items()}
-    found = library_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs))
+    found = library_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs), "sm_90")
     assert isinstance(found, Launch)
     return found.spec
 

@@ -123,7 +123,7 @@ def _product(node: Node) -> VendorGemm | str | None:
     return "stacks that broadcast both ways"
 
 
-def _own(node: Node) -> str | None:
+def _own(node: Node, architecture: str) -> str | None:
     first, last = product_and_epilogue(node) if node.op.name == "contraction" else (node, None)
     return "few rows: an own kernel reads the weights as fast as memory gives them" if few_rows(first, last) else None
 

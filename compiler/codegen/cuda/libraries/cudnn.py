@@ -1,4 +1,4 @@
-"""cuDNN, which computes convolutions and their gradients, and attention where a measurement says so."""
+"""cuDNN, which computes convolutions, attention, and the gradients of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final, Literal
 
-from dslc.compiler.codegen.cuda.libraries.cudnn_attention import VendorAttention, attention_call
+from dslc.compiler.codegen.cuda.libraries.cudnn_attention import (
+    VendorAttention,
+    attention_call,
+    why_own_attention,
+)
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import PLAN, engine_and_knobs
 from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
 from dslc.compiler.ir.described import described
@@ -139,11 +143,11 @@ def _call(node: Node) -> VendorConv | VendorAttention | str | None:
     return "few multiply-adds" if is_small(call.multiply_adds) else call
 
 
-def _own(node: Node) -> str | None:
+def _own(node: Node, architecture: str) -> str | None:
     """Of groups, cuDNN's own choice for the gradient of the image is often its plainest algorithm, ``eng0``."""
     call = _call(node)
     if isinstance(call, VendorAttention):
-        return "cuDNN compiles its attention at each load"
+        return why_own_attention(call, architecture)
     assert isinstance(call, VendorConv), "only calls are asked about"
     if int_attr(node.attrs, "groups") != 1:
         return "groups"

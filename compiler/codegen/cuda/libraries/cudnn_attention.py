@@ -1,8 +1,8 @@
 """Attention in 16 bits and its gradient through cuDNN, which reads and writes views of tensors.
 
-cuDNN compiles a kernel of attention whenever a session loads it, in about a second. So own kernels are the rule, and a
-measured choice names cuDNN. Its gradients have the same bits each time: the slopes of all scores are in the workspace,
-not added up by atomics.
+cuDNN compiles a kernel of attention whenever a session loads it, in about a second. So it computes what it does clearly
+faster than own kernels, by the model of ``attention/pace.py``, and the rest if a measured choice says so. Its gradients
+have the same bits each time: the slopes of all scores are in the workspace, not added up by atomics.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final, TypeAlias
 
+from dslc.compiler.codegen.cuda.attention.pace import PACES, Attended, By
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import engine_and_knobs
 from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Shape, is_small
 from dslc.compiler.ir.described import described
@@ -19,6 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import (
+    MOST_FEATURES,
     StridedAttention,
     View,
     masks_of,
@@ -34,7 +36,12 @@ from dslc.runtime.artifact.instructions import GraphOp
 
 #: Elements of 16 bits that cuDNN loads at once: features, and the distances between rows, are multiples of it.
 _LOADED: Final = 8
-_MOST_FEATURES: Final = 128  # of its gradients on each architecture
+_MOST_FEATURES: Final = 256  # on sm_90; of gradients on sm_80 and sm_100 128
+_MEASURED: Final = "sm_90"  # the architecture on which both ways were timed
+#: cuDNN's part of the own kernels' time, and the seconds of a call that it saves, from which it is the rule: a load
+#: compiles a kernel in about a second, which 200,000 such calls save. The model is up to a tenth off.
+_PART: Final = 0.9
+_SAVED: Final = 5e-6
 _TILE: Final = (64, 128)  # queries and keys, to multiples of which its gradient's workspace is rounded
 _SLACK: Final = 64 << 10  # bytes of a workspace, for other versions: 9.19 takes 256 next to what is counted
 #: Bytes of a gradient's workspace, which grows with the product of queries and keys. Above, own kernels are the rule
@@ -46,12 +53,13 @@ _MOST_ROOM: Final = 2 << 30
 Part: TypeAlias = tuple[Shape, Shape, int]
 
 
-@described("VendorAttention", "kind reads writes shapes scale causal")
+@described("VendorAttention", "kind reads writes shapes scale causal window")
 @dataclass(frozen=True)
 class VendorAttention:
     """``kind``: sdpa of (q, k, v), which gives y and the logarithm of each row's sum, or sdpa_grad of (q, k, v, y,
     that, dy), which gives dq, dk and dv. ``reads``: of each of these the part of its tensor; ``writes``: of each result
-    the number of the output and the part of it; ``shapes``: of all inputs and outputs."""
+    the number of the output and the part of it; ``shapes``: of all inputs and outputs; ``window``: as of the op, 0
+    without one."""
 
     library: ClassVar = "cudnn"
     kind: str
@@ -60,6 +68,7 @@ class VendorAttention:
     shapes: tuple[Shape, ...]
     scale: float
     causal: bool
+    window: int
 
     @property
     def room(self) -> int:
@@ -82,6 +91,7 @@ class VendorAttention:
             "reads": [_listed(part) for part in self.reads],
             "scale": self.scale,
             "writes": [[number, *_listed(part)] for number, part in self.writes],
+            **({"window": self.window} if self.window else {}),
         }
         count = len(self.reads)
         return GraphOp(
@@ -109,8 +119,25 @@ def attention_call(node: Node) -> VendorAttention | str | None:
         return "rows that it cannot load"
     found, results = tuple(parts[: len(reads)]), tuple(zip((number for number, _ in writes), parts[len(reads) :]))
     shapes = tuple(t.ints for t in (*node.input_types, *node.types))
-    call = VendorAttention(kind, found, results, shapes, float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal"))
+    scale, causal, window = float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal"), window_of(own.attrs)
+    call = VendorAttention(kind, found, results, shapes, scale, causal, window)
     return f"scores that take more than {_MOST_ROOM >> 30} GiB" if call.room > _MOST_ROOM else call
+
+
+def why_own_attention(call: VendorAttention, architecture: str) -> str | None:
+    """Why own kernels compute an attention that cuDNN can compute, unless a measured choice names it; None if it is
+    faster by the model."""
+    if architecture != _MEASURED:
+        return f"cuDNN's attention was measured on {_MEASURED} alone"
+    (batch, heads, queries, features), (_, _, keys, _), (*_, values) = (sizes for sizes, _, _ in call.reads[:3])
+    if features != values:
+        return f"{features} and {values} features, which were not measured"
+    one = Attended(batch * heads, queries, keys, features, call.causal, call.window)
+    gradient = call.kind == "sdpa_grad"
+    own: By = "tiles" if features <= MOST_FEATURES else "parts"
+    ours, theirs = PACES[own, gradient].seconds(one), PACES["cudnn", gradient].seconds(one)
+    gains = theirs < _PART * ours and ours - theirs > _SAVED
+    return None if gains else "own kernels are as fast at these sizes"
 
 
 def _why_not(node: Node) -> str | None:
@@ -118,8 +145,6 @@ def _why_not(node: Node) -> str | None:
     q, k, v = node.input_types[:3]
     if masks_of(node):
         return "a mask"
-    if window_of(node.attrs):
-        return "a window"
     if q.dtype not in (DType.BF16, DType.F16):
         return str(q.dtype)
     if any(n % _LOADED or n > _MOST_FEATURES for n in (q.ints[-1], v.ints[-1])):
@@ -128,6 +153,8 @@ def _why_not(node: Node) -> str | None:
         return "a scale of 0 or less"
     if max(prod(t.ints) for t in (*node.input_types, *node.types)) >= MAX_ELEMENTS:
         return "2^31 elements"
+    if q.ints[-2] == k.ints[-2] == 1:
+        return "one query and one key"  # cuDNN refuses the gradient
     return "few multiply-adds" if is_small(prod(q.ints) * k.ints[-2]) else None
 
 

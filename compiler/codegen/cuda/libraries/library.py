@@ -1,9 +1,9 @@
 """The compiler's side of a vendor's library: which nodes it computes, and the instruction that asks it to.
 
 Such a launch has no code of its own: its description becomes a ``Gemm`` or a ``GraphOp`` instruction. The choice of
-nodes depends only on shapes and dtypes, so any machine builds the same artifact. The algorithm is chosen on the GPU
-that runs it, or by a measured ``Choice``, which may also decide for an own kernel, or for a library where an own kernel
-is the rule. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
+nodes depends only on the architecture, shapes and dtypes, so any machine builds the same artifact. The algorithm is
+chosen on the GPU that runs it, or by a measured ``Choice``, which may also decide for an own kernel, or for a library
+where an own kernel is the rule. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Call(LibraryCall, Protocol):
 class Library:
     """``name``: in instructions. ``call``: the call for a node, a text that says why there is none, or None for a node
     that the library is not for; sizes are ints, and none of the result's is 0. ``algorithm``: the form of the texts of
-    its algorithms. ``own``: why an own kernel computes a node that has a call unless a measured choice names the
-    library; None if the call does."""
+    its algorithms. ``own``: why an own kernel of an architecture, such as ``sm_90``, computes a node that has a
+    call unless a measured choice names the library; None if the call does."""
 
     name: str
     call: Callable[[Node], Call | str | None]
     algorithm: re.Pattern[str]
-    own: Callable[[Node], str | None] = lambda _: None
+    own: Callable[[Node, str], str | None] = lambda node, architecture: None
 
 
 def shared_room(product: tuple[int, int, int, int]) -> int:

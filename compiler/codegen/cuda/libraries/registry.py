@@ -50,9 +50,9 @@ class Chosen:
         return self.call.instruction(operands, workspace, where, self.algorithm)
 
 
-def library_call(node: Node) -> Launch | str | None:
-    """The library's call for a node without a measured choice; a text that says why it has none; None for a node that
-    no library is for.
+def library_call(node: Node, architecture: str) -> Launch | str | None:
+    """The library's call for a node without a measured choice, on a GPU of an architecture such as ``sm_90``; a text
+    that says why it has none; None for a node that no library is for.
 
     Sizes are ints, and none of the result's is 0.
     """
@@ -60,7 +60,7 @@ def library_call(node: Node) -> Launch | str | None:
     for library in LIBRARIES.values():
         call = library.call(node)
         if call is not None and not isinstance(call, str):
-            own = library.own(node)
+            own = library.own(node, architecture)
             return _launch(node, call, call.room) if own is None else own
         why = why or call
     return why

@@ -67,7 +67,7 @@ def convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], last: bool, *
 
 
 def called(made: Node) -> Any:
-    found = library_call(made)
+    found = library_call(made, "sm_90")
     assert isinstance(found, Launch), found
     assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, found.spec.room))
     return found.spec
@@ -149,7 +149,7 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
     ids=str,
 )
 def test_what_has_own_kernels(made: Node, why: str | None) -> None:
-    assert library_call(made) == why
+    assert library_call(made, "sm_90") == why
 
 
 #: Own kernels compute them, unless a measurement says otherwise.
@@ -168,7 +168,7 @@ OWN_BY_DEFAULT = [
 @pytest.mark.parametrize("made", OWN_BY_DEFAULT, ids=str)
 def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node) -> None:
     target = target_of("sm_90", vendor=True)
-    assert isinstance(library_call(made), str) and target.library(made) == "cudnn"
+    assert isinstance(library_call(made, "sm_90"), str) and target.library(made) == "cudnn"
     [launch] = target.lower(made, Choice("cudnn"))  # type: ignore[misc]
     rng = np.random.default_rng(5)
     xs = [rng.standard_normal(t.ints) for t in made.input_types]
@@ -182,14 +182,14 @@ def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node
 def test_only_patches_of_few_channels_have_an_own_weight_gradient() -> None:
     for channels, stride in ((8, (2, 2)), (16, (4, 4))):
         made = convolution("conv_wgrad", (8, channels, 64, 64), (64, channels, 4, 4), True, stride=stride)
-        assert isinstance(library_call(made), Launch)
+        assert isinstance(library_call(made, "sm_90"), Launch)
 
 
 def test_the_work_counts_alike_in_all_three_convolutions() -> None:
     for channels in (16, 64, 72):
         for name in ("conv", "conv_dgrad", "conv_wgrad"):
             made = convolution(name, (1, channels, 32, 32), (16, channels, 1, 1), True)
-            assert (library_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
+            assert (library_call(made, "sm_90") == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
 
 
 def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
@@ -214,7 +214,8 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
     if model == "resnet50.nn":
         assert len(graphs) == 52 + 53 + 52
         assert [what for what in rest if what.startswith("conv")] == ["conv (few channels)"]
-    made = (found.spec for found in map(library_call, program.kernels) if isinstance(found, Launch))
+    found = (library_call(node, "sm_90") for node in program.kernels)
+    made = (each.spec for each in found if isinstance(each, Launch))
     wanted = Counter(each.room for each in made)
     given = Counter(plan.buffers[call.workspace].bytes for call in (*gemms, *graphs) if call.workspace is not None)
     assert given == wanted and max(given) <= WORKSPACE
@@ -295,7 +296,7 @@ def test_random_products_are_calls_that_fit_the_plan() -> None:
         a = (*stacks[0], *((k, m) if ta else (m, k)))
         b = (*stacks[1], *((n, k) if tb else (k, n)))
         made = matmul(a, b, ta, tb, dtype=DType.F32)
-        found = library_call(made)
+        found = library_call(made, "sm_90")
         if isinstance(found, str):
             assert found == "few multiply-adds" and prod(made.types[0].ints) * k < MIN_WORK
             continue

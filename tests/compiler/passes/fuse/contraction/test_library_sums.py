@@ -62,7 +62,7 @@ def test_a_sum_is_the_librarys(name: str) -> None:
     last = found.nodes[-1]
     assert last.op.name == "contraction" and summands(last) == SUMS[name][1]
     assert library_sums(found, takes(BUILD)) is found, "a second run changes something"
-    launch = library_call(last)
+    launch = library_call(last, "sm_90")
     assert isinstance(launch, Launch)
     instruction = launch.spec.instruction(range(len(launch.spec.shapes)), 99, 0)
     operands = {"bias": instruction.bias, "c": instruction.c}
