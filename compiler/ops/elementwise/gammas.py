@@ -5,9 +5,12 @@ lgamma for x from 0.5: below 10, ``lgamma(x) = lgamma(z) + log((x - 1) * ... * (
 at Chebyshev nodes, with a relative error of 2e-17. From 10 on it is Stirling's series. Below 0.5 it is
 ``log(pi / |sin(pi * x)|) - lgamma(1 - x)``.
 
-polygamma for x > 0: the terms ``n! / (x + k)^(n + 1)`` until x + k is at least 10 + 2n, from there on the derivative
-of Stirling's series (Abramowitz and Stegun 1964, 6.4.6 and 6.4.11), which then is right to 1e-17. Else it is that of
-1 - x and a derivative of the cotangent (6.4.7).
+polygamma for x > 0: below m = 10 + 2n, the terms ``n! / (x + k)^(n + 1)`` for k < m; and the derivative of Stirling's
+series at x, or at x + m (Abramowitz and Stegun 1964, 6.4.6 and 6.4.11), which is right to 1e-17. The terms are added as
+one fraction, unless it would leave the range of f32. Else it is that of 1 - x and a derivative of the cotangent
+(6.4.7).
+
+Sines and cosines of pi * x are Taylor's polynomials of x less the nearest integer, so no argument is reduced twice.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 _FAR: Final = 10.0  # Stirling's series begins here
 _MOST: Final = 20  # derivatives: 21! and what it is multiplied by are far from the end of f32
 _LOW: Final = -(2.0**60)  # an integer, as all floats below are; an infinity has no nearest integer
-_TINY: Final = 2.0**-40  # below, sin(x) rounds to x in every float
+_MOST_IN_FRACTION: Final = 1  # derivatives: (23! / 11!)^2 is far below the greatest f32, (27! / 13!)^3 above it
 #: Bernoulli's numbers B2, B4, ..., B16.
 _BERNOULLI: Final = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 #: lgamma(2 + t) / t by rising powers of t from -0.5 to 0.5.
@@ -56,12 +59,21 @@ def _rest(x: Expr) -> Expr:
     return x - tree.call("round", x)
 
 
+def _series(first: int, terms: int) -> list[float]:
+    """sin(pi * x) / x by powers of x^2 for ``first`` 1, cos(pi * x) for 0."""
+    return [(-1) ** k * math.pi ** (2 * k + first) / math.factorial(2 * k + first) for k in range(terms)]
+
+
 def _cot(x: Expr) -> Expr:
     """cot(pi * x), right to the last digits also at its zeros."""
     rest = _rest(x)
     size = tree.call("abs", rest)
-    other = tree.call("tan", (0.5 - size) * math.pi)
-    return tree.select(size < 0.25, 1 / tree.call("tan", rest * math.pi), tree.select(rest < 0, -other, other))
+    near = size < 0.25
+    t = tree.select(near, size, 0.5 - size)
+    square = t * t
+    sine, cosine = t * _polynomial(_series(1, 9), square), _polynomial(_series(0, 10), square)
+    found = tree.select(near, cosine, sine) / tree.select(near, sine, cosine)
+    return tree.select(rest < 0, -found, found)
 
 
 def _cotangent(n: int) -> list[float]:
@@ -123,16 +135,16 @@ class Lgamma(_OfGamma):
         product = tree.as_expr(1.0)
         for k in range(1, int(_FAR - 1.5) + 1):
             product = product * tree.select(steps >= k, short - k, 1)
-        t = short - (steps + 2)
-        near = t * _polynomial(_NEAR, t) + tree.select(steps < 0, -tree.call("log", short), tree.call("log", product))
+        t, low = short - (steps + 2), steps < 0
+        log = tree.call("log", tree.select(y < _FAR, tree.select(low, short, product), y))
+        near = t * _polynomial(_NEAR, t) + tree.select(low, -log, log)
         inverse = 1 / tree.call("max", y, _FAR)
         series = [c / (2 * j * (2 * j - 1)) for j, c in enumerate(_BERNOULLI, 1)]
-        far = (y - 0.5) * (tree.call("log", y) - 1) + (math.log(2 * math.pi) - 1) / 2
+        far = (y - 0.5) * (log - 1) + (math.log(2 * math.pi) - 1) / 2
         far = far + inverse * _polynomial(series, inverse * inverse)
         found = tree.select(y < _FAR, near, far)
         rest = _rest(tree.call("min", x, 0.5))
-        size = tree.call("abs", rest)
-        share = tree.select(size < _TINY, size, tree.call("abs", tree.call("sin", rest * math.pi)) / math.pi)
+        share = tree.call("abs", rest) * _polynomial([c / math.pi for c in _series(1, 12)], rest * rest)
         return tree.select(below, -tree.call("log", share) - found, found)
 
 
@@ -163,19 +175,29 @@ class Polygamma(_OfGamma):
 
     def _of_positive(self, x: Expr, n: int) -> Expr:
         far = int(_FAR) + 2 * n
-        least = tree.call("min", x, far)
-        steps = tree.call("max", -tree.call("floor", least - far), 0)
-        sum_ = tree.as_expr(0.0)
-        for k in range(far):
-            sum_ = sum_ + tree.select(steps > k, _power(1 / (least + k), n + 1), 0)
-        inverse = 1 / (x + steps)
+        below = x < far
+        inverse = 1 / tree.select(below, x + far, x)
         rising = [math.factorial(2 * j + n - 1) / math.factorial(2 * j) / math.factorial(n) for j in range(1, 9)]
         series = [c * r for c, r in zip(_BERNOULLI, rising, strict=True)]
         rest = inverse * (0.5 + inverse * _polynomial(series, inverse * inverse))
+        sum_ = tree.select(below, self._terms(tree.call("min", x, far), far, n), 0)
         if n == 0:
-            return tree.call("log", x + steps) - rest - sum_
+            return -tree.call("log", inverse) - rest - sum_
         size = sum_ + _power(inverse, n) * (1 / n + rest)
         return size * (math.factorial(n) if n % 2 else -math.factorial(n))
+
+    def _terms(self, x: Expr, count: int, n: int) -> Expr:
+        """The sum of the first terms, without n!."""
+        if n > _MOST_IN_FRACTION:
+            found = tree.as_expr(0.0)
+            for k in range(count):
+                found = found + _power(1 / (x + k), n + 1)
+            return found
+        over, under = tree.as_expr(1.0), _power(x, n + 1)
+        for k in range(1, count):
+            each = _power(x + k, n + 1)
+            over, under = over * each + under, under * each
+        return over / under
 
 
 lgamma = register(Lgamma())

@@ -23,6 +23,7 @@ _HALVES: Final = (DType.BF16, DType.F16)
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _EXACT: Final = frozenset({"neg", "abs", "sign", "min", "max", "select"})  # the result is an operand, up to sign
 
+_LARGE: Final = 256  # operations of a tree, each as often as it is read
 _PAIRED: Final = frozenset({"add", "sub", "mul", "min", "max"})  # for bf16 and f16: two at once
 
 
@@ -43,6 +44,7 @@ class Values:
 
     def __init__(self, text: SourceWriter) -> None:
         self.text = text
+        self._shared: dict[int, Reg | None] = {}  # by identity: equality would compare whole trees
 
     def call(self, function: str, *regs: Reg, dtype: DType | None = None) -> Reg:
         return Reg(self.text.call(function, (), *(r.text for r in regs)), dtype or regs[-1].dtype)
@@ -55,6 +57,7 @@ class Values:
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
         """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand. bf16 and f16 results
         use ``relaxed``; f32 results with such operands use ``relaxed_exponentials``."""
+        self._shared = {}
         if dtype in _HALVES and expr.function in _PAIRED:
             regs = self._operands(expr, args, dtype)
             if all(r.dtype is dtype for r in regs):
@@ -65,7 +68,12 @@ class Values:
         elif dtype is DType.F32:
             halves = {n for n, reg in read.items() if reg is not None and reg.dtype in _HALVES}
             expr = relaxed_exponentials(expr, halves) if halves else expr
-        return self.convert(self._tree(expr, args, dtype), dtype)
+        return self.convert(self._whole(expr, args, dtype), dtype)
+
+    def _whole(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> Reg:
+        """The tree's value. Of a large tree, a part that others share is emitted once; in a small one LLVM finds it."""
+        self._shared = dict.fromkeys(shared_parts(expr) if _size(expr, {}) > _LARGE else ())
+        return self._tree(expr, args, hint)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
         """Converts like ``cast``."""
@@ -87,10 +95,17 @@ class Values:
             return reg
         if expr.function == "const":
             return self.constant(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
+        known = self._shared.get(id(expr))
+        if known is not None:
+            return known
         regs = self._operands(expr, args, hint)
         if expr.function == "pow" and regs[0].dtype.is_int:
-            return self._power(regs[0], expr.args[1])
-        return self._apply(expr.function, regs)
+            found = self._power(regs[0], expr.args[1])
+        else:
+            found = self._apply(expr.function, regs)
+        if id(expr) in self._shared:
+            found = self._shared[id(expr)] = Reg(self.text.set(found.text), found.dtype)
+        return found
 
     def _operands(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> list[Reg]:
         """The values of a tree's operands; a constant takes the dtype of another one, or else ``hint``."""
@@ -118,6 +133,29 @@ class Values:
             if digit == "1":
                 result = Reg(self.text.set(self.call("mul", result, name).text), base.dtype)
         return result
+
+
+def _size(expr: Expr, known: dict[int, int]) -> int:
+    """The operations of a tree, of which those of shared parts count each time. ``known``: by identity."""
+    found = known.get(id(expr))
+    if found is None:
+        found = known[id(expr)] = bool(expr.args) + sum(_size(each, known) for each in expr.args)
+    return found
+
+
+def shared_parts(expr: Expr) -> list[int]:
+    """The identities of the parts of a tree that are operands more than once."""
+    seen: set[int] = set()
+    found: dict[int, None] = {}
+    waiting = [expr]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            found[id(each)] = None
+        elif each.args:
+            seen.add(id(each))
+            waiting += each.args
+    return list(found)
 
 
 def _of_floats(reg: Reg | None) -> bool:

@@ -134,6 +134,7 @@ ELSEWHERE = {
     "running.cu": "ops/test_running.py",
     "scatter_atomic.cu": "ops/scatter/test_scatter_atomic.py",
     "scatter_bins.cu": "ops/scatter/test_scatter_elements.py",
+    "scatter_block.cu": "ops/scatter/test_scatter_block.py",
     "scatter_few.cu": "ops/scatter/test_scatter_few.py",
     "scatter_sorted.cu": "ops/scatter/test_scatter_sorted.py",
     "sort_block.cu": "ops/sort/test_sort.py",

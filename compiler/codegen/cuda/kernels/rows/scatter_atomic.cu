@@ -5,10 +5,12 @@
 // the greatest exponent of each key, then the sums. Both give the same bits, since in two goes elements of such a range are whole, too.
 // STEP 0: what is held at first, and spans [SPANS, 2]: the greatest exponent of a part of the elements, and TOP less the least. STEP 1,
 // 2: the goes. STEP 3: the results. lost: for each line, whether an id does not exist.
-// Sums in integers: Demmel and Nguyen, "Parallel reproducible summation" (2015), here with one bin, as wide as 64 bits allow.
 
-constexpr unsigned TOP = 255;  // the exponent of infinity and nan
-constexpr int MANY = 4;        // lanes of one key that are combined before
+#if KIND == 4
+#include "whole_sums.cuh"
+#endif
+
+constexpr int MANY = 4;  // lanes of one key that are combined before
 
 struct Least {
   using Part = HOLD;
@@ -73,48 +75,6 @@ __device__ __forceinline__ SUM element_of(HOLD held) {
 #endif
 }
 #elif KIND == 4
-__device__ __forceinline__ unsigned exponent_of(float x) {
-  const unsigned exponent = __float_as_uint(x) >> 23 & TOP;
-  return exponent ? exponent : 1;
-}
-
-// An element as an integer, next to others whose exponent is at most `top`. With infinite ones only those of each sign count.
-__device__ __forceinline__ long long whole(float x, unsigned top, int shift) {
-  const unsigned bits = __float_as_uint(x), exponent = bits >> 23 & TOP;
-  if (top == TOP) return exponent < TOP ? 0 : x != x ? (1ll << 31) + 1 : bits >> 31 ? 1ll << 31 : 1;
-  const unsigned long long digits = bits & 0x7FFFFFu | (exponent ? 0x800000u : 0);
-  const int down = (int)(top - exponent_of(x)) - shift;
-  const unsigned long long size = down <= 0 ? digits << -down : down > 24 ? 0 : (digits + (1ull << (down - 1))) >> down;
-  return bits >> 31 ? -(long long)size : (long long)size;
-}
-
-__device__ __forceinline__ float sum_of(long long all, unsigned top, int shift) {
-  if (top == 0) return 0;
-  if (top == TOP) {
-    const bool high = all & 0x7FFFFFFF, low = all >> 31;
-    return __uint_as_float(high && low ? 0x7FC00000u : low ? 0xFF800000u : 0x7F800000u);
-  }
-  return (float)((double)all * __longlong_as_double(((long long)top - 150 - shift + 1023) << 52));
-}
-
-// The greatest numbers of a block's threads.
-__device__ __forceinline__ int2 greatest(int2 mine) {
-  __shared__ int2 found[THREADS / 32];
-#pragma unroll
-  for (int step = 16; step; step /= 2) {
-    mine.x = max(mine.x, __shfl_xor_sync(0xFFFFFFFFu, mine.x, step));
-    mine.y = max(mine.y, __shfl_xor_sync(0xFFFFFFFFu, mine.y, step));
-  }
-  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
-  __syncthreads();
-#pragma unroll
-  for (int w = 0; w < THREADS / 32; ++w) {
-    mine.x = max(mine.x, found[w].x);
-    mine.y = max(mine.y, found[w].y);
-  }
-  return mine;
-}
-
 #if STEP == 0
 // The span of the part of src that the block has: it goes through all elements with SPANS - 1 others.
 __device__ __forceinline__ int2 span_of(const T *__restrict__ src, const Numbers &s) {
@@ -126,12 +86,7 @@ __device__ __forceinline__ int2 span_of(const T *__restrict__ src, const Numbers
 #pragma unroll
     for (int e = 0; e < AHEAD; ++e) x[e] = i + e * turn < s.ALL ? wide(src[i + e * turn]) : 0;
 #pragma unroll
-    for (int e = 0; e < AHEAD; ++e) {
-      if (x[e] == 0) continue;
-      const int exponent = exponent_of(x[e]);
-      found.x = max(found.x, exponent);
-      found.y = max(found.y, (int)TOP - exponent);
-    }
+    for (int e = 0; e < AHEAD; ++e) widen(found, x[e]);
   }
   return greatest(found);
 }
@@ -143,8 +98,7 @@ __device__ __forceinline__ int common_top(const int *__restrict__ spans, const N
     found.x = max(found.x, spans[2 * i]);
     found.y = max(found.y, spans[2 * i + 1]);
   }
-  found = greatest(found);
-  return found.x < (int)TOP && found.x + found.y - (int)TOP <= s.SHIFT + ZEROS ? found.x : -1;
+  return common_of(greatest(found), s.SHIFT);
 }
 #endif
 #endif

@@ -30,10 +30,15 @@ _LAST_STEP: Final = 3
 _KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
 _SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
-_ZEROS: Final = {DType.BF16: 16, DType.F16: 13}  # the last digits of an f32 that was cast from these
+ZEROS: Final = {DType.BF16: 16, DType.F16: 13}  # the last digits of an f32 that was cast from these
 _MOST_SPANS: Final = 512  # blocks that look for the range of exponents: four for each processor of a large GPU
 _LEAST_SPAN: Final = 16  # elements of a thread of such a block
 MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
+
+
+def sum_shift(length: int) -> int:
+    """The bits below the last one of the greatest element, of a sum of ``length`` elements."""
+    return _SUM_BITS - _DIGITS - length.bit_length()
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class AtomicScatter(Numbered):
         numbers = Numbers(KEYS=self.keys, ALL=self.all, LINES=self.lines, COUNT=self.count, LOST=self.lost or 0)
         for name, size in (("LENGTH", self.length), ("INNER", self.inner), ("RESULTS", self.count * self.inner)):
             numbers.divisor(name, size)
-        numbers.add("SHIFT", _SUM_BITS - _DIGITS - self.length.bit_length())
+        numbers.add("SHIFT", sum_shift(self.length))
         numbers.add("SPANS", self.spans)
         return numbers
 
@@ -120,7 +125,7 @@ class AtomicScatter(Numbered):
         text += f"#define ARGUMENTS {self._arguments}\n"
         for name, number in (("KIND", kind), ("STEP", self.step), ("IS_FLOAT", floats), ("PLACES", self.how == PLACES)):
             text += f"#define {name} {int(number)}\n"
-        sizes = constants(THREADS=_THREADS, EACH=_EACH, FILLS=int(fills), ZEROS=_ZEROS.get(self.dtype, 0))
+        sizes = constants(THREADS=_THREADS, EACH=_EACH, FILLS=int(fills), ZEROS=ZEROS.get(self.dtype, 0))
         return Code("scatter_atomic.cu", text + self._numbers.text() + sizes)
 
     @property

@@ -16,6 +16,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Digits, RowDigits, as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, MOVED, PLACES, atomic_scatter
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_block import BlockScatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
@@ -195,6 +196,8 @@ def scattered_elements(
     if (not e.last and e.dtype.computed not in _COMPUTED) or e.dtype.itemsize not in MOVED:
         return None
     if by_lines(e.lines, e.length, e.count, e.itemsize):
+        if e.how == "sum" and e.dtype.computed is DType.F32 and not x and e.count * e.itemsize > BIN_BYTES:
+            return [Launch(BlockScatter(e.dtype, e.ids, e.lines, e.length, e.count), (*given, ids), (out,))]
         return [Launch(LineScatter(e), (*given, ids, *x), (out,))]
     if e.length <= MANY_ROWS and not e.last:
         return None  # few elements of a line are combined in one launch, as rows are
