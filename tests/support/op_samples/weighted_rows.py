@@ -1,4 +1,4 @@
-"""Samples of weighted sums of rows, of rows that are put in order and combined, and of suppress, one row at a time."""
+"""Samples of weighted sums of rows, of rows that are put in order, of elements that are replaced, and of suppress."""
 
 from __future__ import annotations
 
@@ -82,6 +82,32 @@ def put_last(src: np.ndarray, index: np.ndarray, *x: np.ndarray, axis: int, coun
     return np.where(last == -2, np.nan, y) if y.dtype.kind == "f" else y
 
 
+def taken(src: np.ndarray, places: np.ndarray, *x: np.ndarray, axis: int) -> np.ndarray:
+    y = x[0].copy() if x else np.zeros(places.shape, src.dtype)
+    for at in np.ndindex(places.shape):
+        place = places[at]
+        if place >= 0:
+            y[at] = src[(*at[:axis], place, *at[axis + 1 :])] if place < src.shape[axis] else np.nan
+    return y
+
+
+def given(dy: np.ndarray, index: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
+    y = np.zeros(index.shape, dy.dtype)
+    for at in np.ndindex(index.shape):
+        there = (*at[:axis], index[at], *at[axis + 1 :])
+        if not 0 <= index[at] < dy.shape[axis] or places[there] >= index.shape[axis]:
+            y[at] = np.nan
+        elif places[there] == at[axis]:
+            y[at] = dy[there]
+    return y
+
+
+def _given(shape: tuple[int, ...], axis: int, count: int, low: int) -> Sample:
+    index = np.random.default_rng(5).integers(low, count, shape).astype(np.int32)
+    places = last_places(index, axis, count, shape[axis])
+    return Sample([Spec(places.shape), index, places], {"axis": axis}, (), given, ())
+
+
 def left(overlap: np.ndarray, limit: float) -> np.ndarray:
     """What suppress leaves."""
     over = overlap > limit
@@ -115,6 +141,15 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample([Spec(index, "int32", low, 4)], {"axis": axis, "count": 5, "lost": 99}, (), last_places, ())
         for index, low, axis in (((3, 7), 0, 1), ((4, 80), -1, 1), ((6, 4), 0, 0))
     ],
+    "take_last": [
+        Sample([Spec(src), Spec(places, "int32", -1, high), *x], {"axis": axis}, (), taken, ())
+        for src, places, high, axis, x in (
+            ((3, 7), (3, 5), 6, 1, [Spec((3, 5))]),
+            ((3, 70), (3, 90), 70, 1, []),
+            ((6, 4, 2), (3, 4, 2), 5, 0, [Spec((3, 4, 2))]),
+        )
+    ],
+    "give_last": [_given((3, 7), 1, 5, 0), _given((4, 80), 1, 60, -1), _given((6, 4, 2), 0, 3, 0)],
     "weighted_rows": [
         *(
             Sample([Spec(table), _ids(table, ids, lead), Spec(ids)], {"lead": lead}, reference=summed)

@@ -95,17 +95,32 @@ class Values:
             return reg
         if expr.function == "const":
             return self.constant(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
-        known = self._shared.get(id(expr))
+        whole = id(expr)
+        known = self._shared.get(whole)
         if known is not None:
             return known
+        expr = self._contracted(expr, hint)
         regs = self._operands(expr, args, hint)
         if expr.function == "pow" and regs[0].dtype.is_int:
             found = self._power(regs[0], expr.args[1])
         else:
             found = self._apply(expr.function, regs)
-        if id(expr) in self._shared:
-            found = self._shared[id(expr)] = Reg(self.text.set(found.text), found.dtype)
+        if whole in self._shared:
+            found = self._shared[whole] = Reg(self.text.set(found.text), found.dtype)
         return found
+
+    def _contracted(self, expr: Expr, hint: DType) -> Expr:
+        """In a large tree of f32, the sum of a product and another value, rounded once. The tree has functions that
+        differ in last bits from device to device in any case."""
+        if hint is not DType.F32 or not self._shared or expr.function not in ("add", "sub"):
+            return expr
+        x, y = expr.args
+        if x.function == "mul" and id(x) not in self._shared:
+            return Expr("fma", (*x.args, y if expr.function == "add" else -y))
+        if y.function == "mul" and id(y) not in self._shared:
+            a, b = y.args
+            return Expr("fma", (a if expr.function == "add" else -a, b, x))
+        return expr
 
     def _operands(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> list[Reg]:
         """The values of a tree's operands; a constant takes the dtype of another one, or else ``hint``."""

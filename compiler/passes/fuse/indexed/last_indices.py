@@ -10,9 +10,10 @@ After::
 
     %3 = scatter_last %src, %ids, %x : f32[64, 1000]
 
-A gradient still reads the last places: ``last_places`` makes them without a tensor of all places. As each place is the
-last of at most one id, the sum over it is what the gradient is at its id, if it is the last there. Part of
-``order_rows``, whose kernels take lines along the last axis and limited sizes, and of ``replacements``.
+A gradient still reads the last places: ``last_places`` makes them without a tensor of all places, and ``take_last`` is
+the result. As each place is the last of at most one id, the sum over it is what the gradient is at its id, if it is the
+last there: ``give_last``. Part of ``order_rows``, whose kernels take lines along the last axis and limited sizes, and
+of ``replacements``, for targets without kernels of the latter two ops.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def last_indices(graph: Graph, any_axis: bool = False) -> Graph:
     rule = _Rule(any_axis)
     placed = graph.rewrite(lambda node: _values(rule(node)))
     rule.read_once(placed)
-    return placed.rewrite(lambda node: _values(rule(node))) if rule.alone else placed
+    return placed.rewrite(lambda node: _values(rule(node))) if rule.found else placed
 
 
 def _values(value: Value | None) -> tuple[Value] | None:
@@ -51,6 +52,7 @@ class _Rule:
     any_axis: bool
     found: dict[Value, tuple[Value, int, int]] = field(default_factory=dict)
     alone: set[Value] = field(default_factory=set)
+    read: bool = False  # whether ``alone`` is known
 
     def __call__(self, node: Node) -> Value | None:
         """The node that replaces this one; None if it stays."""
@@ -80,21 +82,37 @@ class _Rule:
 
     def _replaced(self, node: Node) -> Value | None:
         known, found, x = node.inputs
-        gather, last = made_by(found, "gather"), self._last(known)
-        if gather is None or last not in self.alone or _least(gather.inputs[1]) is not last:
+        last = self._last(known)
+        if last is None or not self.read:
+            return None
+        b = Builder().at(node, node.phase)
+        made = known.producer
+        if (taken := self._taken(b, node, last)) or self.any_axis or not isinstance(made, Node):
+            return taken
+        if made.phase is node.phase:
+            return None
+        # places are read again in any case, so the comparison need not be kept
+        return b(OPS["where"], b(OPS["ge"], last, b(OPS["full"], value=0, dtype=DType.I32, shape=())), found, x)
+
+    def _taken(self, b: Builder, node: Node, last: Value) -> Value | None:
+        """The result of the scatter; None if the node is not that."""
+        _, found, x = node.inputs
+        gather = made_by(found, "gather")
+        if gather is None or _least(gather.inputs[1]) is not last:
             return None
         index, axis, count = self.found[last]
         zero, src = _is_zero(x), gather.inputs[0]
         if gather.attrs["axis"] != axis or src.type.shape != index.type.shape or not (zero or x.type == node.types[0]):
             return None
-        b = Builder().at(node, node.phase)
+        if last not in self.alone:
+            return None if self.any_axis else b(OPS["take_last"], src, last, *([] if zero else [x]), axis=axis)
         given, last_axis, back = self._turned(b, [src, index, *([] if zero else [x])], axis)
         made = b(OPS["scatter_last"], *given, axis=last_axis, count=count)
         return made if back is None else b(OPS["transpose"], made, perm=back)
 
     def read_once(self, graph: Graph) -> None:
         """Finds those that nothing but the replacement reads."""
-        readers, roots = graph.readers(), set(graph.roots)
+        readers, roots, self.read = graph.readers(), set(graph.roots), True
         for last in self.found:
             used = readers.get(last, [])
             names, ends = sorted(node.op.name for node in used), [readers.get(node.out, []) for node in used]
@@ -111,21 +129,14 @@ class _Rule:
         last, chosen = _least(place), made_by(given, "where")
         if last not in self.found or chosen is None or self._last(chosen.inputs[0]) is not last:
             return None
-        index, of, count = self.found[last]
+        index, of, _ = self.found[last]
         dy, fits = chosen.inputs[1], of == axis and node.types[0].shape == index.type.shape
         if not fits or dy.type != given.type or not _is_zero(chosen.inputs[2]):
             return None
-        b, rank, length = Builder().at(node, node.phase), index.type.rank, index.type.ints[axis]
-        places = b(OPS["arange"], shape=(length,), start=0, step=1)
-        places = b(OPS["reshape"], places, shape=tuple(length if i == axis else 1 for i in range(rank)))
-        winner, slope = (b(OPS["gather"], x, index, axis=axis) for x in (last, dy))
-        dtype = node.types[0].dtype
-        zero, nan = (b(OPS["full"], value=value, dtype=dtype, shape=()) for value in (0.0, "nan"))
-        lost = b(OPS["ge"], winner, b(OPS["full"], value=length, dtype=DType.I32, shape=()))
-        for compare, bound in (("lt", 0), ("ge", count)):  # of an index outside, the gather has no place
-            wrong = b(OPS[compare], index, b(OPS["full"], value=bound, dtype=index.type.dtype, shape=()))
-            lost = b(OPS["logical_or"], lost, wrong)
-        return b(OPS["where"], b(OPS["eq"], winner, places), slope, b(OPS["where"], lost, nan, zero))
+        b = Builder().at(node, node.phase)
+        if not self.any_axis and dy.type.dtype.is_float:
+            return b(OPS["give_last"], dy, index, last, axis=axis)
+        return _given(b, node, dy, index, last)
 
     def _fits(self, index: Value, axis: int, count: int) -> bool:
         """Whether a kernel supports ``count`` result elements along the axis."""
@@ -149,6 +160,22 @@ class _Rule:
         perm = (*(other for other in range(rank) if other != axis), axis)
         back = tuple(perm.index(axis) for axis in range(rank))
         return [b(OPS["transpose"], value, perm=perm) for value in values], rank - 1, back
+
+
+def _given(b: Builder, node: Node, dy: Value, index: Value, last: Value) -> Value:
+    """The gradient of pointwise ops and gathers, for targets without a kernel of it."""
+    axis = int_attr(node.attrs, "axis")
+    rank, length, count = index.type.rank, index.type.ints[axis], dy.type.ints[axis]
+    places = b(OPS["arange"], shape=(length,), start=0, step=1)
+    places = b(OPS["reshape"], places, shape=tuple(length if i == axis else 1 for i in range(rank)))
+    winner, slope = (b(OPS["gather"], x, index, axis=axis) for x in (last, dy))
+    dtype = node.types[0].dtype
+    zero, nan = (b(OPS["full"], value=value, dtype=dtype, shape=()) for value in (0.0, "nan"))
+    lost = b(OPS["ge"], winner, b(OPS["full"], value=length, dtype=DType.I32, shape=()))
+    for compare, bound in (("lt", 0), ("ge", count)):  # of an index outside, the gather has no place
+        wrong = b(OPS[compare], index, b(OPS["full"], value=bound, dtype=index.type.dtype, shape=()))
+        lost = b(OPS["logical_or"], lost, wrong)
+    return b(OPS["where"], b(OPS["eq"], winner, places), slope, b(OPS["where"], lost, nan, zero))
 
 
 def _is_zero(value: Value) -> bool:

@@ -31,7 +31,7 @@ OPS = registry.ops()
 WITHOUT = {
     *("init_orthogonal", "casts", "pick", "contraction", "pack_bits", "unpack_bits"),
     *("strided_sdpa", "strided_sdpa_grad", "few_queries_sdpa", "put_rows", "slices", "together"),  # for GPUs alone
-    *("ordered_rows", "row_order"),  # these, too
+    *("ordered_rows", "row_order", "take_last", "give_last"),  # these, too
 }
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
 NUMPY = {"f32": np.float32, "f64": np.float64}

@@ -1,6 +1,7 @@
 // Random numbers by counting: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). A thread makes one draw: four elements of
 // 32 bits or eight of 16, whose numbers are those of the whole batch. Uniform numbers and masks are those of the reference
-// bit for bit; normal ones are computed in f64 from the same bits and rounded once.
+// bit for bit; normal ones are computed in f64 from the same bits and rounded once. Those of 16 bits are computed in f32, and in f64
+// only where the error of f32 may change the rounding.
 
 __device__ __forceinline__ void philox(unsigned (&c)[4], unsigned k0, unsigned k1) {
 #pragma unroll
@@ -26,6 +27,26 @@ __device__ __forceinline__ float normal(const unsigned (&words)[4], int place) {
 }
 
 __device__ __forceinline__ void put(T *to, float x) { store(to, (WIDE)x); }
+
+#if MODE == 1
+__device__ __forceinline__ void scaled(T *to, const Numbers &s, float x) { put(to, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, x))); }
+
+// Two normal numbers of 16 bits. log, sin and cos in f32 have errors of one unit in the last place, so the product and its multiple
+// have less than 2^-20, and the sum less than 2^-22 of LOW in addition.
+template <typename HALF> __device__ __forceinline__ void scaled_pair(HALF *to, const Numbers &s, const unsigned (&words)[4], int place) {
+  const float u = __fadd_rn(__fmul_rn(__uint2float_rn(words[place]), 0x1p-32f), 0x1p-33f);
+  const float radius = sqrtf(-2.0f * logf(u)), a = (float)((int)words[place + 1] >> 8) * 0x1p-23f;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float x = s.HIGH * (radius * (i ? sinpif(a) : cospif(a))), error = fabsf(x) * 0x1p-20f + fabsf(s.LOW) * 0x1p-22f;
+    HALF least, most;
+    store(&least, s.LOW + x - error);
+    store(&most, s.LOW + x + error);
+    if (least.bits == most.bits) to[i] = least;
+    else scaled(to + i, s, normal(words, place + i));
+  }
+}
+#endif
 
 extern "C" __global__ void KERNEL(
 #if MODE == 2
@@ -75,7 +96,8 @@ extern "C" __global__ void KERNEL(
 #if MODE == 0
     put(made + i, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, __fmul_rn(__uint2float_rn(words[i] >> 8), 0x1p-24f))));
 #elif MODE == 1
-    put(made + i, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, normal(words, i))));
+    if constexpr (sizeof(T) > 2) scaled(made + i, s, normal(words, i));
+    else if (i % 2 == 0) scaled_pair(made + i, s, words, i);
 #else
     const unsigned half = (words[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
     store(made + i, (int)half >= s.LEAST ? wide(made[i]) * s.SCALE : decltype(wide(made[i]))(0));

@@ -1,18 +1,18 @@
 #include "digits.cuh"
 
 // Combines a warp's values with those held at their keys: those of one key in the order of lanes, by pairs. A key below 0 has no
-// value. LAST: the value of the last lane replaces what is held.
+// value. LAST: values are places, of which the greatest is the last one, whatever the order.
 __device__ __forceinline__ void take(HOLD *held, int key, HOLD value) {
-  const int lane = threadIdx.x % 32;
   const bool mine = key >= 0;
+#if LAST
+  if (mine) atomicMax(held + key, value);
+#else
+  const int lane = threadIdx.x % 32;
   unsigned same = __ballot_sync(0xFFFFFFFFu, mine);
   if (!same) return;
   same = with_same<BITS>(same, key);
   if (!mine) same = 0;
   const unsigned later = lane < 31 ? same >> (lane + 1) << (lane + 1) : 0;
-#if LAST
-  if (mine && !later) held[key] = value;
-#else
   int next = later ? __ffs(later) - 1 : lane;
   while (__ballot_sync(0xFFFFFFFFu, next != lane)) {
     const HOLD other = __shfl_sync(0xFFFFFFFFu, value, next);

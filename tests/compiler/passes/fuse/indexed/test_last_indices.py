@@ -27,6 +27,7 @@ def test_the_gradient_reads_where_an_index_won(axis: int, low: int) -> None:
     names = same(last_indices, replaced(axis, gradient=True), low)
     assert "last_places" in names and "scatter_add" not in names and "scatter_reduce" not in names
     assert "scatter_last" not in names, "the last places are there in any case"
+    assert {"take_last", "give_last"} <= set(names) and not {"gather", "arange", "maximum"} & set(names)
 
 
 def test_a_single_line_needs_no_expansion() -> None:
