@@ -4,8 +4,8 @@
 
 Each case has 16-bit heads with masks, windows or grouped heads of keys. ``error`` is the root mean square of the
 difference from a result in f64, by the root mean square of that; PyTorch's is next to it. Times are medians of CUDA
-graphs of ten calls each, in turns. ``cuDNN`` is the calls that a measured choice would name, where it computes the
-case, ``parts`` the same attention with scores in memory. The gradients of two runs must have the same bits.
+graphs of ten calls each, in turns. ``cuDNN`` is the calls that a build with libraries may choose, where it computes
+the case, ``parts`` the same attention with scores in memory. The gradients of two runs must have the same bits.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ CASES: Final = (
     Case("mask of pairs", 8, 12, 12, 1024, 1024, 64, mask="pairs"),
     Case("Llama, grouped, causal", 8, 12, 4, 1024, 1024, 64, causal=True),
     Case("one head of keys, causal", 4, 16, 1, 2048, 2048, 128, causal=True),
+    Case("256 features, causal", 4, 8, 4, 2048, 2048, 256, causal=True),
     Case("grouped, window 256", 4, 16, 4, 4096, 4096, 64, causal=True, window=256),
     Case("cross attention, padding", 64, 8, 8, 64, 64, 64, mask="keys"),
     Case("cross attention, odd", 16, 8, 4, 77, 203, 32, mask="keys"),

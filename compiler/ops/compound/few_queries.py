@@ -10,15 +10,7 @@ from dslc.compiler.ir.graph import Attr, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, dtype_attr
-from dslc.compiler.ops.compound.strided_attention import (
-    MOST_FEATURES,
-    View,
-    masks,
-    places,
-    strided_sdpa,
-    unstrided,
-    whole,
-)
+from dslc.compiler.ops.compound.strided_attention import View, masks, places, strided_sdpa, unstrided, whole
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
@@ -27,6 +19,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 MOST_ROWS: Final = 8  # queries that read one head of k, of all heads of q
+_MOST_FEATURES: Final = 128
 _CHUNK: Final = 8  # features that a thread loads at once
 _DTYPES: Final = (DType.BF16, DType.F16, DType.F32)
 
@@ -81,7 +74,7 @@ def fits(node: Node, reads: Sequence[View], write: View) -> bool:
     features = q.type.ints[-1]
     if node.op is not sdpa or q.type.dtype not in _DTYPES or features != v.type.ints[-1]:
         return False
-    if features > MOST_FEATURES or features % _CHUNK or not prod(q.type.ints) or not prod(k.type.ints):
+    if features > _MOST_FEATURES or features % _CHUNK or not prod(q.type.ints) or not prod(k.type.ints):
         return False
     if bool_attr(node.attrs, "causal") or window_of(node.attrs):
         return False

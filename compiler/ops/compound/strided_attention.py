@@ -17,7 +17,7 @@ from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-MOST_FEATURES: Final = 128  # of attention in tiles
+MOST_FEATURES: Final = 256  # of attention in tiles
 _CHUNK: Final = 8  # elements that its kernels load at once
 
 

@@ -95,7 +95,7 @@ def test_reasons(programs: dict[str, Program]) -> None:
     ("features", "dtype", "said"),
     [
         (32, "bf16", "in tiles: its scores are not in memory"),
-        (36, "bf16", "with all scores in memory: 36 features are no multiple of 8 up to 128"),
+        (36, "bf16", "with all scores in memory: 36 features are no multiple of 8 up to 256"),
         (32, "f32", "with all scores in memory: tiles are for 16 bits, and q is f32"),
     ],
 )

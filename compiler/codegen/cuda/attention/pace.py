@@ -1,12 +1,13 @@
-"""Modelled time of attention on an H200: by own kernels in tiles or in parts, and by cuDNN.
+"""Modelled time of attention on an H200: by own kernels in tiles, and by cuDNN.
 
 A block of threads takes some rows and meets the keys tile by tile. It takes a start, and a step for each tile; the
 multiprocessors run blocks one after another, and no block ends before its last tile:
 
     seconds = fixed + max(blocks / multiprocessors * (start + mean tiles * step), start + most tiles * step)
 
-Rows and features that fill no tile take the time of whole ones. All figures were fitted to 31 attentions and their
-gradients in bf16, alone, on one H200 on 2026-11-28 (``benchmarks/results/ops.md``, "Attention alone, 31 shapes").
+Rows and features that fill no tile take the time of whole ones. All figures were fitted to 36 attentions and their
+gradients in bf16, alone, on one H200 on 2026-11-28 (``benchmarks/results/ops.md``, "Attention alone, 31 shapes" and
+"Masks, and 136 to 256 features").
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 
 from dslc.compiler.codegen.device_model import H200
 
-By = Literal["tiles", "parts", "cudnn"]
+By = Literal["own", "cudnn"]
 
 
 class Attended(NamedTuple):
@@ -35,13 +36,12 @@ class Attended(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Pace:
     """``rows`` of a block, ``others`` of a tile; ``fixed`` microseconds; by the features of a tile the microseconds of
-    a start and of a step. ``causal``, ``window``: whether tiles in which no pair meets are left out."""
+    a start and of a step. ``window``: whether tiles beyond a window are left out."""
 
     rows: int
     others: int
     fixed: float
     steps: Mapping[int, tuple[float, float]]
-    causal: bool = True
     window: bool = True
 
     def seconds(self, one: Attended) -> float:
@@ -56,16 +56,18 @@ class Pace:
         """How many tiles the rows from ``first`` on meet."""
         last, near = min(first + self.rows, one.queries) - 1, one.window if self.window else 0
         begin = max(0, first - near + 1) if near else 0
-        end = last if one.causal and self.causal else last + near - 1 if near else one.keys - 1
+        end = last if one.causal else last + near - 1 if near else one.keys - 1
         return min(end, one.keys - 1) // self.others - begin // self.others + 1
 
 
 #: Who computes it, and whether it is the gradient.
 PACES: Final[Mapping[tuple[By, bool], Pace]] = MappingProxyType({
-    ("tiles", False): Pace(128, 64, 2, {32: (0.0, 0.75), 64: (1.05, 1.0), 128: (0.0, 2.0)}),
-    ("tiles", True): Pace(128, 64, 5, {32: (1.0, 1.8), 64: (4.3, 2.8), 128: (0.0, 6.1)}),
-    ("parts", False): Pace(128, 64, 10, {256: (0.0, 5.5)}, causal=False, window=False),
-    ("parts", True): Pace(128, 64, 15, {256: (0.0, 13.3)}, causal=False, window=False),
+    ("own", False): Pace(
+        128, 64, 2, {32: (0.0, 0.75), 64: (1.05, 1.0), 128: (0.0, 2.0), 192: (5.0, 2.75), 256: (5.0, 4.2)}
+    ),
+    ("own", True): Pace(
+        128, 64, 5, {32: (1.0, 1.8), 64: (4.3, 2.8), 128: (0.0, 6.1), 192: (20.0, 11.3), 256: (30.0, 17.5)}
+    ),
     ("cudnn", False): Pace(128, 128, 4, {64: (1.2, 1.3), 128: (1.3, 1.9), 192: (1.5, 3.2), 256: (1.5, 3.8)}),
     ("cudnn", True): Pace(
         64, 128, 12, {64: (2.0, 2.36), 128: (3.7, 3.05), 192: (5.0, 9.2), 256: (7.5, 9.24)}, window=False

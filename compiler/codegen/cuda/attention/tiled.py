@@ -1,10 +1,12 @@
 """Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
-and one by keys for dk and dv. Used as ``fits_tiles`` says: if q, k and v have the same number of features, a
-multiple of 8 up to 128, and the scale is positive; ``attention/lower.py`` handles the rest. In a tile, rows have 32, 64
-or 128 features, of which those that do not exist are zeros. Operands and results may be views of tensors
-(``StridedAttention``). A mask is read where it lies, with strides of 0 along the axes over which it is broadcast.
+and one by keys for dk and dv; of more than 128 features, registers hold only one of these, and each has a kernel. Used
+as ``fits_tiles`` says: if q, k and v have the same number of features, a multiple of 8 up to 256, and the scale is
+positive; ``attention/lower.py`` handles the rest. In a tile, rows have 32, 64, 128, 192 or 256 features, of which those
+that do not exist are zeros. Operands and results may be views of tensors (``StridedAttention``). A mask lies where it
+is, with strides of 0 along the axes over which it is broadcast; its part of a tile is copied to shared memory next to
+the tile if there is room and its lines are multiples of 4 bytes, else threads read their bytes of it.
 """
 
 from __future__ import annotations
@@ -27,11 +29,16 @@ from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
 from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
 
-Mode = Literal["forward", "dq", "dkdv"]
-_MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
+Mode = Literal["forward", "dq", "dkdv", "dk", "dv"]
+_MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv", "dk", "dv")
+SHARED_BYTES: Final = 99 << 10  # of a block on any architecture; two such fit a multiprocessor of a large one
+_COPIED: Final = (16, 8, 4)  # bytes that an asynchronous copy may have
+_APART: Final = 16  # bytes from the end of a line of a mask in shared memory to the next one
+_BY_KEYS: Final = ("dkdv", "dk", "dv")
 #: The tensors that each kernel reads and writes in rows, in the order of ``TiledAttention.layouts``.
 _ROWS: Final[dict[Mode, tuple[str, ...]]] = {
-    "forward": ("Q", "K", "V", "Y"), "dq": ("Q", "K", "V", "DY", "DQ"), "dkdv": ("Q", "K", "V", "DY", "DK", "DV")
+    "forward": ("Q", "K", "V", "Y"), "dq": ("Q", "K", "V", "DY", "DQ"), "dkdv": ("Q", "K", "V", "DY", "DK", "DV"),
+    "dk": ("Q", "K", "V", "DY", "DK"), "dv": ("Q", "K", "V", "DY", "DV"),
 }  # fmt: skip
 
 
@@ -55,9 +62,10 @@ class Tile:
         return self.warps * self.tall * 16
 
 
-_WIDTHS: Final = (32, 64, 128)  # features of the rows of a tile
+_WIDTHS: Final = (32, 64, 128, 192, 256)  # features of the rows of a tile
+_BOTH: Final = 128  # features up to which one kernel computes dk and dv
 #: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with blocks that fill
-#: it.
+#: it; above 128 features the fastest that fits 99 KiB of shared memory, which each architecture has.
 TILES: Final[dict[tuple[Mode, int], Tile]] = {
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),
@@ -68,6 +76,14 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
     ("dkdv", 32): Tile(4, 1, 64, 2, True),
     ("dkdv", 64): Tile(4, 2, 32, 2, False),
     ("dkdv", 128): Tile(4, 1, 64, 2, False),
+    ("forward", 192): Tile(4, 1, 32, 2, True),
+    ("forward", 256): Tile(4, 1, 32, 2, False),
+    ("dq", 192): Tile(4, 1, 32, 2, False),
+    ("dq", 256): Tile(4, 1, 16, 2, False),
+    ("dk", 192): Tile(4, 1, 32, 2, False),
+    ("dk", 256): Tile(4, 1, 16, 2, False),
+    ("dv", 192): Tile(4, 1, 32, 2, True),
+    ("dv", 256): Tile(4, 1, 32, 2, True),
 }
 
 
@@ -107,12 +123,40 @@ class TiledAttention(CppKernel):
         return width_of(self.features)
 
     @property
+    def by_keys(self) -> bool:
+        """Whether its own rows are keys."""
+        return self.mode in _BY_KEYS
+
+    @property
     def geometry(self) -> Geometry:
-        t, row = self.tile, 2 * self.width
-        own = (1 if self.mode == "forward" else 2) * t.rows * row
-        stage = 2 * t.others * row + (8 * t.others if self.mode == "dkdv" else 0)
+        t = self.tile
         blocks = -(-self.own // t.rows) * self.stack
-        return Geometry((blocks, 1, 1), (32 * t.warps, 1, 1), own + t.stages * stage)
+        more = t.stages * self._mask_bytes if self.mask_chunk else 0
+        return Geometry((blocks, 1, 1), (32 * t.warps, 1, 1), self._tile_bytes + more)
+
+    @property
+    def mask_chunk(self) -> int:
+        """Bytes of a mask that are copied to shared memory at once with a tile; 0 if threads read it where it lies."""
+        if not self.mask or self._tile_bytes + self.tile.stages * self._mask_bytes > SHARED_BYTES:
+            return 0
+        *lead, key = self.mask
+        keys = self.own if self.by_keys else self.other
+        fitting = (n for n in _COPIED if key == 1 and not any(each % n for each in (*lead, keys)))
+        return next(fitting, 0)
+
+    @property
+    def _tile_bytes(self) -> int:
+        """Shared memory without that of a mask."""
+        t, row = self.tile, 2 * self.width
+        own = (1 if self.mode in ("forward", "dv") else 2) * t.rows * row
+        return own + t.stages * (2 * t.others * row + (8 * t.others if self.by_keys else 0))
+
+    @property
+    def _mask_bytes(self) -> int:
+        """Shared memory of a tile's mask."""
+        t = self.tile
+        queries, keys = (t.others, t.rows) if self.by_keys else (t.rows, t.others)
+        return (queries if self.mask[3] else 1) * (keys + _APART)
 
     def head(self) -> str:
         t = self.tile
@@ -120,7 +164,7 @@ class TiledAttention(CppKernel):
         text += f"using T = {C_TYPES[self.dtype]};\nconstexpr float SCALE = (float){float(self.scale).hex()};\n"
         for name, layout in zip(_ROWS[self.mode], self.layouts, strict=True):
             text += f"#define {name} {{{', '.join(map(str, layout))}}}\n"
-        text += f"#define MASKED {int(bool(self.mask))}\n"
+        text += f"#define MASKED {int(bool(self.mask))}\n#define MASK_CHUNK {self.mask_chunk}\n"
         if self.mask:
             text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
         return text + constants(
@@ -133,19 +177,21 @@ class TiledAttention(CppKernel):
 def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> TiledAttention:
     """The kernel of a node on plain tensors. ``views``: of the tensors ``_ROWS``. With several ``parts``, dk and dv are
     ``[..., heads, parts, keys, features]``."""
+    results = len(_ROWS[mode]) - 4  # those of a kernel by keys
     q, k = node.input_types[:2]
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
-    own, other = (keys, queries) if mode == "dkdv" else (queries, keys)
+    own, other = (keys, queries) if mode in _BY_KEYS else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
     if parts > 1:
         steps = whole((*k.ints[:-2], parts, keys, features)).strides
-        views = [*views[:-2], *[View(k.ints, (*steps[:-3], *steps[-2:]))] * 2]
+        views = [*views[:-results], *[View(k.ints, (*steps[:-3], *steps[-2:]))] * results]
     found = places(views, [masks(node, x) for x in masks_of(node)])
     assert found is not None
     rows = found.rows
     if parts > 1:
-        rows = (*rows[:-2], *((start, outer, inner // parts, row) for start, outer, inner, row in rows[-2:]))
-    stack = prod(k.ints[:-2]) * parts if mode == "dkdv" else prod(q.ints[:-2])
+        of_parts = ((start, outer, inner // parts, row) for start, outer, inner, row in rows[-results:])
+        rows = (*rows[:-results], *of_parts)
+    stack = prod(k.ints[:-2]) * parts if mode in _BY_KEYS else prod(q.ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, found.inner, found.share, parts, rows, found.mask, own, other, features, causal,
         window_of(node.attrs), scale, tile_of(mode, features, own, stack),
@@ -187,27 +233,32 @@ def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = 
     sums.row()
     sums.store(0, total)
     given: tuple[Value | Scratch, ...] = (q, k, v, lse, delta, dy, *mask)
-    parts = _parts(node)
-    kernel = _tiled(node, "dkdv", [*operands, in_dy, *views[6:]], parts)
+    parts, results = _parts(node), (dk, dv)
+    blocks = [Scratch(number, parts * k.type.bytes) for number in (1, 2)]
     found = [
         Launch(sums.region(), (dy, y), (delta,)),
         Launch(_tiled(node, "dq", [*operands, in_dy, views[5]]), given, (dq,)),
     ]
-    if parts == 1:
-        return [*found, Launch(kernel, given, (dk, dv))]
-    blocks = [Scratch(number, parts * k.type.bytes) for number in (1, 2)]
-    added = [
-        Launch(_summed(k.type, parts, view), (block,), (to,)) for view, block, to in zip(views[6:], blocks, (dk, dv))
-    ]
-    return [*found, Launch(kernel, given, tuple(blocks)), *added]
+    for mode, numbers in _modes_by_keys(operands[0].shape[-1]).items():
+        kernel = _tiled(node, mode, [*operands, in_dy, *(views[6 + n] for n in numbers)], parts)
+        found.append(Launch(kernel, given, tuple((results if parts == 1 else blocks)[n] for n in numbers)))
+    if parts > 1:
+        each = zip(views[6:], blocks, results)
+        found += [Launch(_summed(k.type, parts, view), (block,), (to,)) for view, block, to in each]
+    return found
+
+
+def _modes_by_keys(features: int) -> dict[Mode, tuple[int, ...]]:
+    """The kernels by keys, each with what it computes: dk is number 0, dv number 1."""
+    return {"dkdv": (0, 1)} if features <= _BOTH else {"dk": (0,), "dv": (1,)}
 
 
 def _parts(node: Node) -> int:
     """In how many parts the gradient of a head of k is computed: more than one if there are fewer blocks of keys than
     keep the device busy. A divisor of the heads of q that read it."""
     q, k = node.input_types[:2]
-    share = share_of_heads(q, k)
-    rows = TILES["dkdv", width_of(q.ints[-1])].rows
+    share, features = share_of_heads(q, k), q.ints[-1]
+    rows = min(TILES[mode, width_of(features)].rows for mode in _modes_by_keys(features))
     blocks = prod(k.ints[:-2]) * -(-k.ints[-2] // rows)
     enough = (n for n in range(1, share + 1) if share % n == 0 and blocks * n >= GPU_ROW_SPLITS.busy)
     return next(enough, share)

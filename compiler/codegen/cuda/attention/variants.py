@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.attention.tiled import Tile, TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiled import SHARED_BYTES, Tile, TiledAttention
 from dslc.compiler.codegen.launch import Launch
 
-_SHARED_BYTES: Final = 99 << 10  # of a block, so that two fit a multiprocessor of each architecture
 _OTHERS: Final = (32, 64)
 _STAGES: Final = (2, 3)
 
@@ -35,7 +34,7 @@ def _changed(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
         if isinstance(spec := launch.spec, TiledAttention):
             for tile in _others(spec.tile):
                 changed = replace(spec, tile=tile)
-                if changed.geometry.shared_bytes <= max(_SHARED_BYTES, spec.geometry.shared_bytes):
+                if changed.geometry.shared_bytes <= max(SHARED_BYTES, spec.geometry.shared_bytes):
                     made = [*launches[:at], launch.of(changed), *launches[at + 1 :]]
                     found[_name_in(spec, tile)] = made
     return found

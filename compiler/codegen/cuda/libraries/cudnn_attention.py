@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.attention.pace import PACES, Attended, By
+from dslc.compiler.codegen.cuda.attention.pace import PACES, Attended
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import engine_and_knobs
 from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Shape, is_small
 from dslc.compiler.ir.described import described
@@ -20,7 +20,6 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import (
-    MOST_FEATURES,
     StridedAttention,
     View,
     masks_of,
@@ -133,9 +132,7 @@ def why_own_attention(call: VendorAttention, architecture: str) -> str | None:
     if features != values:
         return f"{features} and {values} features, which were not measured"
     one = Attended(batch * heads, queries, keys, features, call.causal, call.window)
-    gradient = call.kind == "sdpa_grad"
-    own: By = "tiles" if features <= MOST_FEATURES else "parts"
-    ours, theirs = PACES[own, gradient].seconds(one), PACES["cudnn", gradient].seconds(one)
+    ours, theirs = (PACES[by, call.kind == "sdpa_grad"].seconds(one) for by in ("own", "cudnn"))
     gains = theirs < _PART * ours and ours - theirs > _SAVED
     return None if gains else "own kernels are as fast at these sizes"
 

@@ -285,17 +285,36 @@ def test_rows_wider_than_a_warp_are_made_orthonormal() -> None:
     np.testing.assert_allclose(y, 2 * orthonormal(x.astype(np.float64)), atol=1e-6)
 
 
-#: What each query may see: all, the keys up to it, near keys, by a mask of keys, or by one of queries and keys.
-SEEN = ("all", "causal", "keys", "pairs", "causal pairs", "near", "near causal", "near pairs")
+#: What each query may see: all, the keys up to it, near keys, by a mask of keys, or by one of queries and keys, whose
+#: lines are copied to shared memory where they are multiples of 4 bytes: "wide".
+SEEN = (
+    "all",
+    "causal",
+    "keys",
+    "pairs",
+    "causal pairs",
+    "near",
+    "near causal",
+    "near pairs",
+    "wide keys",
+    "wide pairs",
+)
 ATTENTION = [(mode, features - less, seen) for mode, features in TILES for seen in SEEN for less in (0, 8)]
 _BRIEF = [("forward", "causal"), ("forward", "all"), ("dq", "causal"), ("dkdv", "causal")]
 _BRIEF += [(mode, seen) for mode in ("forward", "dq", "dkdv") for seen in ("keys", "pairs", "near causal")]
 _BRIEF += [("dkdv", "near pairs")]
+#: As above; of more features than one kernel by keys has registers for; with masks that are copied.
+_SLOW = [("forward", 136, "all"), ("dq", 136, "near causal"), ("dk", 136, "causal"), ("dk", 136, "near pairs")]
+_SLOW += [("dv", 136, "pairs"), ("dv", 136, "keys"), ("forward", 32, "wide keys"), ("dkdv", 32, "wide keys")]
+_SLOW += [(mode, 32, "wide pairs") for mode in ("forward", "dq", "dkdv")]
 
 
 @pytest.mark.parametrize(
     ("mode", "features", "seen"),
-    ATTENTION if SOAK else [(mode, 24 if seen == "keys" else 32, seen) for mode, seen in _BRIEF],
+    ATTENTION
+    if SOAK
+    else [(mode, 24 if seen == "keys" else 32, seen) for mode, seen in _BRIEF]
+    + [pytest.param(*each, marks=pytest.mark.slow) for each in _SLOW],
 )
 def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     """Queries and keys that fill no tile, and more keys than are in flight; a mask hides all keys of some queries. With
@@ -306,7 +325,10 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     own, other = tile.rows - 3, tile.others * tile.stages + (6 if seen == "keys" else 5)  # even: pairs of keys
     if causal or "near" in seen:
         own = other = max(own, other)
-    queries, keys = (own, other) if mode != "dkdv" else (other, own)
+    queries, keys = (own, other) if mode in ("forward", "dq") else (other, own)
+    if "wide" in seen:
+        keys = keys // 4 * 4 - (4 if "pairs" in seen and keys // 4 % 2 else 0)
+        own, other = (queries, keys) if mode in ("forward", "dq") else (keys, queries)
     share, window = (2, tile.others // 2 + 3) if "near" in seen else (1, 0)
     attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
     sizes = ((share, queries), (1, keys), (1, keys), (share, queries))
@@ -315,7 +337,7 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     wide = [x.astype(np.float64) for x in (q, k, v)]
     mask: list[np.ndarray] = []
     strides: tuple[int, ...] = ()
-    if seen == "keys":
+    if "keys" in seen:
         mask, strides = [rng.random((1, 1, 1, keys)) < 0.5], (0, 0, 0, 0, 1)
     elif "pairs" in seen:
         mask, strides = [rng.random((1, share, queries, keys)) < 0.5], (0, 0, queries * keys, keys, 1)
@@ -328,17 +350,22 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
         "forward": ([q, k, v, *mask], [y, lse]),
         "dq": ([q, k, v, lse, delta, dy, *mask], [dq]),
         "dkdv": ([q, k, v, lse, delta, dy, *mask], [dk, dv]),
+        "dk": ([q, k, v, lse, delta, dy, *mask], [dk]),
+        "dv": ([q, k, v, lse, delta, dy, *mask], [dv]),
     }[mode]
     by_query, by_key = ((0, 0, n * features, features) for n in (queries, keys))
     rows = {
         "forward": (by_query, by_key, by_key, by_query),
         "dq": (by_query, by_key, by_key, by_query, by_query),
         "dkdv": (by_query, by_key, by_key, by_query, by_key, by_key),
+        "dk": (by_query, by_key, by_key, by_query, by_key),
+        "dv": (by_query, by_key, by_key, by_query, by_key),
     }[mode]
-    stack, parts = 1 if mode == "dkdv" else share, 1
-    if mode == "dkdv" and seen == "near pairs":  # a result for each head of q
+    stack, parts = share if mode in ("forward", "dq") else 1, 1
+    if mode not in ("forward", "dq") and seen == "near pairs":  # a result for each head of q
         stack, parts, heads = share, share, [np.repeat(x, share, 1) for x in (k, v)]
-        after = list(apply(OPS["sdpa_grad"], [given[0], *heads, *given[3:]], attrs)[1:])
+        slopes = apply(OPS["sdpa_grad"], [given[0], *heads, *given[3:]], attrs)[1:]
+        after = {"dkdv": list(slopes), "dk": [slopes[0]], "dv": [slopes[1]]}[mode]
     spec = TiledAttention(
         mode,
         DType.F16,
@@ -362,6 +389,7 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     for x in arguments[len(reads) :]:
         x.view(np.uint8)[:] = 0xFF
     geometry = spec.geometry
+    assert (spec.mask_chunk > 0) == ("wide" in seen) or features > 64  # there may be no room
     ptx = compiled(spec, "k", "sm_90").ptx.decode("ascii")
     ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, (), geometry.shared_bytes)
     for got, want in zip(arguments[len(reads) :], after, strict=True):

@@ -51,7 +51,7 @@ def is_tiled(of: Node) -> bool:
     return any(found)
 
 
-@pytest.mark.parametrize("features", [8, 16, 32, 40, 64, 80, 128])
+@pytest.mark.parametrize("features", [8, 16, 32, 40, 64, 80, 128, 136, 256])
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
 def test_tiles_are_taken(dtype: DType, features: int) -> None:
     for keys in (96, 7):
@@ -68,6 +68,24 @@ def test_tiles_take_any_mask_where_it_lies(mask: tuple[int, ...]) -> None:
     view = View((6 // spec.inner, spec.inner, 96, 7), (outer, inner, query, key), start).of(numbers)
     np.testing.assert_array_equal(view.reshape(2, 3, 96, 7), np.broadcast_to(numbers, (2, 3, 96, 7)))
     assert not launch.scratch
+
+
+@pytest.mark.parametrize(
+    ("keys", "mask", "features", "chunk"),
+    [
+        (96, (96, 96), 64, 16), (104, (2, 1, 96, 104), 64, 8), (100, (2, 1, 1, 100), 32, 4), (7, (96, 7), 64, 0),
+        (96, (96, 1), 64, 0), (96, (96, 96), 256, 0),
+    ],
+)  # fmt: skip
+def test_a_mask_comes_with_the_tiles_where_that_is_possible(
+    keys: int, mask: tuple[int, ...], features: int, chunk: int
+) -> None:
+    """Lines that end between two copies, keys that share a byte, and tiles that leave no room are read by threads."""
+    [launch] = tiled.sdpa(node(DType.BF16, features, keys, mask=mask))
+    bare = replace(launch.spec, mask=())
+    assert launch.spec.mask_chunk == chunk and bare.mask_chunk == 0
+    assert (launch.spec.geometry.shared_bytes > bare.geometry.shared_bytes) == (chunk > 0)
+    assert launch.spec.geometry.shared_bytes <= tiled.SHARED_BYTES
 
 
 def test_grouped_heads_are_read_where_they_lie() -> None:
@@ -93,7 +111,7 @@ def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
     [
         (DType.F32, {}),
         (DType.BF16, {"features": 44}),
-        (DType.BF16, {"features": 136}),
+        (DType.BF16, {"features": 264}),
         (DType.BF16, {"values": 32}),
         (DType.BF16, {"scale": 0.0}),
         (DType.F16, {"scale": -1.0}),
@@ -107,7 +125,7 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 @pytest.mark.parametrize(("mode", "features"), thinned(TILES, 4))
 @pytest.mark.slow
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
-    rows = ((0, 200 * features, 0, features),) * {"forward": 4, "dq": 5, "dkdv": 6}[mode]
+    rows = ((0, 200 * features, 0, features),) * len(tiled._ROWS[mode])
     spec = TiledAttention(
         mode, DType.BF16, 6, 1, 1, 1, rows, (), 200, 200, features, True, 0, 0.125, TILES[mode, features]
     )

@@ -1,0 +1,230 @@
+// Tiles of attention in shared memory and registers: their sizes, how rows come to them, which pairs meet, the products
+// of a warp's rows, and how results leave. For attention.cu, whose first comment says the terms.
+
+#include "tensor_cores.cuh"
+
+constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32, CHUNKS = D / 8;
+constexpr bool BY_KEYS = MODE >= 2;
+constexpr int OWN = MODE == 0 || MODE == 4 ? 1 : 2; // tensors whose rows stay
+constexpr int OWN_TILE = ROWS * D * 2, TILE = OTHERS * D * 2, SUMS_TILE = BY_KEYS ? 8 * OTHERS : 0; // bytes
+constexpr bool GUARDED = MASKED || WINDOW; // a query may meet no key of a tile
+constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
+
+__device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
+}
+
+__device__ __forceinline__ unsigned pair(float low, float high) {
+  unsigned both;
+  asm("cvt.rn." MMA_TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Where chunk `chunk` of row `row` of a tile lies, in bytes.
+__device__ __forceinline__ int place(int row, int chunk) {
+  return (row * CHUNKS + (chunk ^ (D == 32 ? row >> 1 & 3 : row & 7))) * 16;
+}
+
+struct Layout {
+  long long start, outer, inner;
+  int row;
+};
+
+// Where row 0 of a head begins; `stack` counts heads of q, HEADS of which in a row have one head of the tensor.
+template <int HEADS> __device__ __forceinline__ long long begins(const Layout &of, int stack) {
+  return of.start + stack / INNER * of.outer + stack % INNER / HEADS * of.inner;
+}
+
+#if MASKED
+#define MASK_ARGUMENT , const unsigned char *__restrict__ mask
+struct Pairs {
+  long long start, outer, inner, query, key;
+};
+struct Meet {
+  bool first, second;
+};
+constexpr Pairs MASK_AT = MASK;
+
+// Where the mask of a head begins.
+__device__ __forceinline__ const unsigned char *mask_of(const unsigned char *mask, int stack) {
+  return mask + MASK_AT.start + stack / INNER * MASK_AT.outer + stack % INNER * MASK_AT.inner;
+}
+#else
+#define MASK_ARGUMENT
+#endif
+
+#if MASK_CHUNK
+// The mask of a tile in shared memory: a line for each query, or one for all of them. Lines are so far apart that the
+// eight rows of a fragment are in different banks.
+constexpr int LINES = MASK_AT.query == 0 ? 1 : BY_KEYS ? OTHERS : ROWS, WIDTH = BY_KEYS ? ROWS : OTHERS, PITCH = WIDTH + 16;
+constexpr int MASK_TILE = LINES * PITCH;
+
+// What keys from `key` on and queries from `query` on have, by MASK_CHUNK bytes; nothing for rows that do not exist.
+__device__ __forceinline__ void bring_mask(unsigned to, const unsigned char *of, int query, int key) {
+  constexpr int QUERIES = BY_KEYS ? OTHER_COUNT : OWN_COUNT, KEYS = BY_KEYS ? OWN_COUNT : OTHER_COUNT, EACH = WIDTH / MASK_CHUNK;
+#pragma unroll
+  for (int i = 0; i < (LINES * EACH + THREADS - 1) / THREADS; ++i) {
+    const int number = threadIdx.x + i * THREADS, line = number / EACH, at = number % EACH * MASK_CHUNK;
+    if (LINES * EACH % THREADS && number >= LINES * EACH) break;
+    const bool valid = (LINES == 1 || query + line < QUERIES) && key + at < KEYS;
+    const unsigned char *const from = of + (query + line) * MASK_AT.query + key + at;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to + line * PITCH + at), "l"(valid ? from : of), "n"(MASK_CHUNK), "r"(valid ? MASK_CHUNK : 0));
+  }
+}
+
+// Whether own row m of a tile meets others n and n + 1 of it, n even.
+__device__ __forceinline__ Meet meets(const unsigned char *tile, int m, int n) {
+  if constexpr (BY_KEYS) {
+    const unsigned char *const at = tile + m + (LINES == 1 ? 0 : n * PITCH);
+    return {at[0] != 0, at[LINES == 1 ? 0 : PITCH] != 0};
+  } else {
+    const unsigned short both = *reinterpret_cast<const unsigned short *>(tile + (LINES == 1 ? 0 : m * PITCH) + n);
+    return {(both & 0xFF) != 0, both > 0xFF};
+  }
+}
+#else
+constexpr int MASK_TILE = 0;
+#if MASKED
+// Whether row m of `own` meets rows n and n + 1 of the others, n even; of rows that do not exist it says anything.
+__device__ __forceinline__ Meet meets(const unsigned char *of, int m, int n) {
+  constexpr Pairs at = MASK_AT;
+  constexpr long long step = BY_KEYS ? at.key : at.query, across = BY_KEYS ? at.query : at.key;
+  // two neighbours are one load where each pair lies at an even place
+  constexpr bool PAIRED = across == 1 && OTHER_COUNT % 2 == 0 && (at.start | at.outer | at.inner | step) % 2 == 0;
+  const unsigned char *const line = of + m * step;
+  if constexpr (PAIRED) {
+    const uchar2 both = *reinterpret_cast<const uchar2 *>(line + min(n, OTHER_COUNT - 2));
+    return {both.x != 0, both.y != 0};
+  } else {
+    return {line[min(n, OTHER_COUNT - 1) * across] != 0, line[min(n + 1, OTHER_COUNT - 1) * across] != 0};
+  }
+}
+#endif
+#endif
+constexpr int STAGE = 2 * TILE + SUMS_TILE + MASK_TILE; // bytes
+#define INFINITE __int_as_float(0x7F800000)
+
+// What is taken off scores: nothing where all are minus infinity.
+__device__ __forceinline__ float shift_of(float top) { return GUARDED && top == -INFINITE ? 0 : top; }
+
+// `COUNT` rows from number `first` on, of `limit`; `step` elements apart.
+template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int step, int first, int limit) {
+  static_assert(COUNT * CHUNKS % THREADS == 0, "");
+#pragma unroll
+  for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
+    const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
+    const bool valid = first + row < limit && (D == FEATURES || chunk * 8 < FEATURES);
+    copy_async(to + place(row, chunk), valid ? from + (long long)(first + row) * step + chunk * 8 : from, valid);
+  }
+}
+
+// What a warp multiplies of its own rows: kept in registers where there is room, else read again from shared memory.
+struct Rows {
+  unsigned tile;
+  unsigned held[HELD ? TALL : 1][HELD ? D / 16 : 1][4];
+
+  __device__ __forceinline__ void read(unsigned (&a)[4], int i, int kk) const {
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * TALL * 16;
+    load_matrices<false>(a, tile + place(first + i * 16 + lane % 16, kk * 2 + lane / 16));
+  }
+  __device__ __forceinline__ void hold() {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int i = 0; i < TALL; ++i)
+#pragma unroll
+        for (int kk = 0; kk < D / 16; ++kk) read(held[i][kk], i, kk);
+    }
+  }
+  __device__ __forceinline__ void get(unsigned (&a)[4], int i, int kk) const {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[r] = held[i][kk][r];
+    } else {
+      read(a, i, kk);
+    }
+  }
+};
+
+using Scores = float[TALL][OTHERS / 8][4]; // an element's row is 8 * (r / 2) + lane / 4, its column lane % 4 * 2 + r % 2
+using Sums = float[TALL][D / 8][4];
+
+// Products of the warp's rows with those of a tile.
+__device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) s[i][j][r] = 0;
+#pragma unroll
+  for (int kk = 0; kk < D / 16; ++kk) {
+    unsigned a[TALL][4];
+#pragma unroll
+    for (int i = 0; i < TALL; ++i) rows.get(a[i], i, kk);
+#pragma unroll
+    for (int j = 0; j < OTHERS / 16; ++j) {
+      unsigned b[4];
+      load_matrices<false>(b, tile + place(j * 16 + lane % 8 + lane / 16 * 8, kk * 2 + lane / 8 % 2));
+#pragma unroll
+      for (int i = 0; i < TALL; ++i) {
+        multiply(s[i][2 * j], a[i], b[0], b[1]);
+        multiply(s[i][2 * j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sums += weights, rounded, times the rows of a tile.
+__device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int kk = 0; kk < OTHERS / 16; ++kk) {
+    unsigned a[TALL][4];
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float(&from)[4] = weights[i][2 * kk + r / 2];
+        a[i][r] = pair(from[r % 2 * 2], from[r % 2 * 2 + 1]);
+      }
+#pragma unroll
+    for (int j = 0; j < D / 16; ++j) {
+      unsigned b[4];
+      load_matrices<true>(b, tile + place(kk * 16 + lane % 16, j * 2 + lane / 16));
+#pragma unroll
+      for (int i = 0; i < TALL; ++i) {
+        multiply(sums[i][2 * j], a[i], b[0], b[1]);
+        multiply(sums[i][2 * j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
+__device__ __forceinline__ void write(T *to, int step, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first,
+                                      int limit) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * TALL * 16;
+  __syncwarp(); // the warp's other lanes have read their rows there
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        *reinterpret_cast<unsigned *>(tile + place(row + i * 16 + lane / 4 + h * 8, j) + lane % 4 * 4) =
+            pair(sums[i][j][2 * h] * factor[i][h], sums[i][j][2 * h + 1] * factor[i][h]);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
+    const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
+    if (first + own < limit && (D == FEATURES || chunk * 8 < FEATURES))
+      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
+  }
+}
