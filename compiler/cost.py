@@ -25,14 +25,16 @@ from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, KernelKind, Pointwise
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import flag_attr
-from dslc.compiler.ops.compound.contraction import contraction
+from dslc.compiler.ops.compound.contraction import contraction, product_and_epilogue
 from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, read_bytes
 from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type
 from dslc.compiler.ops.compound.panels import of_panels
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 
 #: Kinds of kernels that multiply matrices.
 MATRIX_KINDS: Final = PRODUCT_KINDS | {"attention", "attention gradient"}
+_SCALAR_PART: Final = 0.4  # of the scalar rate, which kernels for few channels reach
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -174,8 +176,16 @@ def _modelled(node: Node, machine: Machine) -> float:
     moving, arithmetic = roof(node, machine)
     reached = machine.of_node(node)
     if reached is not _PEAK and kind(node) in MATRIX_KINDS:
+        if machine.device.multiprocessors and _is_of_few_channels(node):
+            arithmetic = operations(node) / (machine.device.scalar * _SCALAR_PART)
+            return max(moving / reached.bandwidth, arithmetic)
         arithmetic /= _filled(node)
     return max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
+
+
+def _is_of_few_channels(node: Node) -> bool:
+    """Whether own kernels compute a convolution without tensor cores, bound by memory or by scalar arithmetic."""
+    return is_of_few_channels(product_and_epilogue(node)[0] if node.op is contraction else node)
 
 
 def seconds(node: Node, machine: Machine) -> float:

@@ -27,6 +27,10 @@ class Scratch:
     bytes: int
 
 
+#: What a launch reads or writes.
+Argument: TypeAlias = Value | Scratch
+
+
 class SizeGeneric(ABC):
     """A size-generic launch description: its code also serves launches of other sizes."""
 

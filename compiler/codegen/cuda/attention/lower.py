@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from math import prod
 
 from dslc.compiler.codegen.cuda.attention import tiled
-from dslc.compiler.codegen.cuda.contraction.lower import Argument, launched
+from dslc.compiler.codegen.cuda.contraction.lower import launched
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
-from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.launch import Argument, Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense

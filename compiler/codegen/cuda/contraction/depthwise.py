@@ -12,82 +12,32 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.contraction.windows import (
+    BLOCK_THREADS,
+    MAX_I32_ELEMENTS,
+    MAX_TAPS,
+    UNROLLED_TAPS,
+    Shape,
+    Three,
+    add_axes,
+)
+from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.types import DType
 
-Three = tuple[int, int, int]
-
-_BLOCK_THREADS: Final = 256
 _LOAD_BYTES: Final = 16  # bytes per load
 _SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
-_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
 _MAX_SPAN: Final = 16  # elements of a line that a thread holds in registers
 _MAX_PIXELS: Final = 4
 _MAX_SUMS: Final = 64  # sums that a thread holds in registers
-_MAX_TAPS: Final = 64  # along the last axis, which code unrolls
-_UNROLLED_TAPS: Final = 32  # with more taps, lines of them are a loop
 _MAX_WIDTH: Final = 16  # groups of channels of a block: 256 bytes of a pixel
 _SUMS_WIDTH: Final = 32
 _SHARED_BYTES: Final = 40 << 10  # for weights; a block has 48 KiB without asking for more
 _BUSY_THREADS: Final = 1024 * H200.multiprocessors  # threads that keep the device busy
 _BUSY_BLOCKS: Final = 4 * H200.multiprocessors
 _MIN_PIECES: Final = 4  # per thread of the gradient for the weights
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Three spatial axes; ``image``: sizes of x, ``count``: of y. ``last``: channels are the last axis."""
-
-    batch: int
-    channels: int
-    image: Three
-    count: Three
-    taps: Three
-    stride: Three
-    pad: Three
-    dilation: Three
-    dtype: DType
-    last: bool
-
-    def span(self, pixels: int, back: bool) -> tuple[int, int]:
-        """The least distance at which ``pixels`` neighbours read along the last axis, and the number of places from
-        there to the greatest."""
-        stride, pad, dilation, taps = self.stride[2], self.pad[2], self.dilation[2], range(self.taps[2])
-        if back:
-            places = [p + pad - t * dilation for p in range(pixels) for t in taps]
-            found = [place // stride for place in places if place % stride == 0]
-        else:
-            found = [p * stride - pad + t * dilation for p in range(pixels) for t in taps]
-        return (min(found), max(found) - min(found) + 1) if found else (0, 1)
-
-    @property
-    def index(self) -> str:
-        most = self.batch * self.channels * max(prod(self.image), prod(self.count))
-        return "int" if most <= _MAX_I32_ELEMENTS else "long long"
-
-    def head(self, lanes: int, pixels: int, back: bool) -> str:
-        """The constants of both kernels: types, and the reads along the last axis."""
-        lowest, span = self.span(pixels, back)
-        axes = {"TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad, "GAP": self.dilation}
-        text = f"#define LAST {int(self.last)}\nusing X = {C_TYPES[self.dtype]};\n"
-        text += f"using SUM = {C_TYPES[self.dtype.computed]};\nusing INDEX = {self.index};\n"
-        text += constants(LANES=lanes, PIXELS=pixels, LOWEST=lowest, SPAN=span, BACK=int(back))
-        return text + "".join(
-            f"__device__ constexpr int {name}[3] = {{{', '.join(map(str, each))}}};\n" for name, each in axes.items()
-        )
-
-
-def _add_axes(numbers: Numbers, own: Three, other: Three, pixels: int) -> None:
-    numbers.divisor("CHUNKS", -(-own[2] // pixels))
-    numbers.divisor("OWN0", own[0])
-    numbers.divisor("OWN1", own[1])
-    numbers.add("OWN2", own[2])
-    for axis, size in enumerate(other):
-        numbers.add(f"OTHER{axis}", size)
 
 
 def _narrowest(groups: int, most: int) -> int:
@@ -154,26 +104,26 @@ class Depthwise(CodeWithArgs):
         """Whether the kernel can compute it: if not, a contraction does."""
         s = self.shape
         fits = self._widest >= 1 if s.last else True
-        few = s.taps[2] <= _MAX_TAPS and s.span(self.pixels, self.back)[1] <= _MAX_TAPS
-        return fits and few and self.pixels <= _MAX_SPAN and 0 < self.items < _MAX_I32_ELEMENTS
+        few = s.taps[2] <= MAX_TAPS and s.span(self.pixels, self.back)[1] <= MAX_TAPS
+        return fits and few and self.pixels <= _MAX_SPAN and 0 < self.items < MAX_I32_ELEMENTS
 
     @property
     def geometry(self) -> Geometry:
-        rows = _BLOCK_THREADS // self._width
+        rows = BLOCK_THREADS // self._width
         return Geometry((-(-self.items // rows), -(-self._groups // self._width), 1), (rows * self._width, 1, 1))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         s, [own, other] = self.shape, self._sides
-        numbers = Numbers(ITEMS=self.items, ROWS=_BLOCK_THREADS // self._width, CHANNELS=s.channels if s.last else 1)
+        numbers = Numbers(ITEMS=self.items, ROWS=BLOCK_THREADS // self._width, CHANNELS=s.channels if s.last else 1)
         if s.last:
             numbers.divisor("WIDTH", self._width)
         else:
             numbers.divisor("EVERY", s.channels)
-        _add_axes(numbers, own, other, self.pixels)
+        add_axes(numbers, own, other, self.pixels)
         finished = NOTHING if self.epilogue is None else self.epilogue.text(numbers, s.dtype)
         lines = s.taps[0] * s.taps[1]
-        unrolled = lines if prod(s.taps) <= _UNROLLED_TAPS else 1
+        unrolled = lines if prod(s.taps) <= UNROLLED_TAPS else 1
         text = s.head(self.lanes, self.pixels, self.back) + constants(WIDEST=self._widest, UNROLLED=unrolled)
         return Code("depthwise.cu", text + numbers.text() + finished), numbers.scalar_args
 
@@ -213,7 +163,7 @@ class DepthwiseSums(SizeGeneric):
     @property
     def _rows(self) -> int:
         """Threads that share the pixels of a block, a power of two, less than twice the number of pieces."""
-        most = 1 << ((_BLOCK_THREADS // self._width).bit_length() - 1)
+        most = 1 << ((BLOCK_THREADS // self._width).bit_length() - 1)
         return min(most, 1 << max(0, self.items - 1).bit_length())
 
     @property
@@ -226,8 +176,8 @@ class DepthwiseSums(SizeGeneric):
     def possible(self) -> bool:
         """Whether the kernel can compute it: if not, a contraction does."""
         s = self.shape
-        few = s.taps[2] <= _MAX_TAPS and s.span(self.pixels, False)[1] <= _MAX_TAPS
-        return few and 0 < self.items < _MAX_I32_ELEMENTS
+        few = s.taps[2] <= MAX_TAPS and s.span(self.pixels, False)[1] <= MAX_TAPS
+        return few and 0 < self.items < MAX_I32_ELEMENTS
 
     @property
     def _blocks(self) -> tuple[int, int]:
@@ -255,7 +205,7 @@ class DepthwiseSums(SizeGeneric):
         s = self.shape
         numbers = Numbers(ITEMS=self.items, ROWS=self._rows, CHANNELS=s.channels)
         numbers.divisor("WIDTH", self._width)
-        _add_axes(numbers, s.count, s.image, self.pixels)
+        add_axes(numbers, s.count, s.image, self.pixels)
         return numbers
 
     @property

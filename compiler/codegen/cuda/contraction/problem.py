@@ -13,7 +13,7 @@ from math import prod
 from typing import Final, Literal, TypeAlias
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 
 Group: TypeAlias = Literal["z", "m", "n", "k"]
 Axes: TypeAlias = Sequence[tuple[str, int]]
@@ -47,6 +47,11 @@ class Operand:
         """The operand without the strides of other axes."""
         windows = tuple(replace(w, steps=tuple(s for s in w.steps if s[0] in axes)) for w in self.windows)
         return replace(self, strides=tuple(s for s in self.strides if s[0] in axes), windows=windows)
+
+
+def operand(t: TensorType, strides: Mapping[str, int], windows: Sequence[Window] = (), start: int = 0) -> Operand:
+    """A whole tensor as an operand."""
+    return Operand(t.dtype, prod(t.ints), tuple(strides.items()), tuple(windows), start)
 
 
 @dataclass(frozen=True, slots=True)

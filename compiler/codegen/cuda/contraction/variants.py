@@ -1,7 +1,8 @@
 """The variants of contractions: their tilings, by names such as ``tile=128x64x64/64x32 stages=3 slices=1 split=4``.
 
 That is a tile of rows x columns x depth, of which a thread (a warp on tensor cores) computes the second pair; stages
-and slices as in ``Tile``; and the number of parts of the sum. Bits differ between variants, as the order of sums does.
+and slices as in ``Tile``; and the number of parts of the sum. A convolution of few channels has all tilings next to its
+own kernels, or these as the variant ``few channels``. Bits differ between variants, as the order of sums does.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contraction.lower import contraction, product, tiled
+from dslc.compiler.codegen.cuda.contraction.direct import without_tiles
+from dslc.compiler.codegen.cuda.contraction.lower import contraction, first_of, product, tiled
 from dslc.compiler.codegen.cuda.contraction.tiles import Tile, Tiling, can_tile, tiles_of, tilings, used_parts
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 
+#: The kernels for few channels, where tiles are the rule.
+DIRECT: Final = "few channels"
 _MOST: Final = 12  # variants of a node
 _SPLIT_FACTORS: Final = ((2, 1), (1, 2), (4, 1))  # of the number of parts that the model prefers
 _MANY_BLOCKS: Final = 4 * H200.multiprocessors  # blocks of which more by a split gain nothing
@@ -38,15 +43,21 @@ def names(node: Node) -> list[str]:
         if more < less or tiles_of(problem, each.tile) * problem.count("z") * each.split < _MANY_BLOCKS
     ]
     kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
-    return [name_of(tiling) for tiling in kept if tiling != modelled[0]][:_MOST]
+    few = is_of_few_channels(first_of(node))
+    more = [DIRECT] if not few and without_tiles(first_of(node)) is not None else []
+    return [*more, *(name_of(tiling) for tiling in kept if few or tiling != modelled[0])][:_MOST]
 
 
 def lowered(node: Node, name: str) -> list[Launch] | None:
     """The launches of a node with the tiling of this name; None if it has none."""
     found, tiling = tiled(node), _tiling(name)
+    lowering = contraction if node.op.name == "contraction" else product
+    if name == DIRECT:
+        known = found is not None and without_tiles(first_of(node)) is not None
+        return lowering(node, forced=True) if known else None
     if found is None or tiling is None or not can_tile(*found, tiling):
         return None
-    return contraction(node, tiling) if node.op.name == "contraction" else product(node, tiling)
+    return lowering(node, tiling)
 
 
 def name_of(tiling: Tiling) -> str:

@@ -15,6 +15,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr
 from dslc.compiler.ops.compound.contraction import product_and_epilogue, summands
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import Gemm
 
 
@@ -125,7 +126,11 @@ def _product(node: Node) -> VendorGemm | str | None:
 
 def _own(node: Node, architecture: str) -> str | None:
     first, last = product_and_epilogue(node) if node.op.name == "contraction" else (node, None)
-    return "few rows: an own kernel reads the weights as fast as memory gives them" if few_rows(first, last) else None
+    if few_rows(first, last):
+        return "few rows: an own kernel reads the weights as fast as memory gives them"
+    return (
+        "few columns: an own kernel reads the rows as fast as memory gives them" if is_of_few_channels(first) else None
+    )
 
 
 #: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.

@@ -18,6 +18,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import GraphOp
 
 _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
@@ -151,6 +152,8 @@ def _own(node: Node, architecture: str) -> str | None:
     assert isinstance(call, VendorConv), "only calls are asked about"
     if int_attr(node.attrs, "groups") != 1:
         return "groups"
+    if is_of_few_channels(node):
+        return "few channels"
     dtype, channels = node.types[0].dtype, call.channels
     if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
         return f"{channels[1]} to {channels[0]} channels in {dtype}"

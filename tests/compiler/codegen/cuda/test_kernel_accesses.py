@@ -124,9 +124,11 @@ ELSEWHERE = {
     "chain.cu": "chain/test_chain_kernel.py",
     "compare.cu": "test_kernel_accesses.py",
     "concat.cu": "ops/copies/test_concats.py",
+    "few_channels_sums.cu": "contraction/test_few_channels.py",
     "few_queries.cu": "attention/test_few_queries.py",
     "few_queries_join.cu": "attention/test_few_queries.py",
     "few_rows.cu": "contraction/test_few_rows.py",
+    "from_few_channels.cu": "contraction/test_few_channels.py",
     "gather_tables.cu": "ops/scatter/test_together.py",
     "mma.cu": "contraction/test_contract_ptx.py",
     "put_rows.cu": "ops/copies/test_put_rows.py",
@@ -139,6 +141,7 @@ ELSEWHERE = {
     "scatter_sorted.cu": "ops/scatter/test_scatter_sorted.py",
     "sort_block.cu": "ops/sort/test_sort.py",
     "sort_digits.cu": "ops/sort/test_sort.py",
+    "to_few_channels.cu": "contraction/test_few_channels.py",
 }
 
 

@@ -9,22 +9,7 @@
 
 constexpr int ALL_TAPS = TAPS[0] * TAPS[1] * TAPS[2];
 
-// The place that pixel p reads for tap j of the last axis, as a distance from the thread's base.
-__device__ constexpr int offset_of(int p, int j) {
-  return BACK ? (p + EDGE[2] - j * GAP[2]) / STRIDE[2] : p * STRIDE[2] - EDGE[2] + j * GAP[2];
-}
-__device__ constexpr bool reads(int p, int j) { return !BACK || (p + EDGE[2] - j * GAP[2]) % STRIDE[2] == 0; }
-
-// The place along another axis, or -1 if there is none.
-__device__ __forceinline__ int source(int axis, int own, int tap, int size) {
-  int at = BACK ? own + EDGE[axis] - tap * GAP[axis] : own * STRIDE[axis] - EDGE[axis] + tap * GAP[axis];
-  if (BACK) {
-    if (at % STRIDE[axis]) return -1;
-    at /= STRIDE[axis];
-  }
-  return (unsigned)at < (unsigned)size ? at : -1;
-}
-
+#include "windows.cuh"
 extern "C" __global__ void __launch_bounds__(256) KERNEL(
     const X *__restrict__ x, const X *__restrict__ w, OTHERS X *__restrict__ y, NUMBERS) {
   const Numbers s = GIVEN;
@@ -32,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(
 #if LAST
   __shared__ SUM weights[ALL_TAPS][WIDEST * LANES];
   const int first = blockIdx.y * s.WIDTH * LANES, kept = min(s.WIDTH * LANES, s.CHANNELS - first) * ALL_TAPS;
+#pragma unroll 8 // so many reads are under way
   for (int n = threadIdx.x; n < kept; n += blockDim.x) {
     const int channel = n / ALL_TAPS;
     weights[n - channel * ALL_TAPS][channel] = wide(w[(INDEX)first * ALL_TAPS + n]);

@@ -14,14 +14,15 @@ constexpr int STAGE_A = ROWS * DEPTH, STAGE_B = COLS * DEPTH;
 
 // Where chunk `chunk` of row `row` of a tile with rows of LENGTH elements lies, in bytes.
 template <int LENGTH> __device__ __forceinline__ int chunk_at(int row, int chunk) {
-  return (row * (LENGTH / CHUNK) + (chunk ^ (row & 7))) * 16;
+  constexpr int PER_ROW = LENGTH / CHUNK, TOGETHER = PER_ROW < 8 ? 8 / PER_ROW : 1; // rows of as many banks as there are
+  return (row * PER_ROW + (chunk ^ (row / TOGETHER & (PER_ROW < 8 ? PER_ROW - 1 : 7)))) * 16;
 }
 
 // What one thread brings of an operand's tile: chunks that are neighbours in memory go to neighbouring threads.
 template <bool ALONG_K, int SIDE> struct Bringer {
   static constexpr int LENGTH = ALONG_K ? DEPTH : SIDE, PER_ROW = LENGTH / CHUNK;
   static constexpr int COUNT = SIDE * DEPTH / CHUNK / THREADS, STEP = THREADS / PER_ROW;
-  static_assert(SIDE * DEPTH / CHUNK % THREADS == 0 && THREADS % PER_ROW == 0 && PER_ROW % 8 == 0, "");
+  static_assert(SIDE * DEPTH / CHUNK % THREADS == 0 && THREADS % PER_ROW == 0 && (PER_ROW % 8 == 0 || 8 % PER_ROW == 0), "");
   __device__ static int row(int i) { return threadIdx.x / PER_ROW + i * STEP; }
   __device__ static int chunk() { return threadIdx.x % PER_ROW; }
   __device__ static int side(int i) { return ALONG_K ? row(i) : chunk() * CHUNK; }

@@ -170,7 +170,9 @@ def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
 MMA_TILE = Tile(64, 64, 32, 32, 64, 3)
 
 
-def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, bool], split: int) -> None:
+def multiplied(
+    kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, bool], split: int, tile: Tile = MMA_TILE
+) -> None:
     """By tensor cores, against the same in f64."""
     rng = np.random.default_rng(split)
     types = [TensorType(kind, shape) for shape in shapes]
@@ -183,7 +185,7 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     spec = launch.spec
     assert isinstance(spec, Mma)
     kept = kind if split == 1 else DType.F32
-    spec = Mma(replace(spec.problem, split=split, c=replace(spec.problem.c, dtype=kept)), MMA_TILE)
+    spec = Mma(replace(spec.problem, split=split, c=replace(spec.problem.c, dtype=kept)), tile)
     shape = node.types[0].ints
     got = np.zeros((split, *shape), xs[0].dtype if split == 1 else np.float32)
     arguments = [a.reshape(-1) for a in (*(xs[list(node.inputs).index(v)] for v in launch.reads), got)]
@@ -202,6 +204,21 @@ def test_tensor_cores(turned: tuple[bool, bool]) -> None:
     """Edges in rows, columns and depth, of operands that lie both ways."""
     shapes = [(72, 40) if turned[0] else (40, 72), (24, 72) if turned[1] else (72, 24)]
     multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, 1)
+
+
+#: As of narrow groups of channels: their lines in shared memory are shorter than its banks.
+NARROW_TILES = [Tile(128, 32, 32, 32, 64, 4), Tile(128, 16, 32, 16, 64, 4)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tile", "turned"),
+    thinned(product(NARROW_TILES, [(False, False), (False, True), (True, False)]), 4),
+    ids=str,
+)
+def test_tensor_cores_of_few_columns(tile: Tile, turned: tuple[bool, bool]) -> None:
+    shapes = [(72, 40) if turned[0] else (40, 72), (24, 72) if turned[1] else (72, 24)]
+    multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, 1, tile)
 
 
 @pytest.mark.slow

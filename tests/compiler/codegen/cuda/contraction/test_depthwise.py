@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_kernels.convolutions import DTYPES, KINDS, ROUNDING, convolution, drawn_windows
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 from op_laws.evaluation import apply, values_of
 from thinning import taken
 
-from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums, Shape
+from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums
+from dslc.compiler.codegen.cuda.contraction.direct import depthwise
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
-from dslc.compiler.codegen.cuda.contraction.lower import depthwise, tiled
+from dslc.compiler.codegen.cuda.contraction.lower import tiled
+from dslc.compiler.codegen.cuda.contraction.windows import Shape
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
-from dslc.compiler.ir.types import DType, TensorType
-
-KINDS = ("conv", "conv_dgrad", "conv_wgrad")
-DTYPES = (DType.F32, DType.BF16, DType.F16, DType.F64)
+from dslc.compiler.ir.types import DType
 
 
 def drawn(rng: Random, axes: int) -> dict[str, Any]:
     """Sizes of a depthwise convolution over ``axes`` axes."""
-    found: dict[str, Any] = {"batch": rng.randint(1, 2), "channels": rng.choice((2, 3, 8, 16, 20))}
-    geometry: dict[str, list[int]] = {name: [] for name in ("space", "taps", "stride", "pad", "dilation")}
-    for _ in range(axes):
-        taps, dilation = rng.randint(1, 5 if axes < 3 else 2), rng.randint(1, 3)
-        pad = rng.randint(0, 3)
-        geometry["taps"].append(taps)
-        geometry["dilation"].append(dilation)
-        geometry["pad"].append(pad)
-        geometry["stride"].append(rng.randint(1, 3))
-        geometry["space"].append(max(1, dilation * (taps - 1) + 1 - 2 * pad) + rng.randint(0, 6 if axes < 3 else 2))
-    return found | {name: tuple(each) for name, each in geometry.items()}
+    return {**drawn_windows(rng, axes), "channels": rng.choice((2, 3, 8, 16, 20))}
 
 
-def node_of(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int) -> tuple[Node, list[np.ndarray]]:
-    """The node, and normal numbers for its inputs (16-bit ones rounded, as f32)."""
-    geometry = {name: sizes[name] for name in ("stride", "pad", "dilation")}
-    windows = zip(sizes["space"], sizes["taps"], *geometry.values(), strict=True)
-    count = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in windows)
-
-    def laid(first: int, channels: int, space: tuple[int, ...]) -> tuple[int, ...]:
-        return (first, *space, channels) if last else (first, channels, *space)
-
-    batch, channels = sizes["batch"], sizes["channels"]
-    x, y = laid(batch, channels, sizes["space"]), laid(batch, channels, count)
-    w = laid(channels, 1, sizes["taps"])
-    shapes = {"conv": (x, w), "conv_dgrad": (y, w), "conv_wgrad": (x, y)}[kind]
-    size = {"conv": {}, "conv_dgrad": {"size": sizes["space"]}, "conv_wgrad": {"size": sizes["taps"]}}[kind]
-    rng = np.random.default_rng(seed)
-    xs = [rng.normal(size=shape).astype(np.float64 if dtype is DType.F64 else np.float32) for shape in shapes]
-    if dtype is DType.BF16:
-        xs = [(v.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for v in xs]
-    if dtype is DType.F16:
-        xs = [v.astype(np.float16).astype(np.float32) for v in xs]
-    values = [replace(v, type=TensorType(dtype, v.type.shape)) for v in values_of(xs)]
-    op = OPS[f"{kind}_last" if last else kind]
-    return Builder(name="here").node(op, *values, groups=channels, **geometry, **size), xs
+def node_of(
+    kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int
+) -> tuple[Node, list[np.ndarray[Any, Any]]]:
+    channels = sizes["channels"]
+    return convolution(kind, last, dtype, {**sizes, **dict.fromkeys(("into", "out", "groups"), channels)}, seed)
 
 
 def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int = 0) -> None:
@@ -74,8 +45,7 @@ def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int 
     [wanted] = apply(node.op, [v.astype(np.float64) for v in xs], dict(node.attrs))
     [got] = on_machine(node, xs)
     scale = np.abs(wanted).max(initial=1.0)
-    rounding = {DType.F64: 1e-13, DType.F32: 2e-6, DType.BF16: 2.0**-8, DType.F16: 2.0**-11}[dtype]
-    assert np.abs(got.astype(np.float64) - wanted).max(initial=0.0) <= 2 * rounding * scale
+    assert np.abs(got.astype(np.float64) - wanted).max(initial=0.0) <= 2 * ROUNDING[dtype] * scale
 
 
 @pytest.mark.parametrize(("kind", "last", "dtype"), taken(product(KINDS, (False, True), DTYPES), 5))

@@ -16,6 +16,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.spatial import few_channels
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout import wide_convolutions
 from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
@@ -116,6 +117,16 @@ def test_odd_channels_are_filled_up_where_that_pays(
     wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
     for key, value in wanted.items():
         np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+@pytest.mark.parametrize(("channels", "out"), [(16, 3), (1, 16)])
+def test_few_channels_stay_few(channels: int, out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have kernels of their own, which read no zeros."""
+    monkeypatch.setattr(wide_convolutions, "_MIN_FILLED", 1)
+    monkeypatch.setattr(few_channels, "_MIN_PLACES", 1)
+    layers = f"conv({channels}, 3, pad=1) as a |> tanh |> conv({out}, 3, pad=1) as b"
+    _, turned = _graphs(tmp_path, 8, "6, 7", layers)
+    assert len(_runs(turned)) == 5 and _runs(turned).count(False) >= 3 and not _kinds(turned, "pad")
 
 
 def _runs(graph: Graph) -> list[bool]:

@@ -1,0 +1,118 @@
+"""Products and convolutions without tiles: depthwise ones, and those between few channels and many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.contraction.convolution import Convolution
+from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums
+from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
+from dslc.compiler.codegen.cuda.contraction.few_channels import FewSums, FromFew, Sides, ToFew
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
+from dslc.compiler.codegen.cuda.contraction.windows import Shape, Three
+from dslc.compiler.codegen.launch import Argument, Launch, Scratch
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.spatial.few_channels import FewChannels, few_channels, is_of_few_channels
+
+_ONE: Final = (1, 1, 1)
+
+
+def depthwise(node: Node) -> Shape | None:
+    """The shape of a depthwise convolution or its gradient: a group has one input and one output. None for others."""
+    g = _geometry(node)
+    if g is None or g.groups == 1 or (g.inputs, g.outputs) != (1, 1):
+        return None
+    return _shape(g, g.channels)
+
+
+def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
+    """The kernel for few channels that can compute a product, a convolution or its gradient; None if there is none."""
+    found = few_channels(node)
+    if found is None:
+        return None
+    made = _product(node, found) if node.op.name == "matmul" else _convolution(node, found)
+    return made if made is not None and made.possible else None
+
+
+def _convolution(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums | None:
+    g, kind = _geometry(node), node.op.name.removesuffix("_last")
+    if g is None:
+        return None
+    taps = prod(g.taps)
+    out_step, in_step, tap = (g.inputs * taps, 1, g.inputs) if g.last else (g.inputs * taps, taps, 1)
+    steps = (tap, in_step, out_step) if found.of_image else (tap, out_step, in_step)
+    sides = Sides(_shape(g, found.many), found.few, found.of_image, steps)
+    if kind == "conv_wgrad":
+        return FewSums(sides, not found.of_image)
+    back = kind == "conv_dgrad"
+    return ToFew(sides, back) if found.of_image == back else FromFew(sides, back)
+
+
+def _product(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums:
+    [a, _], [c] = node.input_types, node.types
+    ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
+    inner, columns = a.ints[-2] if ta else a.ints[-1], c.ints[-1]
+    size = (1, 1, inner if ta else prod(c.ints[:-1]))
+    shape = Shape(1, found.many, size, size, _ONE, _ONE, (0, 0, 0), _ONE, a.dtype, True)
+    of_a, of_column = (1, inner) if tb else (columns, 1)  # distances of weights, or of their gradients
+    sides = Sides(shape, found.few, found.of_image, (0, of_a, of_column) if found.of_image else (0, of_column, of_a))
+    if ta:
+        return FewSums(sides, not found.of_image)
+    return FromFew(sides, False) if found.of_image else ToFew(sides, False)
+
+
+def _geometry(node: Node) -> Convolution | None:
+    """None for other nodes, and for those whose dtypes differ."""
+    kind, types = node.op.name.removesuffix("_last"), (*node.input_types, *node.types)
+    if kind not in ("conv", "conv_dgrad", "conv_wgrad") or len({t.dtype for t in types}) > 1 or types[0].rank > 5:
+        return None
+    first, second, third = types
+    x, w, y = {"conv": types, "conv_dgrad": (third, second, first), "conv_wgrad": (first, third, second)}[kind]
+    return Convolution(node, x, w, y)
+
+
+def _shape(g: Convolution, channels: int) -> Shape:
+    image, count, taps = (_three(each, 1) for each in (g.space, g.count, g.taps))
+    stride, pad, dilation = _three(g.stride, 1), _three(g.pad, 0), _three(g.dilation, 1)
+    return Shape(g.batch, channels, image, count, taps, stride, pad, dilation, g.x.dtype, g.last)
+
+
+def _three(values: Sequence[int], fill: int) -> Three:
+    a, b, c = (*[fill] * (3 - len(values)), *values)
+    return a, b, c
+
+
+def direct(
+    node: Node,
+    result: Argument,
+    block: int,
+    epilogue: Epilogue | None = None,
+    others: Sequence[Argument] = (),
+    forced: bool = False,
+) -> list[Launch] | None:
+    """The launches of such a product, convolution or gradient; None if a contraction computes the node. ``block``: of
+    scratch; ``epilogue``: applied to the sums and ``others``; ``forced``: also if a contraction is thought to be
+    faster."""
+    shape, kind = depthwise(node), node.op.name.removesuffix("_last")
+    first, second = node.inputs[:2]
+    spec: Depthwise | DepthwiseSums | ToFew | FromFew | FewSums | None
+    if shape is not None:
+        spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", epilogue)
+    else:
+        spec = without_tiles(node) if forced or is_of_few_channels(node) else None
+    if spec is None or not spec.possible:
+        return None
+    if isinstance(spec, ToFew | FromFew):
+        spec = replace(spec, epilogue=epilogue)
+    if not isinstance(spec, DepthwiseSums | FewSums):
+        return [Launch(spec, (first, second, *others), (result,))]
+    if isinstance(spec, FewSums) and spec.sides.of_image:
+        first, second = second, first
+    dtype = node.types[0].dtype
+    parts = Scratch(block, spec.count * spec.elements * dtype.computed.itemsize)
+    whole = AddParts(dtype, spec.elements, spec.count, epilogue)
+    return [Launch(spec, (first, second), (parts,)), Launch(whole, (parts, *others), (result,))]
