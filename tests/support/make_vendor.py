@@ -113,18 +113,19 @@ def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
 
 
 def random_attention(rng: np.random.Generator) -> tuple[str, Node]:
-    """Heads that share keys or not, any lengths, causal or not, forward or its gradient."""
+    """Heads that share keys or not, any lengths, causal, in windows or not, forward or its gradient."""
     share, heads, batch = int(rng.choice([1, 1, 3])), int(rng.integers(1, 4)), int(rng.integers(1, 4))
     length = int(rng.integers(100, 300))
     causal, d = bool(rng.integers(2)), 8 * int(rng.integers(4, 17))
-    keys = length if causal else int(rng.integers(100, 300))
+    keys = length if causal or rng.integers(3) == 0 else int(rng.integers(100, 300))
     q, k = (batch, heads * share, length, d), (batch, heads, keys, d)
-    attrs = {"scale": d**-0.5, "causal": causal}
+    attrs: dict[str, Any] = {"scale": d**-0.5, "causal": causal}
+    attrs |= {"window": int(rng.integers(1, length))} if keys == length and rng.integers(2) else {}
     node = node_of("sdpa", (q, k, k), ("bf16", "f16")[int(rng.integers(2))], **attrs)
     if rng.integers(3):
         [dy] = node_of("sdpa", (q, k, k), node.types[0].dtype.value, **attrs).inputs[:1]
         node = Builder(name="case").node(registry.ops()["sdpa_grad"], *node.inputs, *node.outputs, dy, **attrs)
-    return f"{node.op.name} {q} {k} {'causal ' * causal}{node.types[0].dtype.value}", node
+    return f"{node.op.name} {q} {k} {'causal ' * causal}{attrs.get('window', '')} {node.types[0].dtype.value}", node
 
 
 def drawn(node: Node, rng: np.random.Generator) -> list[np.ndarray]:
