@@ -40,7 +40,10 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
             help = meant_path(path, help) if isinstance(error, FileNotFoundError) else help
             raise DataError("R101", cause, place=str(path), help=help) from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DataError("R101", "this is not a regular file", place=str(path), help=help)
+            folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+            help = f"name the files in it: `{path.name}/*{path.suffix}`" if folder else help
+            cause = "this is a folder, not a file" if folder else "this is not a regular file"
+            raise DataError("R101", cause, place=str(path), help=help)
         with open(handle, "rb", closefd=False) as file:
             yield file
 

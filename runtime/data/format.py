@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from numpy.typing import NDArray
@@ -124,7 +125,21 @@ def misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: 
     """The error for an array of the wrong shape."""
     cause = f"its shape is {list(shape)}, expected {expected}"
     place = f"{wanted.field}: {source.path} ({source.name})"
-    return DataError("R102", cause, place=place, help="reshape it and save it again")
+    return DataError("R102", cause, place=place, help=_other_shape(wanted, shape))
+
+
+def _other_shape(wanted: Wanted, shape: tuple[int, ...]) -> str:
+    """What to do with an array of rows of another shape."""
+    row, more = shape[1:], shape[1 : 1 + len(wanted.shape)] == wanted.shape and len(shape) == 2 + len(wanted.shape)
+    if more and shape[-1] == 1:
+        return "it has one axis more: save numpy.squeeze(x, -1)"
+    if more and wanted.tensor.dtype[0] in "iu":
+        return "if it has a number for each class, save the greatest one's: numpy.argmax(x, -1)"
+    if sorted(row) == sorted(wanted.shape):
+        return "its axes have another order: save it again after numpy.transpose"
+    if row and prod(row) == prod(wanted.shape):
+        return "reshape it and save it again"
+    return "save rows of that shape, or declare the input as the rows are"
 
 
 def has_suffix(path: str, suffix: str) -> bool:

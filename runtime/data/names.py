@@ -24,6 +24,11 @@ _CONVERT: Final = {
     (".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".joblib", ".pt", ".pth"): "write its arrays into an .npz file, "
     "by numpy.savez",
     (".pq", ".parq"): "call it .parquet",
+    (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac"): "write its samples into an .npy file of [rows, samples], "
+    "by numpy.save",
+    (".mp4", ".avi", ".mov", ".mkv", ".webm"): "write its frames as images in folders, or into an .npy file",
+    (".tfrecord", ".tfrecords", ".lmdb", ".mdb", ".zarr", ".orc", ".avro", ".safetensors"): "write its arrays into an "
+    ".npz file, its table as .parquet, or its samples as tar shards",
     (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff"): "name the folder of the images: "
     "`folder/:image`",
 }
@@ -31,8 +36,10 @@ _CONVERT: Final = {
 
 def help_for(text: str) -> str:
     """What to write instead of a text that ``split`` refuses: in its file's format, else in any."""
-    path = text.rpartition(":")[0]
+    path, _, key = text.rpartition(":")
     found = _matching(text) or _matching(path)
+    if found is None and path and "." not in path.rpartition("/")[2] and _matching(path + "/") is not None:
+        return f"the name of a folder ends with a slash: `{path}/:{key}`"
     if found is not None:
         return f"write {found.usage}"
     ends = (text.lower(), path.lower())

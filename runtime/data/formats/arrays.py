@@ -39,6 +39,14 @@ _ITEM = re.compile(
     r"'(?:(descr)': *'([^']*)'|(fortran_order)': *(True|False)"
     r"|(shape)': *\(((?:[0-9]{1,19}(?:, *|(?=\)))){0,32})\))(?:, *|\Z)"
 )
+_NUMERIC: Final = "save it as integers, bool, float32 or float64"
+#: Kinds of values that are no numbers -> what to save instead.
+_HELD: Final = {
+    "US": "number them: values, numbers = numpy.unique(x, return_inverse=True), and save numbers",
+    "Mm": 'save numbers, such as days: x.astype("M8[D]").astype("i4")',
+    "c": "save real and imaginary parts: numpy.stack([x.real, x.imag], 1)",
+    "O": "save arrays of one shape: numpy.stack(list(x)), or x.astype(numpy.float32)",
+}
 _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
 
 
@@ -157,7 +165,7 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
             "R102",
             f"its values are {found['descr'][:40]!a}, which no tensor can hold",
             place=f"{source.path} ({source.name})",
-            help="save it as integers, bool, float32 or float64",
+            help=next((help for kinds, help in _HELD.items() if found["descr"].lstrip("<>=|")[0] in kinds), _NUMERIC),
         )
     dtype = np.dtype(found["descr"])
     fortran = found["fortran_order"] == "True"

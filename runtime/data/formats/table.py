@@ -108,7 +108,7 @@ class TableRows:
         except (UnicodeDecodeError, csv.Error) as error:
             self._bad(row, said(error))
         if len(record) != self._width:
-            self._bad(row, wrong_width(len(record), self._width))
+            self._bad(row, wrong_width(record, self._width))
         texts = [TRUTH.get(record[column].strip(" ").lower(), record[column]) for column in self._columns]
         floats_wanted = self.dtype.kind == "f"
         integers: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,9 @@ def help_for_head(error: Exception, path: Path, line: bytes) -> str:
     return "write it as CSV with one row per line"
 
 
-def wrong_width(found: int, width: int) -> str:
-    """Why a line with so many fields is no record of ``width`` columns."""
+def wrong_width(record: Sequence[object], width: int) -> str:
+    """Why a line with these fields is no record of ``width`` columns."""
+    if any("\0" in each for each in record if isinstance(each, str)):
+        return "it holds NUL bytes"
+    found = len(record)
     return "the line is empty" if found == 0 else f"it has {found} field{'' if found == 1 else 's'}, not {width}"

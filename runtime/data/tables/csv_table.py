@@ -102,7 +102,7 @@ class CsvTable:
             record = fields(line.decode("utf-8"), self._delimiter)
             if len(record) == width:
                 return record
-            errors[at] = wrong_width(len(record), width)
+            errors[at] = wrong_width(record, width)
         except (UnicodeDecodeError, csv.Error) as error:
             errors[at] = said(error)
         return [None] * width

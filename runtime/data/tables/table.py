@@ -110,8 +110,10 @@ def _require(name: str, names: Mapping[str, int], source: Source) -> None:
     if name not in names:
         close, call = nearest(name, names), _CALL.match(name)
         there = ", ".join(f"`{each}`" for each in [*names][:8])[:200]
+        alone = len(names) == 1 and (not close or name in re.split(r"\W", close))  # a line of another separator
+        close = None if alone else close
         help = f"did you mean `{close}`?" if close else f"it has {there or 'none'}"
-        if len(names) == 1 and not close:
+        if alone:
             help += "; the first line of a CSV is its header, and between fields are commas, semicolons or tabs"
         if not close and not name.isdecimal() and [*names] == [str(at) for at in range(len(names))]:
             help = f"the first line is no header, because it holds numbers alone: columns are 0 to {len(names) - 1}"

@@ -125,6 +125,10 @@ def test_a_split_depends_on_the_seed_alone_and_covers_all(tmp_path: Path, opened
         ("data.h5:x", "numpy.savez"),
         ("model.pkl", "numpy.savez"),
         ("t.pq:x", "call it .parquet"),
+        ("a.wav", "[rows, samples]"),
+        ("film.mp4", "images in folders"),
+        ("rows.tfrecord:x", "tar shards"),
+        ("pets/train:label", "`pets/train/:label`"),
         ("photo.jpg", "name the folder"),
         ("table.csv", "write `file.csv:columns`"),
         ("notes.doc", "file.npy"),
@@ -134,3 +138,51 @@ def test_the_help_for_a_file_that_is_not_read(text: str, says: str) -> None:
     with pytest.raises(ValueError):
         split(text)
     assert says in help_for(text)
+
+
+OTHERS = {
+    "squeeze": (np.zeros((6, 1), "i4"), "numpy.squeeze(x, -1)"),
+    "classes": (np.zeros((6, 3), "u1"), "numpy.argmax(x, -1)"),
+    "text": (np.array(["a", "b"]), "numpy.unique"),
+    "bytes": (np.array([b"a", b"b"]), "numpy.unique"),
+    "days": (np.array(["2020-01-01"], "M8[D]"), "days"),
+    "complex": (np.zeros(6, "c8"), "x.real"),
+    "volumes": (np.zeros((6, 3, 2, 2), "i4"), "declare the input"),
+}
+
+
+@pytest.mark.parametrize(("values", "says"), OTHERS.values(), ids=OTHERS)
+def test_the_help_for_an_array_of_another_form(
+    values: np.ndarray, says: str, tmp_path: Path, opened: Any, refused: Any
+) -> None:
+    np.save(tmp_path / "x.npy", values)
+    error = refused(lambda: opened(x=(f"{tmp_path}/x.npy", "i32", ("B",))))
+    assert error.code == "R102" and says in error.help
+
+
+@pytest.mark.parametrize(("shape", "says"), [((6, 3, 2), "transpose"), ((6, 6), "reshape it"), ((6, 5), "declare")])
+def test_the_help_for_rows_of_another_shape(
+    shape: tuple[int, ...], says: str, tmp_path: Path, opened: Any, refused: Any
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(shape, "f4"))
+    assert says in refused(lambda: opened(x=(f"{tmp_path}/x.npy", "f32", ("B", 2, 3)))).help
+
+
+def test_a_folder_is_no_file_and_its_files_are_named(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "x.npy").mkdir()
+    error = refused(lambda: opened(x=(f"{tmp_path}/x.npy", "f32", ("B",))))
+    assert error.code == "R101" and "a folder" in error.message and "`x.npy/*.npy`" in error.help
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+def test_a_line_with_another_separator_is_told_which_there_are(
+    key: str, tmp_path: Path, opened: Any, refused: Any
+) -> None:
+    (tmp_path / "x.csv").write_text("a|b\n1|2\n")
+    error = refused(lambda: opened(x=(f"{tmp_path}/x.csv:{key}", "f32", ("B",))))
+    assert error.code == "R102" and "`a|b`" in error.help and "commas, semicolons or tabs" in error.help
+
+
+def test_nul_bytes_are_told(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "x.csv").write_bytes(b"a,b\n1,2\n\0\0\0\n")
+    assert "NUL bytes" in refused(lambda: opened(x=(f"{tmp_path}/x.csv:a", "f32", ("B",)))).message
