@@ -22,6 +22,7 @@ Port = tuple[tuple[str | int, ...], str, int | str]
 _IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 _CLASS: Final[dict[str, Port]] = {"label": (("B",), "i32", 1000)}
 _CROSS: Final = "cross_entropy(output, label)"
+_CROSS_TARGET: Final = "cross_entropy(output, target)"
 #: Of a text in a prediction: at most so many.
 TOKENS: Final = 128
 #: Both leave the first step's gradient in the state; weight decay of adamw is no part of it.
@@ -250,6 +251,21 @@ ENTRIES: Final = (
     Entry(
         "YOLOv12-S", "Tian et al. 2025", "benchmarks/zoo/models/yolo12:YOLOv12", {"image": _IMAGE}, {"B": 2, "S": 96},
         {"B": 64, "S": 224}, 8, fixed=("S",),
+    ),
+    _text(
+        "Gated attention 130M", "Qiu et al. 2025", "benchmarks/zoo/models/gated:GatedLM", 32_000, {"B": 1, "T": 128},
+        {"B": 8, "T": 1024}, 10,
+    ),
+    Entry(
+        "TabPFN v2", "Hollmann et al. 2025", "benchmarks/zoo/models/tabpfn:TabPFN",
+        {"x": (("B", "R", "K"), "f32", 0), "y": (("B", "R"), "i32", 10)}, {"B": 1, "R": 48, "M": 16, "K": 6},
+        {"B": 4, "R": 512, "M": 128, "K": 10}, 8, {}, {"target": (("B", "M"), "i32", 10)}, _CROSS_TARGET, None, "adamw",
+        ("R", "M", "K"),
+    ),
+    Entry(
+        "TimeMixer", "Wang et al. 2024", "benchmarks/zoo/models/timemixer:TimeMixer",
+        {"x": (("B", 96, "n"), "f32", 0)}, {"B": 8, "n": 21}, {"B": 128}, 3, {}, {"y": (("B", 96, "n"), "f32", 0)},
+        "mse(output, y)", None, "adam", ("n",),
     ),
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}

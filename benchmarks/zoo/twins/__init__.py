@@ -15,6 +15,7 @@ from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
 from twins.images import Image
 from twins.late import JiT, ModernBert, Yolo12
 from twins.points import DLRM, GCN, PointNet
+from twins.recent import GatedLM, TabPFN, TimeMixer
 from twins.text import Bert, Gpt2, Llama
 from twins.translation import MoE, Transformer
 
@@ -66,5 +67,8 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "ModernBERT-base": _own(ModernBert),
     "JiT-B/16": _own(JiT, "S"),
     "YOLOv12-S": lambda sizes: Image(Yolo12()),
+    "Gated attention 130M": _own(GatedLM),
+    "TabPFN v2": _own(TabPFN, "R", "M"),
+    "TimeMixer": _own(TimeMixer, "n"),
     "GCN": _own(GCN, "features", "hidden", "classes"),
 }
