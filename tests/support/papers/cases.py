@@ -22,6 +22,8 @@ RATE: Final = 0.125  # of sgd in all these files, a power of 2
 _IDS: Final = {
     "ids": 10, "label": 10, "y": 3, "category": 4, "kinds": 2, "left": 2, "right": 2, "masked": 8, "words": 5,
     "gold": 4, "frames": 3, "count": 4, "n": 5, "bytes": 256, "next": 256, "lab": 2,
+    "story": 10, "question": 10, "atom": 6, "seen": 2, "source": 11, "given": 11, "history": 10, "likes": 10,
+    "hates": 10, "action": 4,
 }  # fmt: skip
 #: 0 but for the other ends of edges, whose left ends are 0 or 1, for lengths, and where 0 has a meaning of its own.
 _FIRST: Final = {"right": 2, "words": 1, "frames": 5, "count": 1, "n": 2}

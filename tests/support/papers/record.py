@@ -22,6 +22,7 @@ from torch import Tensor
 
 from papers import (
     audio,
+    classics,
     detection,
     discrete,
     fields,
@@ -32,6 +33,7 @@ from papers import (
     language,
     memory,
     points,
+    recent,
     sequences,
     series,
     signals,
@@ -47,8 +49,8 @@ Loss = Callable[[Params, Any, Params, Params], Tensor]
 
 #: the module of the models in each folder
 FOLDERS: Final = {module.__name__.rpartition(".")[2]: module for module in (
-    audio, detection, discrete, fields, flows, guided, images, inner, language, memory, points, sequences, series,
-    signals, structures, tokens, vision, worlds,
+    audio, classics, detection, discrete, fields, flows, guided, images, inner, language, memory, points, recent,
+    sequences, series, signals, structures, tokens, vision, worlds,
 )}  # fmt: skip
 
 
@@ -235,6 +237,7 @@ LOSSES: Final[dict[str, Loss]] = {
     **dict.fromkeys(("patchtst", "kan", "itransformer", "tsmixer"), _squares),
     "zipformer": _zipformer, **detection.LOSSES, **guided.LOSSES, **memory.LOSSES, **points.LOSSES,
     **inner.LOSSES, **worlds.LOSSES, **discrete.LOSSES, **audio.LOSSES, **signals.LOSSES,
+    **recent.LOSSES, **classics.LOSSES,
 }  # fmt: skip
 
 
