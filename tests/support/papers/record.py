@@ -20,7 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papers import (
+from papers.cases import PAPERS, RECORDED, given, parameter, summary
+from papers.layers import Params, linear
+from papers.models import (
     audio,
     classics,
     detection,
@@ -42,8 +44,6 @@ from papers import (
     vision,
     worlds,
 )
-from papers.cases import PAPERS, RECORDED, given, parameter, summary
-from papers.layers import Params, linear
 
 Loss = Callable[[Params, Any, Params, Params], Tensor]
 
