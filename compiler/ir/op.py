@@ -174,6 +174,10 @@ class Pointwise(Op):
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         """The expression of one element."""
 
+    def scalar_of(self, dtype: DType, attrs: Attrs, *xs: Expr) -> Expr:
+        """The expression for values that are computed in ``dtype``: f32 may need fewer terms than f64."""
+        return self.scalar(attrs, *xs)
+
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         """The output's dtype; by default that of the inputs, which must be equal."""
         if dtypes.count(dtypes[0]) != len(dtypes):

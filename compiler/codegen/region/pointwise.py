@@ -104,7 +104,8 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes:
     if step.op.name in BITS:  # the argument's access packs or unpacks
         return inputs[0]
     assert isinstance(step.op, Pointwise)
-    return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
+    dtype = step.types[0].dtype
+    return builder.let(step.op.scalar_of(dtype.computed, step.attrs, *inputs), dtype)
 
 
 def _dropout(

@@ -243,7 +243,7 @@ class Source:
         assert isinstance(node.op, Pointwise)
         for g in range(groups):
             names = [texts[g if len(texts) > 1 else 0] for texts in (self.text[v] for v in node.inputs)]
-            tree = node.op.scalar(node.attrs, *map(argument, range(len(names))))
+            tree = node.op.scalar_of(DType.F32, node.attrs, *map(argument, range(len(names))))
             yield f"      {name}[e][{g}] = {self._rounded(formula(tree, names), node)};\n"
 
     def _rounded(self, text: str, node: Node) -> str:

@@ -8,6 +8,7 @@ kernel.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.region.source import Source
@@ -18,6 +19,8 @@ from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.ir.types import DType
+
+_LARGE_RESIDENT: Final = 2  # blocks of a large tree; one alone has no other warps while it waits
 
 
 def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, ScalarArgs]:
@@ -59,7 +62,7 @@ class _Emitter:
             self.mask = text.below(item, text.number("rest", self.schedule.rest))
             self.lead = self.first = text.plus(item, text.number("rest from", count))
             self._computed()
-        return text.source(threads)
+        return text.source(threads, _LARGE_RESIDENT if self.values.large else 1)
 
     def _computed(self) -> None:
         """Loads, values and stores of the current vectors."""

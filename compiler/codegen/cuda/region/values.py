@@ -44,6 +44,7 @@ class Values:
 
     def __init__(self, text: SourceWriter) -> None:
         self.text = text
+        self.large = False  # whether there is a large tree among them
         self._shared: dict[int, Reg | None] = {}  # by identity: equality would compare whole trees
 
     def call(self, function: str, *regs: Reg, dtype: DType | None = None) -> Reg:
@@ -72,7 +73,9 @@ class Values:
 
     def _whole(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> Reg:
         """The tree's value. Of a large tree, a part that others share is emitted once; in a small one LLVM finds it."""
-        self._shared = dict.fromkeys(shared_parts(expr) if _size(expr, {}) > _LARGE else ())
+        large = _size(expr, {}) > _LARGE
+        self.large |= large
+        self._shared = dict.fromkeys(shared_parts(expr) if large else ())
         return self._tree(expr, args, hint)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:

@@ -9,6 +9,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
+from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -21,6 +22,7 @@ from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, pla
 _BLOCK_THREADS: Final = 256
 _VECTOR_BYTES: Final = 16
 _EACH: Final = 4  # vectors of a thread
+_DIVISION: Final = ("magic", "shift")  # by a number of elements or rows
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class Boxes(Numbered):
         for i, (part, first) in enumerate(zip(self.parts, accumulate(self.blocks, initial=0))):
             for name, number in (*vars(part).items(), ("first", first)):
                 numbers.add(f"{name}{i}", number)
+            for name, size in (("run", part.run), ("rows", part.rows)):
+                for kind, number in zip(_DIVISION, magic_of(size), strict=True):
+                    numbers.add(f"{name}_{kind}{i}", number)
         return numbers
 
     @property
@@ -75,7 +80,8 @@ class Boxes(Numbered):
         own, whole = ("const T", "S") if self.places else ("S", "const T")
         pointers = [f"{own} *__restrict__ p{i}" for i in range(len(self.parts))]
         pointers.insert(len(pointers) if self.places else 0, f"{whole} *__restrict__ whole")
-        names = ("count", "start", "run", "rows", "step", "leap")
+        divided = (f"{name}_{kind}" for name in ("run", "rows") for kind in _DIVISION)
+        names = ("count", "start", "run", "rows", "step", "leap", *divided)
         pick = [f"{own} *own = p0; int {', '.join(f'{name} = s.{name}0' for name in names)}, block = number"]
         for i in range(1, len(self.parts)):
             chosen = "".join(f"{name} = s.{name}{i}; " for name in names)
