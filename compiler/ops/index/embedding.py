@@ -89,27 +89,35 @@ class ScatterRowsAdd(Op):
     """scatter_rows_add(rows, ids): a table of ``count`` rows; row i is the sum of the ``rows`` with id i.
 
     The gradient of gather_rows. Rows with equal ids are added in their order, so the result is deterministic.
-    An id outside 0..count-1 makes the whole table nan; for integers, it adds nothing.
+    An id outside 0..count-1 makes the whole table nan; for integers, it adds nothing. A pass for CPUs gives a third
+    input: the table to which the rows are added.
     """
 
     name = "scatter_rows_add"
     needs = (frozenset({"x1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        rows, ids = types
+        rows, ids, *table = types
         require_kind("scatter_rows_add", ids.dtype, "int")
         require_kind("scatter_rows_add", rows.dtype, "number")
         assert rows.shape[: ids.rank] == ids.shape, "ids and rows do not agree"
-        return (TensorType(rows.dtype, (int_attr(attrs, "count"), *rows.shape[ids.rank :])),)
+        found = TensorType(rows.dtype, (int_attr(attrs, "count"), *rows.shape[ids.rank :]))
+        assert all(each == found for each in table), "the table is not the result's"
+        return (found,)
+
+    def in_place(self, node: Node) -> tuple[tuple[int, int], ...]:
+        return ((2, 0),) if len(node.inputs) == 3 else ()
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return b(gather_rows, only(dys), node.inputs[1]), None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        rows, ids = xs
+        rows, ids, *base = xs
         count, inner = int(attrs["count"]), rows.shape[ids.ndim :]
         wrong = existing(ids, count)[1].reshape(-1)
         table = np.zeros((count, math.prod(inner)), rows.dtype)
+        if base:
+            table[...] = base[0].reshape(table.shape)
         flat, rows = ids.reshape(-1)[~wrong], rows.reshape(wrong.size, table.shape[1])[~wrong]
         places = flat.astype(np.int64)[:, None] * table.shape[1] + np.arange(table.shape[1])
         with np.errstate(all="ignore"):
@@ -119,8 +127,9 @@ class ScatterRowsAdd(Op):
         return [table.reshape(count, *inner)]
 
     def cost(self, node: Node) -> Cost:
-        rows, ids = node.input_types
-        return Cost(rows.bytes // rows.dtype.itemsize, rows.bytes + ids.bytes + node.types[0].bytes)
+        rows, ids, *table = node.input_types
+        written = 2 * rows.bytes if table else node.types[0].bytes
+        return Cost(rows.bytes // rows.dtype.itemsize, rows.bytes + ids.bytes + written)
 
     def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
         return (0, int_attr(node.attrs, "count")) if index == 1 else None

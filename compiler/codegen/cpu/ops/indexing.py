@@ -238,14 +238,6 @@ def gather_rows(node: Node) -> list[Launch]:
                    node.inputs, node.outputs)]  # fmt: skip
 
 
-@lowers("scatter_rows_add", target="cpu")
-def scatter_rows_add(node: Node) -> list[Launch]:
-    (rows, ids), [out] = node.input_types, node.types
-    length, inner = math.prod(ids.ints), math.prod(out.ints[1:])
-    spec = ScatterAdd(Table(rows.dtype, ids.dtype, 1, length, out.ints[0], inner, True))
-    return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
-
-
 @lowers("take", target="cpu")
 def take(node: Node) -> list[Launch]:
     (x, ids), axis = node.input_types, int_attr(node.attrs, "axis")

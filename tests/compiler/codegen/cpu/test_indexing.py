@@ -52,6 +52,16 @@ def test_rows_of_a_table(shape: tuple[int, ...], picked: tuple[int, ...], ids: s
     _check(scatter_rows_add, [_floats(*picked, *shape[1:]), places], rtol=1e-5, count=shape[0])
 
 
+@pytest.mark.parametrize("shape", [(96, 128), (7, 3, 5), (70, 600)])
+def test_rows_are_added_to_a_table(shape: tuple[int, ...]) -> None:
+    """Which is copied, or in whose place the result is."""
+    rows, table = _floats(40, *shape[1:]), _floats(*shape)
+    places = RNG.integers(0, shape[0], 40).astype(np.int32)
+    _check(scatter_rows_add, [rows, places, table], rtol=1e-5, count=shape[0])
+    node = Builder().node(scatter_rows_add, *values_of([rows, places, table]), count=shape[0])
+    assert scatter_rows_add.in_place(node) == ((2, 0),)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int64", "int16", "uint8"])
 def test_rows_of_other_dtypes(dtype: str) -> None:
     table, places = RNG.integers(0, 9, (6, 70)).astype(dtype), RNG.integers(0, 6, 50).astype(np.int32)
