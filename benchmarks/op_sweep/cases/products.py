@@ -15,7 +15,7 @@ def cases(sizes: Sizes) -> Iterator[Case]:
     n = sizes.products
     shapes = {
         "huge": (n, n, n), "tiny": (3, 4, 5), "odd": (n // 2 | 1, n // 4 | 1, n // 2 | 1), "one": (1, n, n),
-        "tall": (16 * n, 32, 32), "wide": (32, 32, 16 * n), "deep": (32, 16 * n, 32),
+        "tall": (16 * n, 32, 32), "wide": (32, 32, 16 * n), "deep": (32, 16 * n, 32), "few columns": (16 * n, 64, 3),
     }  # fmt: skip
     for shape, (m, k, p) in shapes.items():
         two = {"x": Tensor((m, k)), "y": Tensor((k, p))}

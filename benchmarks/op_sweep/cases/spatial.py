@@ -116,6 +116,9 @@ def _convolutions(sizes: Sizes) -> Iterator[Case]:
         "depthwise stride 2": ((b, 2 * c, s, s), 2 * c, 3, 2, 1, 1, 2 * c),
         "depthwise 7x7": ((b, c, s, s), c, 7, 1, 3, 1, c), "groups": ((b, 2 * c, s, s), 2 * c, 3, 1, 1, 1, 8),
         "dilated": ((b, c, s, s), c, 3, 1, 2, 2, 1), "1-D": ((b, c, s * s), c, 3, 1, 1, 1, 1),
+        "to few": ((b, c, s, s), 3, 3, 1, 1, 1, 1), "to one 1-D": ((b, c, s * s), 1, 15, 1, 7, 1, 1),
+        "from one 1-D": ((b, 1, s * s), c, 15, 1, 7, 1, 1),
+        "to one 3-D": ((b, c // 2, 8, s // 2, s // 2), 1, 3, 1, 1, 1, 1),
         "1-D dilated": ((b, c, s * s), c, 2, 1, 4, 8, 1), "3-D": ((max(1, b // 4), c // 2, 8, s // 2, s // 2), c // 2,
                                                                  3, 1, 1, 1, 1),
     }  # fmt: skip
@@ -129,13 +132,15 @@ def _convolutions(sizes: Sizes) -> Iterator[Case]:
                         getattr(t.nn.functional, f)(x, w, None, *a), weight)  # fmt: skip
     half = (b, c, s // 2, s // 2)
     for shape, (size, out, k, stride, pad) in {
+        "to few": (half, 3, 4, 2, 1), "to one 1-D": ((b, 4 * c, s * s), 1, 16, 8, 0),
         "huge": (half, c // 2, 2, 2, 0), "tiny": ((2, 3, 4, 4), 4, 2, 2, 0), "4x4": (half, c // 2, 4, 2, 1),
         "odd": ((3, odd, s // 4 | 1, s // 4 | 1), odd, 3, 1, 1),
     }.items():  # fmt: skip
-        weight = {"w": Tensor((size[1], out, k, k), "unit")}
+        rank = len(size) - 2
+        weight = {"w": Tensor((size[1], out, *[k] * rank), "unit")}
         yield _case("conv_transpose", shape, size, False, f"conv_transpose(X, weight=w, stride={stride}, pad={pad})",
-                    lambda t, x, w, a=(stride, pad): t.nn.functional.conv_transpose2d(x, w, None, *a),
-                    weight)  # fmt: skip
+                    lambda t, x, w, f=f"conv_transpose{rank}d", a=(stride, pad):
+                    getattr(t.nn.functional, f)(x, w, None, *a), weight)  # fmt: skip
 
 
 def _at_places(sizes: Sizes) -> Iterator[Case]:
