@@ -65,6 +65,7 @@ from dslc.compiler.passes.lower.dtypes.half_reads import half_reads
 from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
 from dslc.compiler.passes.lower.few_queries import few_queries
+from dslc.compiler.passes.lower.fold_scales import fold_scales
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
@@ -92,6 +93,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 
 LOWERING: Final[tuple[Pass, ...]] = (
     autodiff,
+    fold_scales,
     precision,
     *_everywhere(
         compose,

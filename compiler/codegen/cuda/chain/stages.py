@@ -146,7 +146,8 @@ def product_of(node: Node) -> FewRows | None:
         return None
     if spec is None or (spec.epilogue is not None and not all(map(_plain, spec.epilogue.region.inputs))):
         return None
-    return spec if prod(node.types[0].ints) < 1 << 30 else None
+    whole = spec.each * spec.dtype.itemsize == 16  # the bytes that a thread of a stage loads at once
+    return spec if whole and prod(node.types[0].ints) < 1 << 30 else None
 
 
 def put_of(node: Node) -> PutRowsKernel | None:

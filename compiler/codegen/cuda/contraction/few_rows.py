@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, F32Epilogue
@@ -16,7 +16,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr
 
 MOST_ROWS: Final = 8
-_FEWEST_WEIGHTS: Final = 1 << 16  # fewer are a moment's work for any kernel
+#: Fewer are a moment's work for any kernel, unless the launch of the pointwise node that reads the product is saved.
+_FEWEST_WEIGHTS: Final = 1 << 16
 _MOST_WEIGHTS: Final = 1 << 40
 _THREADS: Final = 256
 _BUSY_WARPS: Final = 132 * 16  # of a large GPU, so that enough bytes are under way
@@ -40,6 +41,11 @@ class FewRows(CodeWithArgs):
     epilogue: F32Epilogue | None = None
 
     @property
+    def each(self) -> int:
+        """Elements that a thread loads at once: 16 bytes, less if a row is no multiple of them."""
+        return gcd(16 // self.dtype.itemsize, self.inner)
+
+    @property
     def per_warp(self) -> int:
         """Columns of a warp: more than one if there are more columns than busy warps need."""
         found = 1
@@ -51,7 +57,7 @@ class FewRows(CodeWithArgs):
     def down(self) -> int:
         """Warps that share a column: more than one if there are few columns, as long as each warp has a whole turn to
         add."""
-        found, turn = 1, 32 * 16 // self.dtype.itemsize
+        found, turn = 1, 32 * self.each
         while found < _THREADS // 32 and self.columns * found < _BUSY_WARPS and 2 * found * turn <= self.inner:
             found *= 2
         return found
@@ -63,12 +69,12 @@ class FewRows(CodeWithArgs):
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
-        turns = -(-self.inner // (32 * self.down * (16 // self.dtype.itemsize)))
+        turns = -(-self.inner // (32 * self.down * self.each))
         ahead = min(turns, max(1, _UNDER_WAY // self.per_warp))
         text = f"using T = {C_TYPES[self.dtype]};\nusing C = {C_TYPES[self.result]};\n"
         text += constants(
             THREADS=_THREADS, ROWS=self.rows, N=self.columns, K=self.inner, COLS=self.per_warp, DOWN=self.down,
-            AHEAD=ahead,
+            AHEAD=ahead, EACH=self.each,
         )  # fmt: skip
         numbers = Numbers(FIRST=0)
         finished = NOTHING if self.epilogue is None else self.epilogue.text(numbers, DType.F32)
@@ -76,7 +82,8 @@ class FewRows(CodeWithArgs):
 
 
 def few_rows(node: Node, last: Node | None = None) -> FewRows | None:
-    """The kernel of a product of matrices of at most 8 rows, whose weights lie along their sum; None for others.
+    """The kernel of a product of matrices of at most 8 rows, whose weights lie along their sum; None for others. Rows
+    of many weights are whole loads of 16 bytes.
 
     ``last``: the pointwise node that reads the product, which the kernel computes, too; None if it cannot."""
     if node.op.name != "matmul" or bool_attr(node.attrs, "transpose_a") or not bool_attr(node.attrs, "transpose_b"):
@@ -85,7 +92,8 @@ def few_rows(node: Node, last: Node | None = None) -> FewRows | None:
     rows, inner = prod(a.ints[:-1]), a.ints[-1]
     if b.rank != 2 or a.dtype is not b.dtype or a.dtype not in _DTYPES or not 0 < rows <= MOST_ROWS:
         return None
-    if not _FEWEST_WEIGHTS <= prod(b.ints) < _MOST_WEIGHTS or inner % (16 // a.dtype.itemsize):
+    few = prod(b.ints) < _FEWEST_WEIGHTS
+    if prod(b.ints) >= _MOST_WEIGHTS or (last is None if few else inner % (16 // a.dtype.itemsize)):
         return None
     result = node.types[0].dtype
     if last is None:

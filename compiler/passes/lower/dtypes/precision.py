@@ -21,16 +21,17 @@ Other dtypes stay as they are. Idempotent.
 
 If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
 and statistics of normalisations (``Op.statistics``), the nodes of ``wide.py``, and those that the source asks for
-(``Precision.nodes``), with their gradients. Of a gradient that the model
-or its loss uses (``Phase.GRADIENT``), only the products have 16 bits; all its nodes belong to the forward pass from
-here on. In an f32 model such nodes compute in bf16, except in the train section. All floats of a loop have one dtype:
-f32 if ``compute`` has 16 bits, since its steps round the same values again and again. On tensor cores the factors of
-its matrix products then have 16 bits; their sums are not rounded.
+(``Precision.nodes``), with their gradients. What ``predict`` computes from weights alone it computes in f32, too, once
+after they change. Of a gradient that the model or its loss uses (``Phase.GRADIENT``), only the products have 16 bits;
+all its nodes belong to the forward pass from here on. In an f32 model such nodes compute in bf16, except in the train
+section. All floats of a loop have one dtype: f32 if ``compute`` has 16 bits, since its steps round the same values
+again and again. On tensor cores the factors of its matrix products then have 16 bits; their sums are not rounded.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Set
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.targets import traits_of
@@ -40,7 +41,7 @@ from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.lower.dtypes.wide import in_train_section, wide
+from dslc.compiler.passes.lower.dtypes.wide import from_weights, in_train_section, wide
 
 _HALF = (DType.BF16, DType.F16)
 
@@ -63,7 +64,8 @@ def precision(program: Program, build: Build) -> Program:
         asked = dataclasses.replace(asked, compute=DType.F32 if asked.params in _HALF else asked.params)
     halves = asked.compute if asked.compute in _HALF and traits.has_tensor_cores else None
     given_in_halves = build.train is not None and build.train.accumulate == 1
-    graph = _Typing(program.graph, asked, halves, given_in_halves=given_in_halves).run()
+    alone = from_weights(program.graph) if program.entry == "predict" and build.prepare else set()
+    graph = _Typing(program.graph, asked, halves, given_in_halves=given_in_halves, alone=alone).run()
     if traits.has_reference and build.provider == "reference":
         _refuse_bf16(graph)
     return dataclasses.replace(program, graph=graph)
@@ -83,7 +85,8 @@ def _refuse_bf16(graph: Graph) -> None:
 
 class _Typing:
     """``halves``: the dtype of the factors of products in loops that otherwise compute in f32; None for the loop's.
-    ``in_loop``: the graph is the body of such a loop. ``given_in_halves``: what a shard gives keeps its 16 bits."""
+    ``in_loop``: the graph is the body of such a loop. ``given_in_halves``: what a shard gives keeps its 16 bits.
+    ``alone``: nodes that compute in f32 instead of 16 bits."""
 
     def __init__(
         self,
@@ -92,12 +95,14 @@ class _Typing:
         halves: DType | None,
         in_loop: bool = False,
         given_in_halves: bool = False,
+        alone: Set[Node] = frozenset(),
     ) -> None:
         self.graph = graph
         self.asked = asked
         self.halves = halves
         self.in_loop = in_loop
         self.given_in_halves = given_in_halves
+        self.alone = alone
         self.nodes = dict(asked.nodes)
         if asked.compute in _HALF:
             self.nodes = dict.fromkeys(wide(graph, asked.nodes), DType.F32) | self.nodes
@@ -145,7 +150,7 @@ class _Typing:
     def _node(self, node: Node) -> None:
         dtype = self.asked.params if node.phase is Phase.UPDATE else self.asked.compute
         own = self.nodes.get((node.name, node.span))
-        if dtype in _HALF and (in_train_section(node) or own is DType.F32):
+        if dtype in _HALF and (in_train_section(node) or own is DType.F32 or node in self.alone):
             dtype = DType.F32
         elif own is DType.BF16 and node.phase is not Phase.UPDATE and not in_train_section(node):
             dtype = own

@@ -24,6 +24,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.plan.prepare import needing_weights
 
 #: The groups, the strongest last, and why they need f32.
 WHY: Final[Mapping[str, str]] = {
@@ -49,6 +50,25 @@ def wide(graph: Graph, fixed: Mapping[Origin, DType]) -> dict[Origin, str]:
 
 def in_train_section(node: Node) -> bool:
     return node.name == "train" or node.name.startswith("train.")
+
+
+def from_weights(graph: Graph) -> set[Node]:
+    """The nodes that compute something from weights alone, and those that only give or move what such nodes read."""
+    fixed, readers, roots = needing_weights(graph), graph.readers(), {*graph.roots}
+    weights = {source.value for source in graph.inputs if source.kind in (Kind.PARAM, Kind.BUFFER)}
+    for node in graph.nodes:
+        if fixed.issuperset(node.outputs) and not weights.isdisjoint(node.inputs):
+            weights.update(node.outputs)
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if not fixed.issuperset(node.outputs) or not roots.isdisjoint(node.outputs):
+            continue
+        if node.op.moves or weights.isdisjoint(node.outputs):
+            if all(reader in found for value in node.outputs for reader in readers.get(value, ())):
+                found.add(node)
+        else:
+            found.add(node)
+    return found
 
 
 class _Search:

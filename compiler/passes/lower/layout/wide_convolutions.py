@@ -128,16 +128,21 @@ def _is_product(node: Node) -> bool:
     window, ones = weight[2:], (1,) * (len(weight) - 2)
     if int_attr(node.attrs, "groups") != 1 or any(int_tuple(node.attrs, "pad")):
         return False
+    if window == _image(node)[2:]:
+        return True
     if window == ones:
         odd = len(ones) > 2 or any(channels % run_of(node) for channels in weight[:2])
         return odd and int_tuple(node.attrs, "stride") == ones and not _has_few_channels(node)
-    return window == _image(node)[2:]
+    return False
 
 
 def _product(b: Builder, node: Node, inputs: list[Value], shape: tuple[int, ...]) -> Value:
     """The convolution, or its gradient, as one product, reshaped to ``shape``. An image has a row for each window, of
     the elements that it reads; a gradient has a row of results for each window; a weight maps one to the other."""
     kind, results, read = node.op.name, _weight(node)[0], prod(_weight(node)[1:])
+    if kind == "conv" and read == inputs[0].type.ints[-1]:  # the axes stay, so that what reads the result fuses with it
+        weight = b(OPS["reshape"], inputs[1], shape=(results, read))
+        return b(OPS["matmul"], inputs[0], weight, transpose_a=False, transpose_b=True)
     width = {"conv": (read, read), "conv_dgrad": (results, read), "conv_wgrad": (read, results)}[kind]
     first, second = (b(OPS["reshape"], v, shape=(prod(v.type.ints) // w, w)) for v, w in zip(inputs, width))
     if kind == "conv_wgrad":  # of x and dy

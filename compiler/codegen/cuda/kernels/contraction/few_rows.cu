@@ -1,11 +1,11 @@
 // c[m, n] = sum over k of a[m, k] * b[n, k] for ROWS rows of a, as in the generation of text: b, the weights, is read once, and
 // all of its bytes are on their way from memory as soon as possible. A team of DOWN warps has COLS neighbouring rows of b. A
-// thread adds the products of every (32 * DOWN)-th 16 bytes in order, AHEAD of them under way; then threads' sums are added
+// thread adds the products of every (32 * DOWN)-th EACH elements in order, AHEAD of them under way; then threads' sums are added
 // pairwise, and the warps' in order. FINISHED(at, x) is what becomes of the sum x of place ``at``, by OTHERS, more tensors.
 
 #include "few_rows.cuh"
 
-constexpr int EACH = 16 / sizeof(T), STEP = 32 * DOWN * EACH, TURNS = (K + STEP - 1) / STEP;
+constexpr int STEP = 32 * DOWN * EACH, TURNS = (K + STEP - 1) / STEP;
 constexpr int WARPS = THREADS / 32, TEAMS = WARPS / DOWN, SUMS = ROWS * COLS;
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -97,6 +97,22 @@ def test_what_reads_the_product_is_computed_in_f32(rows: int) -> None:
     assert spec.result is DType.F32
 
 
+@pytest.mark.parametrize(("dtype", "columns", "inner", "each"), [
+    (DType.BF16, 96, 4, 4), (DType.BF16, 20, 6, 2), (DType.F16, 5, 7, 1), (DType.F32, 9, 30, 2),
+    (DType.BF16, 3, 300, 4),
+])  # fmt: skip
+def test_few_weights_with_what_reads_the_product(
+    monkeypatch: pytest.MonkeyPatch, dtype: DType, columns: int, inner: int, each: int
+) -> None:
+    """Rows need not be whole loads; alone, such a product has no kernel of this kind."""
+    monkeypatch.setattr(few_rows, "_FEWEST_WEIGHTS", 1 << 16)
+    first = product(dtype, (2, 1, 1), columns, inner)
+    node = with_rest(first, (("add", (0, 1), ()), ("sigmoid", (2,), ())), value(dtype, 1, 1, 1, columns))
+    a, b, bias = (np.asarray(x, np.float64) for x in inputs(node))
+    spec = check(node, 1 / (1 + np.exp(-(a @ b.T + bias))))
+    assert spec.each == each and few_rows.few_rows(first) is None
+
+
 def test_products_that_other_kernels_compute() -> None:
     kept = (product(DType.BF16, (9,), 64, 64), product(DType.F64, (1,), 64, 64), product(DType.BF16, (1,), 64, 60))
     a, b = value(DType.BF16, 1, 64), value(DType.BF16, 64, 64)

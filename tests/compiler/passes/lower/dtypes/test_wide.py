@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dslc.compiler.ir.op import OPS
 from dslc.compiler.ops.registry import load_all
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.dtypes.wide import WHY
+from dslc.compiler.passes.plan.prepare import needing_weights
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.history import history, wanted
 
@@ -121,8 +123,21 @@ def test_an_op_between_16_bit_tensors_keeps_its_kernel(tmp_path: Path, body: str
 
 @pytest.mark.parametrize("model", ["gpt2", "resnet50"])
 def test_the_large_models_are_as_before(model: str) -> None:
-    found = _dtypes(_graph(check_file(str(MODELS / f"{model}.nn"))))
+    """But for what needs weights alone, such as those of a convolution times the scale of the batchnorm after it."""
+    graph = _graph(check_file(str(MODELS / f"{model}.nn")))
+    fixed = needing_weights(graph)
+    found = _dtypes(dataclasses.replace(graph, nodes=tuple(n for n in graph.nodes if not fixed.issuperset(n.outputs))))
     assert {n for op, names in found.items() for n in names if op not in ("layernorm", "batchnorm", "sdpa")} == {"bf16"}
+
+
+def test_what_needs_weights_alone_is_f32_up_to_where_data_meets_it(tmp_path: Path) -> None:
+    body = """  param w: [32, 32] = normal(1)
+  param s: [32] = normal(1)
+  return relu(x @ (w * reshape(exp(s), [1, 32]))) @ transpose(w, [1, 0])[:, 0:8]"""
+    graph = _graph(_checked(tmp_path, body))
+    found = {op: {*names} for op, names in _dtypes(graph).items()}
+    assert found["mul"] == found["exp"] == found["reshape"] == {"f32"}
+    assert found["matmul"] == found["relu"] == found["transpose"] == found["slice"] == {"bf16"}
 
 
 @pytest.mark.parametrize("more", ["; softmax = bf16; topk = bf16; sum = bf16", "; reduction = bf16; topk = bf16"])

@@ -80,6 +80,7 @@ CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
     (8, "6, 7", "conv_transpose(12, 3, stride=2, groups=4) as a", lambda g: _groups(g) == {1}),
     (9, "5, 5", "conv(16, 1) as a |> tanh |> conv(24, 5) as b", _no_convolution),  # the window is the image
     (9, "4, 4, 4", "conv(16, 1) as a |> conv(24, 4, stride=3) as b |> conv(9, 1) as c", _no_convolution),
+    (16, "1, 1", "conv(8, 1) as a |> tanh |> conv(24, 1) as b", _no_convolution),  # of one place
     (16, "1, 1", "conv_transpose(24, 4) as a |> tanh |> conv(8, 4) as b", _no_convolution),
     (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: not _kinds(g, "conv_dgrad")),
     (16, "4, 3, 2", "conv_transpose(11, 2, stride=2) as a", lambda g: not _kinds(g, "conv_dgrad")),
@@ -101,6 +102,13 @@ def test_a_step_computes_the_same(
     assert wanted.keys() == got.keys() and len(wanted) > 2
     for key, value in wanted.items():
         np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
+
+
+def test_what_reads_a_product_of_one_place_can_fuse_with_it(tmp_path: Path) -> None:
+    """No reshape comes between."""
+    _, turned = _graphs(tmp_path, 16, "1, 1", "conv(8, 1) as a |> tanh")
+    [first] = [n for n in turned.nodes if n.op.name == "matmul" and n.types[0].ints == (2, 1, 1, 8)]
+    assert "add" in {n.op.name for n in turned.readers()[first.out]}
 
 
 @pytest.mark.parametrize(("channels", "out"), [(12, 20), (16, 3), (11, 8), (3, 16), (7, 1)])
