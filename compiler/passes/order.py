@@ -32,6 +32,7 @@ from dslc.compiler.passes.conditions import (
     writes_rows,
 )
 from dslc.compiler.passes.fuse.contraction.chains import chains
+from dslc.compiler.passes.fuse.contraction.convolution_sums import convolution_sums
 from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
 from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
 from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
@@ -125,6 +126,9 @@ FUSING: Final[tuple[Pass, ...]] = (
         when_by(fuses_reductions, few_rows, takes_few),
         when_by(fuses_into_contractions, epilogue, joins),
         when_by(calls_libraries, library_sums, takes),
+    ),
+    convolution_sums,
+    *_everywhere(
         when(fuses_reductions, cross_entropy),
         when(batches_launches, small_tensors),
         when_by(batches_launches, horizontal, slices),

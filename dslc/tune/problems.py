@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.cuda.libraries.registry import callable_library
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import Machine, machine_of, seconds
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.choices import RARE
-from dslc.compiler.ops.compound.contraction import summands
 from dslc.compiler.options import Options, entry_sizes, precision_of
 from dslc.compiler.passes.fuse.contraction.epilogue import pieces
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
@@ -108,7 +108,7 @@ def _count(found: dict[str, Problem], node: Node, machine: Machine, vendor: bool
     key = key_of(node)
     known = found.get(key)
     if known is None:
-        libraries = vendor and (node.op.name != _FUSED or summands(node) is not None)
+        libraries = vendor and (node.op.name != _FUSED or callable_library(node) is not None)
         found[key] = Problem(key, node, calls, seconds(node, machine), libraries)
     else:
         found[key] = replace(known, calls=known.calls + calls)

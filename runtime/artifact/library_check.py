@@ -12,6 +12,7 @@ from dslc.runtime.artifact.plan import Buffer
 _SUMS: Final = {"f64": "f64"}  # dtype -> dtype of the accumulator; f32 for all others
 _NUMBERS: Final = {2: "two", 3: "three"}
 _CONV_ATTRS: Final = ("compute", "dilation", "layout", "pad", "stride")
+_SUM_ATTRS: Final = ("added", "relu")  # of a convolution with what is added to it
 
 
 def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
@@ -52,14 +53,31 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
         return attention_fault(graph, buffers) or next((why for why in shared if why is not None), None)
     if graph.kind not in ("conv", "conv_dgrad", "conv_wgrad"):
         return f"cuDNN has no operation `{graph.kind}`"
-    if len(graph.inputs) != 2 or len(graph.outputs) != 1:
-        return f"`{graph.kind}` has two inputs and one output"
+    more = graph.attrs.get("added", [])
+    if not isinstance(more, list) or any(more.count(kind) != 1 or kind not in ("bias", "c") for kind in more):
+        return "`added` lists a bias, or c, or both"
+    if len(graph.inputs) != 2 + len(more) or len(graph.outputs) != 1:
+        return f"`{graph.kind}` has two inputs, one for each that is added, and one output"
     operands = [buffers[i] for i in (*graph.inputs, *graph.outputs)]
     if len({b.dtype for b in operands}) != 1 or operands[0].dtype not in ("f16", "bf16", "f32"):
         return f"`{graph.kind}` has one dtype: f16, bf16 or f32"
     if any(b.offset % ALIGNMENT for b in operands):
         return f"an operand does not begin at a multiple of {ALIGNMENT} bytes"
-    return _conv_fault(graph, operands) or _shared(graph.outputs[0], graph.workspace, graph.inputs, buffers)
+    first, second, *others, out = operands
+    fault = _conv_fault(graph, [first, second, out]) or _sum_fault(graph, more, others, out)
+    return fault or _shared(graph.outputs[0], graph.workspace, graph.inputs, buffers)
+
+
+def _sum_fault(graph: GraphOp, kinds: Sequence[str], others: Sequence[Buffer], out: Buffer) -> str | None:
+    if not any(name in graph.attrs for name in _SUM_ATTRS):
+        return None
+    if graph.kind != "conv" or type(graph.attrs.get("relu")) is not bool:
+        return "`conv` has `added` and `relu`, true or false; its gradients have neither"
+    channels = (out.shape[-1 if graph.attrs["layout"] == "last" else 1],)
+    for kind, other in zip(kinds, others):
+        if other.shape != (out.shape if kind == "c" else channels):
+            return f"{other} cannot be added to {out} as {kind}"
+    return None
 
 
 def conv_operands(graph: GraphOp, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -73,7 +91,8 @@ def conv_operands(graph: GraphOp, shapes: Sequence[tuple[int, ...]]) -> list[tup
 def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
     attrs = graph.attrs
     computes = ("f32", "tf32") if operands[0].dtype == "f32" else ("f32",)
-    if tuple(sorted(attrs)) != _CONV_ATTRS or attrs["layout"] not in ("first", "last"):
+    given = tuple(sorted(name for name in attrs if name not in _SUM_ATTRS))
+    if given != _CONV_ATTRS or attrs["layout"] not in ("first", "last"):
         return f"the attributes of a convolution are {', '.join(_CONV_ATTRS)}"
     if attrs["compute"] not in computes:
         return f"a convolution of {operands[0].dtype} adds up in {' or '.join(computes)}, not {attrs['compute']}"

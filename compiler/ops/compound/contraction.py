@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value, origins_of
 from dslc.compiler.ir.op import OPS, PRODUCT_KINDS, Builder, Cost, Mismatch, NoGradient, Op, register
@@ -68,25 +68,46 @@ def product_and_epilogue(node: Node) -> tuple[Node, Node]:
     return first, b.node(fused, first.out, *node.inputs[2:], body=node.attrs["body"])
 
 
-def summands(node: Node) -> tuple[str, ...] | None:
-    """What a ``contraction`` of matrices adds to its product, in the order of its further inputs: ``bias``, a row that
-    is added to all rows, or ``c``, of the product's shape; at most one of each, all of the product's dtype. None if it
-    does anything else."""
+class Added(NamedTuple):
+    """What is added to a product, in the order of the further inputs: ``bias``, a number for each channel, or ``c``, of
+    the product's shape; at most one of each. ``relu``: of the sum."""
+
+    kinds: tuple[str, ...]
+    relu: bool
+
+
+def added(node: Node) -> Added | None:
+    """What a ``contraction`` does after its product, with operands of the product's dtype; None if it does anything
+    else."""
     op, _ = product(node.attrs)
-    whole, count = node.types[0], len(node.inputs) - 2
-    if op.name != "matmul" or any(t.dtype is not whole.dtype for t in node.input_types[2:]):
+    whole, count, steps = node.types[0], len(node.inputs) - 2, _steps(node.attrs)
+    if any(t.dtype is not whole.dtype for t in (*node.input_types, whole)):
         return None
+    relu = steps[-1][0] == "relu"
     left, running = set(range(1, count + 1)), 0
-    for number, (name, read, _) in enumerate(_steps(node.attrs)):
+    for number, (name, read, _) in enumerate(steps[:-1] if relu else steps):
         other = next((i for i in read if i in left), None)
         if name != "add" or other is None or sorted(read) != sorted((running, other)):
             return None
         left.remove(other)
         running = count + 1 + number
-    kinds = tuple(
-        "c" if t.shape == whole.shape else "bias" if t.shape == whole.shape[-1:] else "" for t in node.input_types[2:]
-    )
-    return kinds if not left and "" not in kinds and len(set(kinds)) == len(kinds) else None
+    if left or (relu and steps[-1][1] != (running,)):
+        return None
+    channel = 1 if op.name in ("conv", "conv_dgrad") else whole.rank - 1
+    kinds = tuple("c" if t.shape == whole.shape else _along(t, whole, channel) for t in node.input_types[2:])
+    return Added(kinds, relu) if "" not in kinds and len(set(kinds)) == len(kinds) else None
+
+
+def _along(bias: TensorType, whole: TensorType, axis: int) -> str:
+    """``bias`` if its elements are those of an axis of the whole tensor, else nothing."""
+    shape = (1,) * (whole.rank - bias.rank) + bias.shape
+    return "bias" if shape == tuple(size if n == axis else 1 for n, size in enumerate(whole.shape)) else ""
+
+
+def summands(node: Node) -> tuple[str, ...] | None:
+    """The ``kinds`` of what a ``contraction`` of matrices adds to its product; None if it does anything else."""
+    found = added(node) if node.attrs["product"] == "matmul" else None
+    return None if found is None or found.relu else found.kinds
 
 
 def _steps(attrs: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...], Any]]:

@@ -15,6 +15,8 @@ After, where the first two nodes need weights alone::
     %3 = conv %x, %1 {...} : [1, 64, 56, 56]  # conv forward
     %5 = add %3, %2 : [1, 64, 56, 56]  # batchnorm forward
 
+Two such sums that are added have one vector in the end: ``(p + a) + (q + b)`` is ``(p + q) + (a + b)``.
+
 A chain of additions, subtractions, multiplications and divisions is taken whose other operands need weights alone and
 differ along the channels only; transposes may come in between. Only of ``predict``, and only if the build prepares
 values: then ``prepare.py`` computes the scaled weights once after the weights change. Sums are rounded in other places
@@ -28,7 +30,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
@@ -57,7 +59,29 @@ def fold_scales(program: Program, build: Build) -> Program:
             longest = chain if chain is not None and chain.last.op.name != "transpose" else longest
         if longest is not None and longest.scale is not None:
             instead[longest.last.out] = longest.folded()
-    return replace(program, graph=reading(graph, instead)) if instead else program
+    graph = _with_joined_shifts(reading(graph, instead)) if instead else graph
+    return program if graph is program.graph else replace(program, graph=graph)
+
+
+def _with_joined_shifts(graph: Graph) -> Graph:
+    """The graph in which of two sums with vectors of weights that are added, the vectors are added first."""
+    fixed, readers = needing_weights(graph), graph.readers()
+
+    def parts(value: Value, fixed: set[Value]) -> tuple[Value, Value] | None:
+        made = made_by(value, "add")
+        if made is None or len(readers.get(value, ())) != 1 or value in fixed:
+            return None
+        data, vector = made.inputs if made.inputs[1] in fixed else made.inputs[::-1]
+        return (data, vector) if vector in fixed and data.type == value.type else None
+
+    instead: dict[Value, Value] = {}
+    for node in graph.nodes:
+        sums = [parts(value, fixed) for value in node.inputs] if node.op.name == "add" else []
+        if len(sums) == 2 and sums[0] is not None and sums[1] is not None:
+            (p, a), (q, b), make = sums[0], sums[1], Builder().at(node, node.phase)
+            if a.type == b.type and p.type == q.type:
+                instead[node.out] = make(OPS["add"], make(OPS["add"], p, q), make(OPS["add"], a, b))
+    return reading(graph, instead) if instead else graph
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ Part: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 class Convolution:
     """``kind`` is that of ``GraphOp``; shapes are those in memory, with channels ``last`` or first; ``workspace``: its
     size in bytes; ``compute``: ``tf32`` if f32 factors may be rounded to TF32; ``algorithm``: the name of a plan, empty
-    for the library's choice."""
+    for the library's choice. ``added``: what further operands are added to a `conv`, a ``bias`` for each channel or
+    ``c``, like the result; ``relu``: of the sum. All of it in f32, before the result is rounded."""
 
     kind: str
     inputs: tuple[tuple[int, ...], tuple[int, ...]]
@@ -41,12 +42,15 @@ class Convolution:
     workspace: int
     compute: str = "f32"
     algorithm: str = ""
+    added: tuple[str, ...] = ()
+    relu: bool = False
 
     compiles: ClassVar = False  # whether its plans are compiled where they run
 
     def __str__(self) -> str:
         first, second = (f"{self.dtype}{list(s)}" for s in self.inputs)
-        return f"{self.kind} of {first} and {second} to {self.dtype}{list(self.out)}"
+        more = "".join(f" plus {kind}" for kind in self.added) + ", relu" * self.relu
+        return f"{self.kind} of {first} and {second}{more} to {self.dtype}{list(self.out)}"
 
     @property
     def forbidden(self) -> tuple[str, ...]:
@@ -54,7 +58,7 @@ class Convolution:
         return (*_INEXACT, "TENSOR_CORE") if self.dtype == self.compute == "f32" else _INEXACT
 
     def describe(self, module: Any, graph: Any) -> None:
-        """Adds it to an empty graph, whose tensors 1, 2 and 3 are the operands."""
+        """Adds it to an empty graph, whose tensors are numbered from 1: the operands, then the result."""
         kind = getattr(module.data_type, TYPES[self.dtype])
         operands = []
         for number, name, shape in zip((1, 2), _NAMES[self.kind], self.inputs):
@@ -65,7 +69,18 @@ class Convolution:
             **dict(zip(_NAMES[self.kind], operands)), **pads, stride=list(self.stride), dilation=list(self.dilation)
         )
         dim, stride = dims_of(self.out, self.last)
-        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(3)
+        # compiled plans exist for this order: what is like the result, then the bias
+        for name, number in sorted(zip(self.added, range(3, 3 + len(self.added))), reverse=True):
+            if name == "c":
+                out = graph.add(a=out, b=graph.tensor(dim=dim, stride=stride, data_type=kind, name=name, uid=number))
+            else:
+                count, ones = dim[1], [1] * (len(dim) - 2)
+                sizes, steps = [1, count, *ones], [count, 1, *(count for _ in ones)]
+                out = graph.bias(
+                    input=out, bias=graph.tensor(dim=sizes, stride=steps, data_type=kind, name=name, uid=number)
+                )
+        out = graph.relu(input=out) if self.relu else out
+        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(3 + len(self.added))
 
     def addresses(self, operands: Sequence[int]) -> dict[int, int]:
         """The addresses of the graph's tensors, from those of all inputs and of the output."""
@@ -142,11 +157,12 @@ def problem_of(call: GraphOp, buffers: Sequence[Buffer], workspace: int, algorit
         scale, causal = float(call.attrs["scale"]), bool(call.attrs["causal"])
         window = int(call.attrs.get("window", 0))
         return Attention(call.kind, reads, writes, buffers[0].dtype, causal, scale, workspace, algorithm, window)
-    first, second, out = buffers
+    first, second, *_, out = buffers
     stride, pad, dilation = (tuple(call.attrs[name]) for name in ("stride", "pad", "dilation"))
     return Convolution(
         call.kind, (first.shape, second.shape), out.shape, out.dtype, call.attrs["layout"] == "last",
         stride, pad, dilation, workspace, call.attrs["compute"], algorithm,
+        tuple(call.attrs.get("added", ())), bool(call.attrs.get("relu", False)),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from dslc.compiler.codegen.cpu import kernel_spec as cpu
 from dslc.compiler.codegen.cpu.lower import SHARED
 from dslc.compiler.codegen.cuda import kernel_spec as cuda
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm, VendorSum
-from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv, VendorConvSum
 from dslc.compiler.codegen.cuda.libraries.cudnn_attention import VendorAttention
 from dslc.compiler.codegen.cuda.libraries.registry import Chosen
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
@@ -134,7 +134,16 @@ def test_all_classes_of_descriptions_are_declared() -> None:
     kinds = {kind for base in bases for kind in below(base) if is_dataclass(kind)} - {RegionKernel}
     kinds |= {*SHARED}
     found: set[type] = set()
-    waiting: list[Any] = [*kinds, ExtendedRegion, VendorGemm, VendorSum, VendorConv, VendorAttention, Chosen]
+    waiting: list[Any] = [
+        *kinds,
+        ExtendedRegion,
+        VendorGemm,
+        VendorSum,
+        VendorConv,
+        VendorConvSum,
+        VendorAttention,
+        Chosen,
+    ]
     while waiting:
         kind = waiting.pop()
         if not isinstance(kind, type) or not (is_dataclass(kind) or issubclass(kind, enum.Enum)):

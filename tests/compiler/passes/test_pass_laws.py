@@ -27,7 +27,16 @@ TERMS = 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
 ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
-OF_PREDICT = {"fold_scales", "pack_weights", "prepare", "put_rows", "few_queries", "few_rows", "chains"}
+OF_PREDICT = {
+    "fold_scales",
+    "convolution_sums",
+    "pack_weights",
+    "prepare",
+    "put_rows",
+    "few_queries",
+    "few_rows",
+    "chains",
+}
 #: Passes for ops that no example has: their own tests have one.
 WITHOUT_EXAMPLE = OF_PREDICT | {"replacements", "image_transposes", "half_orders"}
 #: Passes whose own tests have a smaller example than the models here.

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +244,50 @@ def test_random_products(bench: Any) -> None:
     assert all(preference[n] in (64, 128, 256) for n in (5, 6, 7, 8)) and preference[1] in (44, 4744)
 
 
+def with_sums(
+    on: Bench, choose: random.Random, rng: np.random.Generator, y: np.ndarray, dtype: str, last: bool
+) -> tuple[dict[str, Any], np.ndarray]:
+    """What is added to a convolution's result, with channels first: attributes and ``inputs``; and the sum."""
+    kinds = choose.sample(["bias", "c"], choose.randint(0, 2))
+    relu = choose.choice([True, False])
+    if not kinds and not relu:
+        return {}, y
+    inputs = []
+    for kind in kinds:
+        shape = y.shape if kind == "c" else (1, y.shape[1], *(1 for _ in y.shape[2:]))
+        more = rng.integers(-9, 10, shape).astype(np.float64)
+        y = y + more
+        inputs.append(on.array(more.transpose(to_last(more.ndim)) if last and kind == "c" else more, dtype))
+        if kind == "bias":
+            on.buffers[-1] = replace(on.buffers[-1], shape=(y.shape[1],))
+    return {"added": kinds, "relu": relu, "inputs": inputs}, np.maximum(y, 0) if relu else y
+
+
+def test_what_cannot_be_added_to_a_convolution_is_refused(bench: Any) -> None:
+    on, _, _ = bench
+    x, w, bias, c, y = (
+        on.array(np.zeros(shape), "bf16")
+        for shape in ((1, 4, 4, 8), (16, 3, 3, 8), (16,), (1, 2, 2, 16), (1, 2, 2, 16))
+    )
+    told = {"layout": "last", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}
+    good = GraphOp(
+        "cudnn", "conv", told | {"added": ["c", "bias"], "relu": True}, (x, w, c, bias), (y,), None, -1, (), 0, 0
+    )
+    assert graph_fault(good, on.buffers) is None
+    for attrs, inputs in (
+        ({"added": ["bias", "c"]}, good.inputs),
+        ({"added": ["bias", "bias"]}, (x, w, bias, bias)),
+        ({"added": ["bias"]}, good.inputs),
+        ({"added": ["scale"]}, (x, w, bias)),
+        ({"added": "c"}, (x, w, c)),
+        ({"relu": 1}, good.inputs),
+        ({"gelu": True}, good.inputs),
+    ):
+        assert graph_fault(replace(good, attrs=good.attrs | attrs, inputs=inputs), on.buffers) is not None, attrs
+    assert graph_fault(replace(good, kind="conv_dgrad", inputs=(y, w, c, bias), outputs=(x,)), on.buffers) is not None
+    assert graph_fault(replace(good, attrs=told | {"added": ["c", "bias"]}), on.buffers) is not None
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_random_convolutions(bench: Any, last: bool) -> None:
     on, _, dnn = bench
@@ -268,8 +313,10 @@ def test_random_convolutions(bench: Any, last: bool) -> None:
         turned = [v.transpose(to_last(rank)) if last else v for v in (first, second, np.zeros_like(expected))]
         places = [on.array(v, dtype) for v in turned]
         told = {"layout": "last" if last else "first", "compute": "f32", **{n: list(v) for n, v in attrs.items()}}
+        more, expected = with_sums(on, choose, rng, expected, dtype, last) if kind == "conv" else ({}, expected)
         room = on.room((1 << 16) + 256)
-        asked = GraphOp("cudnn", kind, told, (places[0], places[1]), (places[2],), room, -1, (), 0, 0)
+        read = (places[0], places[1], *more.pop("inputs", ()))
+        asked = GraphOp("cudnn", kind, told | more, read, (places[2],), room, -1, (), 0, 0)
         assert graph_fault(asked, on.buffers) is None, asked
         got = on.run(asked, places[2], number % 2 == 0)
         got = got.transpose(to_first(rank)) if last else got

@@ -326,6 +326,7 @@ class Graph:
         self.limit = 0
         self.chosen: int | None = None
         self.plans: list[tuple[str, int, set[str]]] = []
+        self.steps: list[tuple[Any, Tensor | None]] = []
         self._cpp_plans_created = False
 
     def tensor(self, dim: list[int], stride: list[int], data_type: str, name: str, uid: int) -> Tensor:
@@ -345,6 +346,25 @@ class Graph:
         self.op, self.inputs, self.attrs, self.outs = op, (first, second), attrs, (Tensor(),)
         return self.outs[0]
 
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._after(a, b, lambda y, x: y + x)
+
+    def bias(self, input: Tensor, bias: Tensor) -> Tensor:
+        assert bias.dim == [1, input.dim[1] if input.dim else bias.dim[1], *(1 for _ in bias.dim[2:])]
+        return self._after(input, bias, lambda y, x: y + x)
+
+    def relu(self, input: Tensor) -> Tensor:
+        return self._after(input, None, lambda y, _: np.maximum(y, 0))
+
+    def _after(self, first: Tensor, other: Tensor | None, step: Any) -> Tensor:
+        """A step after the convolution, in the order for which the real one has compiled plans."""
+        assert first is self.outs[0], "steps follow one another"
+        self.steps.append((step, other))
+        order = [len(each.dim) - each.dim.count(1) if each is not None else 0 for _, each in self.steps]
+        assert order == sorted(order, reverse=True), "what is like the result, then the bias, then relu"
+        self.outs = (Tensor(),)
+        return self.outs[0]
+
     def sdpa(self, **given: Any) -> tuple[Tensor, ...]:
         return self._attention("sdpa", given)
 
@@ -360,7 +380,8 @@ class Graph:
 
     def validate(self) -> None:
         assert all(out.is_output for out in self.outs)
-        assert self.op in RESULTS or len({t.dtype for t in (*self.inputs, *self.outs)}) == 1
+        others = [other for _, other in self.steps if other is not None]
+        assert self.op in RESULTS or len({t.dtype for t in (*self.inputs, *others, *self.outs)}) == 1
 
     def build_operation_graph(self) -> None:
         pass
@@ -420,12 +441,19 @@ class Graph:
 
     def execute(self, operands: Mapping[int, int], workspace: int, handle: int) -> None:
         assert self.chosen is not None and handle in self.module.objects
-        tensors, driver = (*self.inputs, *self.outs), self.module.driver
+        others = tuple(other for _, other in self.steps if other is not None)
+        read = (*self.inputs, *others)
+        tensors, driver = (*read, *self.outs), self.module.driver
+        assert sorted(operands) == sorted(t.uid for t in tensors)
         views = [strided(driver, operands[t.uid], t.dtype, t.dim, t.stride) for t in tensors]
 
         def run() -> None:
-            xs = [np.ascontiguousarray(numbers(v, t.dtype)) for v, t in zip(views, self.inputs)]
-            for view, out, y in zip(views[len(xs) :], self.outs, self._values(xs)):
+            xs = [np.ascontiguousarray(numbers(v, t.dtype)) for v, t in zip(views, read)]
+            more = dict(zip(others, xs[len(self.inputs) :]))
+            results = list(self._values(xs[: len(self.inputs)]))
+            for step, other in self.steps:
+                results = [step(results[0], None if other is None else more[other])]
+            for view, out, y in zip(views[len(xs) :], self.outs, results):
                 put(view, y, out.dtype)
 
         driver.enqueue(self.module.stream, run)

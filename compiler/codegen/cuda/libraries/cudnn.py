@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, Literal
 
@@ -18,6 +18,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.compound.contraction import added, product_and_epilogue
 from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import GraphOp
 
@@ -28,6 +29,7 @@ _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at o
 #: SqueezeNet's. Of 16 bits it is for windows that do not overlap: 138 us for the patches of ViT-B/16 with 64 images;
 #: cuDNN's only algorithm with repeatable bits takes 1,800. It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
+_PLANES: Final = 4  # axes of images with two spatial ones
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
 _HALF: Final = (DType.BF16, DType.F16)
 
@@ -121,7 +123,52 @@ class VendorConv:
         )  # fmt: skip
 
 
-def _call(node: Node) -> VendorConv | VendorAttention | str | None:
+@described("VendorConvSum", "conv added relu")
+@dataclass(frozen=True)
+class VendorConvSum:
+    """A convolution to which cuDNN adds further operands before it rounds. ``added``: what each of them is: a ``bias``
+    for each channel, or ``c``, of the result's shape; ``relu``: of the sum."""
+
+    library: ClassVar = "cudnn"
+    conv: VendorConv
+    added: tuple[str, ...]
+    relu: bool
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """As for ``LibraryCall``."""
+        first, second, out = self.conv.shapes
+        return first, second, *(out if kind == "c" else (self.conv.channels[0],) for kind in self.added), out
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """As of the convolution."""
+        return self.conv.product
+
+    @property
+    def room(self) -> int:
+        """As of the convolution."""
+        return self.conv.room
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int, algorithm: str = "") -> GraphOp:
+        """As of the convolution."""
+        first, second, *others, out = operands
+        plain = self.conv.instruction((first, second, out), workspace, where, algorithm)
+        attrs = {**plain.attrs, "added": list(self.added), "relu": self.relu}
+        return replace(plain, attrs=attrs, inputs=(first, second, *others))
+
+
+def _call(node: Node) -> VendorConv | VendorConvSum | VendorAttention | str | None:
+    if node.op.name != "contraction":
+        return _plain(node)
+    found, more = _plain(product_and_epilogue(node)[0]), added(node)
+    if not isinstance(found, VendorConv) or found.kind != "conv" or more is None:
+        return None
+    # for others it was not seen that cuDNN has compiled plans
+    return VendorConvSum(found, *more) if node.types[0].dtype in _HALF and len(found.out) == _PLANES else None
+
+
+def _plain(node: Node) -> VendorConv | VendorAttention | str | None:
     kind = _kind(node)
     if kind is None:
         return attention_call(node)
@@ -146,7 +193,9 @@ def _call(node: Node) -> VendorConv | VendorAttention | str | None:
 
 def _own(node: Node, architecture: str) -> str | None:
     """Of groups, cuDNN's own choice for the gradient of the image is often its plainest algorithm, ``eng0``."""
-    call = _call(node)
+    if node.op.name == "contraction":
+        node = product_and_epilogue(node)[0]
+    call = _plain(node)
     if isinstance(call, VendorAttention):
         return why_own_attention(call, architecture)
     assert isinstance(call, VendorConv), "only calls are asked about"

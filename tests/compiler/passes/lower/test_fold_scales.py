@@ -75,6 +75,16 @@ def test_scales_are_in_the_weights(inputs: str, body: str, product: str, left: l
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
 
 
+def test_two_sums_have_one_vector() -> None:
+    body = """  y = x |> conv(8, 3, pad=1, bias=false) as a |> batchnorm as a_norm
+  return relu(y + (x |> conv(8, 1, bias=false) as b |> batchnorm as b_norm))"""
+    before, after = graphs(passed(IMAGE, body))
+    assert names_after(after, "conv") == ["add", "add", "relu"]
+    feeds = feeds_of(before, 1)
+    [wanted], [found] = evaluate(before, feeds).values(), evaluate(after, feeds).values()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize(
     ("inputs", "body", "why"),
     [

@@ -1,0 +1,114 @@
+"""convolution_sums: cuDNN adds biases and residuals to its convolutions; the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs.random_graphs import evaluate, feeds_of, graph_of, input_of
+
+from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConvSum
+from dslc.compiler.codegen.cuda.libraries.registry import library_call
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.verify.graph import verify_graph
+from dslc.compiler.passes.fuse.contraction.convolution_sums import convolution_sums
+from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
+
+BUILD = Build(target="sm_90", provider="vendor")
+SHAPES = {"x": (2, 6, 6, 32), "w": (64, 3, 3, 32), "bias": (1, 1, 1, 64), "other": (1, 1, 1, 64), "rest": (2, 6, 6, 64)}
+
+
+class Given:
+    """Inputs, and ops on them."""
+
+    def __init__(self, dtype: DType = DType.BF16) -> None:
+        self.inputs = {name: input_of(name, Kind.DATA, *shape, dtype=dtype) for name, shape in SHAPES.items()}
+        self.bias, self.other, self.rest = (self.inputs[name].value for name in ("bias", "other", "rest"))
+        self.b = Builder(name="layer")
+
+    def conv(self, groups: int = 1) -> Value:
+        attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": groups}
+        x, w = self.inputs["x"].value, self.inputs["w"].value
+        if groups > 1:
+            w = self("slice", w, starts=(0,) * 4, stops=(64, 3, 3, 32 // groups), steps=(1,) * 4)
+        return self("conv_last", x, w, **attrs)
+
+    def __call__(self, op: str, *values: Value, **attrs: Any) -> Value:
+        return self.b(OPS[op], *values, **attrs)
+
+    def graph(self, y: Value) -> Graph:
+        return fuse_graph(graph_of([*self.inputs.values()], {"y": y}))
+
+
+def passed(graph: Graph, entry: str = "predict", build: Build = BUILD) -> Graph:
+    return convolution_sums(Program(entry, {}, graph, target=build.target), build).graph
+
+
+TAKEN: dict[str, tuple[Callable[[Given], Value], tuple[str, ...], bool]] = {
+    "bias": (lambda g: g("add", g.conv(), g.bias), ("bias",), False),
+    "bias and relu": (lambda g: g("relu", g("add", g.bias, g.conv())), ("bias",), True),
+    "relu": (lambda g: g("relu", g.conv()), (), True),
+    "residual": (lambda g: g("add", g.rest, g.conv()), ("c",), False),
+    "all": (lambda g: g("relu", g("add", g("add", g.conv(), g.bias), g.rest)), ("bias", "c"), True),
+    "of two": (lambda g: g("relu", g("add", g("add", g.conv(), g.conv()), g.bias)), ("c", "bias"), True),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_added_is_cudnns(name: str) -> None:
+    make, kinds, relu = TAKEN[name]
+    given = Given()
+    before = given.graph(make(given))
+    after = passed(before)
+    verify_graph(after)
+    feeds = feeds_of(before, 5)
+    [wanted], [found] = evaluate(before, feeds).values(), evaluate(after, feeds).values()
+    np.testing.assert_array_equal(found, wanted)
+    last = after.nodes[-1]
+    assert last.op.name == "contraction" and passed(after) is after
+    launch = library_call(last)
+    assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum)
+    assert (launch.spec.added, launch.spec.relu) == (kinds, relu)
+    call = launch.spec.instruction(range(len(launch.spec.shapes)), 99, 0)
+    assert call.inputs == tuple(range(2 + len(kinds))) and call.outputs == (2 + len(kinds),)
+    assert (call.attrs["added"], call.attrs["relu"]) == ([*kinds], relu)
+    wanted_shapes = {"bias": (64,), "c": SHAPES["rest"]}
+    assert launch.spec.shapes[2:] == (*(wanted_shapes[kind] for kind in kinds), SHAPES["rest"])
+
+
+LEFT: dict[str, Callable[[Given], Value]] = {
+    "two biases": lambda g: g("add", g("add", g.conv(), g.bias), g.other),
+    "a scale": lambda g: g("mul", g.conv(), g.bias),
+    "another function": lambda g: g("sigmoid", g("add", g.conv(), g.bias)),
+    "relu before the sum": lambda g: g("add", g("relu", g.conv()), g.rest),
+    "groups, which an own kernel computes": lambda g: g("add", g.conv(2), g.bias),
+    "twice": lambda g: (lambda y: g("add", y, y))(g.conv()),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_cudnn_does_not_add(name: str) -> None:
+    given = Given()
+    before = given.graph(LEFT[name](given))
+    assert passed(before) is before
+
+
+def test_only_predict_in_16_bits_with_libraries() -> None:
+    given, wide = Given(), Given(DType.F32)
+    graph, of_f32 = (each.graph(each("relu", each.conv())) for each in (given, wide))
+    assert passed(graph, "train_step") is graph and passed(graph, build=Build(target="sm_90")) is graph
+    assert passed(of_f32) is of_f32 and passed(graph) is not graph
+
+
+def test_the_example(golden: Callable[[str, str], None]) -> None:
+    given = Given()
+    before = given.graph(TAKEN["all"][0](given))
+    golden("passes/convolution_sums.txt", f"before\n\n{format_graph(before)}\nafter\n\n{format_graph(passed(before))}")
