@@ -14,6 +14,7 @@ from dslc.base.errors import InputError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.batches import Cut
+from dslc.runtime.session.host_copies import copy_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +136,7 @@ class Context:
                     continue
             _check_shape(program, name, array.shape, view.shape)
             if isinstance(array, np.ndarray):
-                np.copyto(view, array, casting="no")
+                copy_into(view, array)
             else:
                 cast("DeviceBound", bound).place(name, array)
         self._load_constants(program, bound)
@@ -152,7 +153,7 @@ class Context:
             bound.set_scalars(values)
         for name, view in bound.inputs_of(len(scalars)).items():
             _check_shape(program, name, arrays[name].shape[1:], view.shape[1:])
-            np.copyto(view, arrays[name], casting="no")
+            copy_into(view, arrays[name])
         self._load_constants(program, bound)
         return bound
 

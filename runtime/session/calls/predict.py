@@ -12,6 +12,7 @@ from dslc.base.errors import InputError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, size_value
 from dslc.runtime.session.calls.call import Arrays, Call, unbounded
+from dslc.runtime.session.host_copies import copied, copy_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,12 +82,12 @@ class Predict(Call):
             for result in self.interface.results:
                 view = outputs[result.name]
                 if piece is None or not self.interface.rows_of(result):
-                    results.setdefault(result.name, view.copy())
+                    results.setdefault(result.name, copied(view))
                     continue
                 if result.name not in results:
                     rows = dims[self.interface.batch or ""]
                     results[result.name] = np.empty((rows, *view.shape[1:]), view.dtype)
-                results[result.name][start : start + piece.rows] = view[: piece.rows]
+                copy_into(results[result.name][start : start + piece.rows], view[: piece.rows])
         if not pieces:
             results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
         return self._given(results)
