@@ -68,10 +68,12 @@ from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
 from dslc.compiler.passes.lower.few_queries import few_queries
 from dslc.compiler.passes.lower.fold_scales import fold_scales
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
+from dslc.compiler.passes.lower.joined_products import joined_products
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
 from dslc.compiler.passes.lower.layout.image_transposes import image_transposes
 from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
+from dslc.compiler.passes.lower.layout.pad_columns import pad_columns
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
@@ -95,6 +97,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 LOWERING: Final[tuple[Pass, ...]] = (
     autodiff,
     fold_scales,
+    joined_products,
     precision,
     *_everywhere(
         compose,
@@ -114,6 +117,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(attends_in_place, attention_views),
         when(calls_libraries, pad_classes),
     ),
+    pad_columns,
 )
 FUSING: Final[tuple[Pass, ...]] = (
     *_everywhere(

@@ -28,15 +28,9 @@ TERMS = 32 * 32 * 32
 ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
 OF_PREDICT = {
-    "fold_scales",
-    "convolution_sums",
-    "pack_weights",
-    "prepare",
-    "put_rows",
-    "few_queries",
-    "few_rows",
-    "chains",
-}
+    "fold_scales", "joined_products", "pad_columns", "convolution_sums", "pack_weights", "prepare", "put_rows",
+    "few_queries", "few_rows", "chains",
+}  # fmt: skip
 #: Passes for ops that no example has: their own tests have one.
 WITHOUT_EXAMPLE = OF_PREDICT | {"replacements", "image_transposes", "half_orders"}
 #: Passes whose own tests have a smaller example than the models here.

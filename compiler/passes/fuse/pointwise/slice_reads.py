@@ -11,9 +11,9 @@ After::
     %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
 
 A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
-nodes of that shape, and the part must be loadable in vectors, or small. The tensor then lives as long as its parts did.
-If some parts were needed longer than the tensor, these must together be as large as the tensor. Linear in nodes and
-reads.
+nodes of that shape, and the part must be loadable in vectors, or small, or all that one node reads. The tensor then
+lives as long as its parts did. If some parts were needed longer than the tensor, these must together be as large as the
+tensor. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _parts(graph: Graph) -> _Parts:
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Value, _Parts] = {}
     for node in graph.nodes:
-        if node.op.name == "slice" and _is_readable(node):
+        if node.op.name == "slice" and (_is_readable(node) or _is_read_alone(node, readers)):
             ends: _Parts = {}
             if _follow([node], readers, roots, ends):
                 found.setdefault(node.inputs[0], {}).update(ends)
@@ -79,6 +79,15 @@ def _is_readable(node: Node) -> bool:
             return aligned or part.bytes <= _SMALL
         run *= size
     return False  # the slice is the whole tensor
+
+
+def _is_read_alone(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
+    """Whether one node reads the slice, of step 1, and nothing else that is large: loading it one by one takes no
+    longer than the copy that this saves."""
+    if set(int_tuple(node.attrs, "steps")) != {1} or node.types[0].dtype is DType.B1 or node.types == node.input_types:
+        return False
+    own = readers.get(node.out, [])
+    return len(own) == 1 and all(v is node.out or v.type.bytes <= _SMALL for v in own[0].inputs)
 
 
 def _follow(way: list[Node], readers: Mapping[Value, list[Node]], roots: set[Value], ends: _Parts) -> bool:

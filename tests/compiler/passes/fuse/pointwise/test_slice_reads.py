@@ -80,7 +80,9 @@ KEPT: dict[str, Callable[[], Value]] = {
     "a product reads it": _product,
     "it is a result": lambda: gates()[1][0],
     "it is stretched": lambda: FORE(OPS["mul"], X.value, part(X.value, 0, 0, 1)),
-    "its start has no alignment": lambda: FORE(OPS["tanh"], part(LARGE.value, 1, 2, 260)),
+    "its start has no alignment, next to another large one": lambda: FORE(
+        OPS["mul"], part(LARGE.value, 1, 2, 260), part(LARGE.value, 1, 3, 261)
+    ),
 }
 
 
@@ -92,6 +94,11 @@ def test_what_stays_a_copy(why: str) -> None:
 
 def test_a_small_part_needs_no_alignment() -> None:
     graph = graph_of([X, W], {"result.y": FORE(OPS["tanh"], part(W.value, 1, 2, 6))})
+    assert not named(checked(graph), "slice")
+
+
+def test_a_large_part_that_one_node_reads_alone_needs_no_alignment() -> None:
+    graph = graph_of([X, W, LARGE], {"result.y": FORE(OPS["tanh"], part(LARGE.value, 1, 2, 260))})
     assert not named(checked(graph), "slice")
 
 
