@@ -16,7 +16,7 @@ After::
     %6 = conv_last %4, %5 : bf16[8, 14, 14, 32]
     %7 = transpose %6 {perm=(0, 3, 1, 2)} : bf16[8, 32, 14, 14]
 
-Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat, slice, pad and
+Values computed with channels last keep that layout through pointwise ops, pools, norms, concat, slice, pad and
 reductions. A transpose remains only before an op that needs channels first. Each value is transposed once. GPU only:
 the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
 
@@ -45,6 +45,9 @@ from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_ax
 from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
 from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 
+#: Normalisations along the axis of an attribute, of images and their gradients; the other tensors have no channels, or
+#: nothing else.
+_NORMS: Final = ("layernorm", "layernorm_grad", "rmsnorm", "rmsnorm_grad")
 _HALF: Final = frozenset({DType.BF16, DType.F16})
 
 
@@ -146,6 +149,9 @@ class _Turner:
             return True
         if isinstance(node.op, Reduction):
             return self._reduction(node)
+        if node.op.name in _NORMS and int_attr(node.attrs, "axis") == 1 and node.types[0].rank > 2:
+            self._norm(node, node.types[0].rank)
+            return True
         if isinstance(node.op, SumTo):
             return self._sum_to(node)
         attrs = attrs_along(node, to_last(node.types[0].rank))
@@ -190,6 +196,17 @@ class _Turner:
         else:
             self.first_of[node.out] = fresh.out
         return True
+
+    def _norm(self, node: Node, rank: int) -> None:
+        """A normalisation of each place of an image, over its channels."""
+        inputs = [self.last(v) if v.type.rank == rank else self.first(v) for v in node.inputs]
+        fresh = Builder().at(node, node.phase).node(node.op, *inputs, **{**node.attrs, "axis": rank - 1})
+        for old, new in zip(node.outputs, fresh.outputs):
+            if old.type.rank == rank:
+                self.last_of[old] = new
+                self.computed_last.add(old)
+            else:
+                self.first_of[old] = new
 
     def _sum_to(self, node: Node) -> bool:
         """Reduces to a shape with at most one axis that is not 1, for which the order of the axes does not matter."""

@@ -37,6 +37,8 @@ _BODIES = {
   z = concat([relu(x |> conv(4, 1) as c2), relu(x |> conv(4, 3, pad=1) as c3)], axis=1)
   z = z |> pad([0, 1, 0, 1], value=-inf) |> maxpool(3, stride=2)
   return z[:, 2:, ::2] |> conv(8, 1) as c4 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "norms": """  x = image |> conv(8, 3, pad=1) as c1 |> layernorm(axis=1) as n1 |> conv(8, 3, pad=1) as c2
+  return x |> rmsnorm(axis=1) as n2 |> conv(4, 3) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "flattened": """  x = image |> conv(4, 3) as c1 |> tanh |> avgpool(2)
   return x |> flatten |> linear(5) as head""",
     "joined": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
@@ -88,7 +90,7 @@ def _is_weight(node: Node) -> bool:
     return made.name.endswith("weight") or (isinstance(made, Node) and made.op.name == "conv_wgrad_last")
 
 
-@pytest.mark.parametrize("name", ["residual", "fires"])
+@pytest.mark.parametrize("name", ["residual", "fires", "norms"])
 def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
     """The net's image comes in with channels first and no tensor of a block is transposed back."""
     graph = _graph(tmp_path, _BODIES[name], "f64")
