@@ -11,6 +11,7 @@ step that is read in one program and computed in place in another gives the same
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from dslc.compiler.codegen.region.collapse import merged_axes, with_random_places
@@ -53,3 +54,58 @@ def merge_axes(region: Region) -> Region:
         stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
         canonical_strides=(*region.canonical_strides[:split], *(canonical[group[-1]] for group in groups)),
     )
+
+
+def with_axes_apart(region: Region) -> Region:
+    """The region whose inputs move by strides alone: the axes that ``merge_axes`` merged are several ones again. For
+    regions that do not depend on how they were merged: those without reductions."""
+    split, parts = len(region.outer), [_apart(region, axis) for axis in range(len(region.inner))]
+    if all(len(sizes) == 1 for sizes in parts):
+        return region
+
+    def strides(access: Access | MixedRadix) -> tuple[int, ...]:
+        found = [*access.strides[:split]]
+        for stride, sizes in zip(access.strides[split:], parts):
+            found += [stride * prod(sizes[n + 1 :]) for n in range(len(sizes))]
+        return tuple(found)
+
+    def apart(access: Access) -> Access:
+        found = [*strides(access)]
+        for own in access.mixed_radix:
+            at = next(n for n, stride in enumerate(own.strides) if stride)
+            first = split + sum(len(sizes) for sizes in parts[: at - split])
+            for n in range(len(sizes := parts[at - split])):
+                found[first + n] += _step(own, prod(sizes[n + 1 :]))
+        return replace(access, strides=tuple(found), mixed_radix=())
+
+    return replace(
+        region,
+        inner=tuple(size for sizes in parts for size in sizes),
+        inputs=tuple(map(apart, region.inputs)),
+        outputs=tuple(map(apart, region.outputs)),
+        canonical_strides=(),
+    )
+
+
+def _apart(region: Region, axis: int) -> tuple[int, ...]:
+    """The sizes of the axes that an inner axis consists of."""
+    at, found = len(region.outer) + axis, {1, region.inner[axis]}
+    if not region.inner[axis]:
+        return (0,)
+    for own in (own for access in region.inputs for own in access.mixed_radix if own.strides[at]):
+        moves = [n for n, stride in enumerate(own.strides) if stride]
+        assert moves == [at] and own.strides[at] == 1 and not own.offset, "an axis of the region is merged ones"
+        found |= {prod(own.sizes[n:]) for n in range(len(own.sizes))}
+    ends = sorted(found, reverse=True)
+    assert all(a % b == 0 for a, b in pairwise(ends)), "merged axes begin and end together"
+    return tuple(a // b for a, b in pairwise(ends)) or (1,)
+
+
+def _step(own: MixedRadix, distance: int) -> int:
+    """How far an input moves between elements of the merged axis that are so far apart."""
+    inner = 1
+    for size, step in zip(reversed(own.sizes), reversed(own.steps)):
+        if distance < inner * size:
+            return step * (distance // inner)
+        inner *= size
+    return 0

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
+from dslc.compiler.codegen.cuda.region.merge_axes import with_axes_apart
 from dslc.compiler.codegen.cuda.region.thread_mapping import BLOCK_THREADS, TILE, Columns, Flat, Rows, Schedule, Tiles
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
@@ -183,7 +184,8 @@ def turned_axis(access: Access) -> int | None:
 
 def flattened(region: Region) -> Region:
     """A region without reductions, with its inner axes made outer ones."""
-    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), canonical_strides=()))
+    apart = with_axes_apart(region)
+    return collapsed(replace(apart, outer=(*apart.outer, *apart.inner), inner=(), canonical_strides=()))
 
 
 def _held(region: Region) -> int:

@@ -36,7 +36,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import Builder, Op, Pointwise
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.attrs import bool_attr, int_attr
 from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last

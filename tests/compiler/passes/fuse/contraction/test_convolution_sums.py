@@ -74,7 +74,7 @@ def test_what_is_added_is_cudnns(name: str) -> None:
     np.testing.assert_array_equal(found, wanted)
     last = after.nodes[-1]
     assert last.op.name == "contraction" and passed(after) is after
-    launch = library_call(last)
+    launch = library_call(last, "sm_90")
     assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum)
     assert (launch.spec.added, launch.spec.relu) == (kinds, relu)
     call = launch.spec.instruction(range(len(launch.spec.shapes)), 99, 0)
