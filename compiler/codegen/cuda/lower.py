@@ -7,11 +7,12 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.ops.package_kernels import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
+from dslc.compiler.codegen.cuda.region.axis_pieces import Unfit
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
-from dslc.compiler.codegen.cuda.region.neighbours import Unfit, with_neighbours
+from dslc.compiler.codegen.cuda.region.neighbours import with_neighbours
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
-from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
+from dslc.compiler.codegen.cuda.region.reduction.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_choice import split_choice
 from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings

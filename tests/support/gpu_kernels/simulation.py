@@ -16,7 +16,7 @@ from dslc.compiler.codegen.cuda.ops.copies.pick import Pick
 from dslc.compiler.codegen.cuda.ops.grad_norm import Squares
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
-from dslc.compiler.codegen.cuda.region.sweep import Sweep
+from dslc.compiler.codegen.cuda.region.reduction.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.ir.graph import Node, Value

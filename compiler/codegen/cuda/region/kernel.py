@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
-from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
+from dslc.compiler.codegen.cuda.region.reduction.column_reduction import columns_source
+from dslc.compiler.codegen.cuda.region.reduction.row_reduction import rows_source
 from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Flat, Rows, Tiles

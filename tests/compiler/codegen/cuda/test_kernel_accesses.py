@@ -34,8 +34,8 @@ from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.ops.copies import concat, indexing
 from dslc.compiler.codegen.cuda.ops.scatter import row_order, scatter, scatter_rows
 from dslc.compiler.codegen.cuda.ops.sort import sort, topk
-from dslc.compiler.codegen.cuda.region import row_column_sweep
-from dslc.compiler.codegen.cuda.region.sweep import Sweep
+from dslc.compiler.codegen.cuda.region.reduction import row_column_sweep
+from dslc.compiler.codegen.cuda.region.reduction.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.graph import Input, Kind, Node

@@ -10,7 +10,7 @@ from gpu_kernels.simulation import drawn, run_launches, simulated
 from op_laws.evaluation import apply
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region import row_column_sweep
+from dslc.compiler.codegen.cuda.region.reduction import row_column_sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access

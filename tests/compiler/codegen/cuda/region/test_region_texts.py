@@ -18,9 +18,10 @@ from thinning import taken, thinned
 
 from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region import schedule, sweep
+from dslc.compiler.codegen.cuda.region import schedule
 from dslc.compiler.codegen.cuda.region.kernel import sized
-from dslc.compiler.codegen.cuda.region.sweep import Sweep
+from dslc.compiler.codegen.cuda.region.reduction import sweep
+from dslc.compiler.codegen.cuda.region.reduction.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access

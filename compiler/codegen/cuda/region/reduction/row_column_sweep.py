@@ -14,8 +14,8 @@ import math
 from dataclasses import replace
 from typing import Final
 
+from dslc.compiler.codegen.cuda.region.reduction.sweep import MULTIPROCESSORS, RESIDENT, Sweep, schedule_of
 from dslc.compiler.codegen.cuda.region.schedule import schedule
-from dslc.compiler.codegen.cuda.region.sweep import MULTIPROCESSORS, RESIDENT, Sweep, schedule_of
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Rows
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, Let, Region, Stage, dense

@@ -1,5 +1,8 @@
-"""Addresses of a region's arguments, for a thread that handles ``lanes`` rows and several vectors of elements at
-once."""
+"""Addresses of a region's arguments, for a thread that handles several rows and several vectors at once.
+
+A *vector* is a run of elements that one instruction loads. The thread has ``lanes`` rows and, of each chunk of a row, a
+number of vectors. Masks say which of them exist, since the last chunk may be partial.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +29,32 @@ class Addresses(ABC):
         self.bases: dict[int, Index] = {}
         self.mask: str | None = None
         self.indices: list[Index] | None = None
-        self.places: dict[Access, tuple[int, str, str | None]] = {}
+        self.addresses: dict[Access, tuple[int, str, str | None]] = {}
 
     @abstractmethod
-    def numbers(self, chunk: Index) -> Index:
+    def vector_starts(self, chunk: Index) -> Index:
         """The indices, in the inner axes, of the first elements of the thread's vectors in a chunk."""
 
     @abstractmethod
-    def elements(self, numbers: Index) -> Index:
+    def element_indices(self, starts: Index) -> Index:
         """The index of every element."""
 
     @abstractmethod
-    def along(self, access: Access) -> int:
+    def stride_in_vector(self, access: Access) -> int:
         """The stride within a vector."""
 
     @abstractmethod
-    def _others(self, access: Access) -> tuple[int, ...]:
+    def _other_strides(self, access: Access) -> tuple[int, ...]:
         """The strides of all axes except the one along a vector."""
 
-    def _straddles(self, access: Access) -> bool:
+    def _crosses_edges(self, access: Access) -> bool:
         """Whether a vector may cross an edge of the argument."""
         return False
 
-    def _differs(self, number: int) -> bool:
+    def _varies_in_vector(self, number: int) -> bool:
         """Whether the elements of a vector have different addresses."""
         access = self._access(number)
-        return self.vector > 1 and (self.along(access) != 0 or self._straddles(access))
+        return self.vector > 1 and (self.stride_in_vector(access) != 0 or self._crosses_edges(access))
 
     # Rows.
 
@@ -72,7 +75,7 @@ class Addresses(ABC):
         for number in sorted(inputs | fetched | {len(self.region.inputs) + s.output for s in stage.stores}):
             self._base(number)
 
-    def _row_place(self, number: int, whole: bool = True) -> tuple[int, str]:
+    def _row_address(self, number: int, whole: bool = True) -> tuple[int, str]:
         """Vector width of a load or store of row values (1 if not ``whole``), and the indices of the first elements."""
         access = self._access(number)
         stride = access.strides[self.split - 1] if self.lanes > 1 else 0
@@ -85,25 +88,25 @@ class Addresses(ABC):
 
     # Elements.
 
-    def _element_place(self, number: int, numbers: Index, mask: str | None) -> tuple[int, str, str | None]:
+    def _element_address(self, number: int, starts: Index, mask: str | None) -> tuple[int, str, str | None]:
         """Vector width of a load or store, the indices of the first elements, and the mask of those in range."""
         access = self._access(number)
-        if access not in self.places:
-            self.places[access] = self._new_place(number, numbers, mask)
-        return self.places[access]
+        if access not in self.addresses:
+            self.addresses[access] = self._compute_address(number, starts, mask)
+        return self.addresses[access]
 
-    def _new_place(
-        self, number: int, numbers: Index, mask: str | None, whole: bool = True
+    def _compute_address(
+        self, number: int, starts: Index, mask: str | None, whole: bool = True
     ) -> tuple[int, str, str | None]:
         text, access = self.text, self._access(number)
-        stride = self.along(access)
-        if self._straddles(access):
-            first = self._first(access, self._base(number), self.elements(numbers), whole=False)
+        stride = self.stride_in_vector(access)
+        if self._crosses_edges(access):
+            first = self._first_addresses(access, self._base(number), self.element_indices(starts), whole=False)
             return 1, text.known(first), self._mask_of(self.vector, mask)
-        first = self._first(access, self._base(number), numbers)
+        first = self._first_addresses(access, self._base(number), starts)
         if stride == 0 or self.vector == 1:
             return 1, text.known(first), mask
-        vector = power_of_two(self.vector, access.offset, *self._others(access)) if stride == 1 and whole else 1
+        vector = power_of_two(self.vector, access.offset, *self._other_strides(access)) if stride == 1 and whole else 1
         count = self.vector // vector
         at = text.known(text.ramp(first, count, vector * stride))
         return vector, at, self._mask_of(count, mask)
@@ -114,16 +117,16 @@ class Addresses(ABC):
             return mask
         return self.text.set(self.text.call("each", (count,), mask))
 
-    def _first(self, access: Access, base: Index, numbers: Index, whole: bool = True) -> Index:
+    def _first_addresses(self, access: Access, base: Index, starts: Index, whole: bool = True) -> Index:
         """The addresses of the vectors' first elements, or of all elements if not ``whole``, given their indices.
         ``base``: the rows' addresses."""
         text, inside = self.text, access.strides[self.split :]
         if inside == dense(self.region.inner):
-            return text.plus(numbers, base)
+            return text.plus(starts, base)
         if whole and self.indices is not None:
             indices = self.indices
         else:
-            indices = text.unravel(numbers, self.region.inner)
+            indices = text.unravel(starts, self.region.inner)
             self.indices = indices if whole else self.indices
         first = text.dot(base, indices, inside)
         for own in access.mixed_radix:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from dslc.compiler.codegen.cuda.region.reduction.row_reduction import RowReduction
 from dslc.compiler.codegen.cuda.region.registers import STEP, dtypes_of
-from dslc.compiler.codegen.cuda.region.row_reduction import RowReduction
 from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, rows_of, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.thread_mapping import Rows, Schedule
@@ -135,7 +135,7 @@ class _Emitter(RowReduction):
             for i, reduce in enumerate(last.reduces):
                 reg = known[reduce.value]
                 assert reg is not None
-                value = self._only(reg, reduce.combine)
+                value = self._valid_or_identity(reg, reduce.combine)
                 if self.guard is not None:
                     zero = text.constant(identity(reduce.combine, reg.held), reg.held)
                     value = text.set(text.call("select", (), self.guard, value, zero))
@@ -152,7 +152,7 @@ class _Emitter(RowReduction):
     def _initial_sum(self, number: int, combine: str) -> str | None:
         """Initialises a sum; returns the name of its register, or None if it is in shared memory."""
         dtype = self.sweep.partial[number]
-        zero = self._start(combine, dtype, self.held * self.vector)
+        zero = self._identities(combine, dtype, self.held * self.vector)
         if not self.sweep.kept_bytes:
             return zero
         self._set_sum(number, None, zero)
@@ -184,19 +184,20 @@ class _Emitter(RowReduction):
     def _streamed(self) -> dict[int, Access]:
         """The inputs that differ from row to row, by index."""
         inputs = enumerate(self.region.inputs)
-        return {n: a for n, a in inputs if self.along(a) == 1 and any(a.strides[: self.split])}
+        return {n: a for n, a in inputs if self.stride_in_vector(a) == 1 and any(a.strides[: self.split])}
 
     def _prefetch(self, row: Index) -> None:
         """Prefetches a row that the stages will read next."""
         there = self.text.below(row, self.schedule.rows)
-        self.outer, self.only, self.guard, self.bases = self.text.unravel(row, self.region.outer), None, None, {}
-        numbers, reached = self._reached(0)
-        there = self.text.both(there, reached) or there
+        self.outer = self.text.unravel(row, self.region.outer)
+        self.single_chunk, self.guard, self.bases = None, None, {}
+        starts, valid = self._chunk_range(0)
+        there = self.text.both(there, valid) or there
         for number, access in self._streamed().items():
-            vector, at, _ = self._element_place(number, numbers, there)
+            vector, at, _ = self._element_address(number, starts, there)
             if vector * access.dtype.itemsize >= 16:
                 self.text.write(self.text.call("prefetch", (access.dtype,), f"p{number}", at, there))
-        self.only, self.bases, self.places = None, {}, {}
+        self.single_chunk, self.bases, self.addresses = None, {}, {}
 
     def _drop_shared(self) -> None:
         """Drops values shared by all rows if registers are scarce: each stage loads them again from a cache."""
@@ -207,8 +208,8 @@ class _Emitter(RowReduction):
 
     def _store_partial(self, team: Index, sums: list[str]) -> None:
         """Stores the team's partial sums."""
-        self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
-        numbers, reached = self._reached(0)
+        self.single_chunk, self.guard, self.bases, self.outer = None, None, {}, [team]
+        starts, valid = self._chunk_range(0)
         for i, own in enumerate(sums):
-            vector, at, mask = self._element_place(len(self.region.inputs) + self.own + i, numbers, reached)
+            vector, at, mask = self._element_address(len(self.region.inputs) + self.own + i, starts, valid)
             self._store(self.own + i, vector, at, Reg(own, self.sweep.partial[i]), mask)

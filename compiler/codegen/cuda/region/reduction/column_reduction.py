@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.reduction import Reduction
+from dslc.compiler.codegen.cuda.region.reduction.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import draws
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
@@ -43,41 +43,39 @@ class ColumnReduction(Reduction):
     def covers(self) -> int:
         return self.schedule.parts * self.held * self.chunks
 
-    def place(self) -> None:
+    def find_rows(self) -> None:
         text, s = self.text, self.schedule
         part, across = text.divmod(text.here("thread"), s.width)
         line, piece = text.divmod(text.here("block"), s.blocks)
         first = text.times(text.plus(text.times(piece, s.width), across), s.vector)
         self.guard = text.below(text.known(first), s.line) if s.line % (s.width * s.vector) else None
         self.part = part
-        self.leads = text.below(text.known(part), 1) if s.parts > 1 else None
+        self.leader = text.below(text.known(part), 1) if s.parts > 1 else None
         self.outer = [*text.unravel(line if s.lines > 1 else 0, self.region.outer[:-1]), first]
 
-    def numbers(self, chunk: Index) -> Index:
+    def vector_starts(self, chunk: Index) -> Index:
         parts = self.schedule.parts
         first = self.text.plus(self.part, self.text.times(chunk, parts * self.held))
         return self.text.ramp(first, self.held, parts)
 
-    def elements(self, numbers: Index) -> Index:
-        return self.text.set(self.text.call("each", (self.vector,), numbers)) if self.vector > 1 else numbers
+    def element_indices(self, starts: Index) -> Index:
+        return self.text.set(self.text.call("each", (self.vector,), starts)) if self.vector > 1 else starts
 
-    def along(self, access: Access) -> int:
+    def stride_in_vector(self, access: Access) -> int:
         return access.strides[self.split - 1]
 
-    def _others(self, access: Access) -> tuple[int, ...]:
+    def _other_strides(self, access: Access) -> tuple[int, ...]:
         steps = [step for own in access.mixed_radix for step in own.steps]
         return (*access.strides[: self.split - 1], *access.strides[self.split :], *steps)
 
     def running(self, scan: Scan, value: str) -> str:
         assert self.schedule.parts == self.held == 1, "a scan needs one thread per column"
-        return self._start(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
+        return self._identities(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
 
     def total(self, combine: str, text: str) -> str:
         if self.schedule.parts == 1:
             return text
         self.slots += 1
-        return self.text.set(
-            self.text.call(
-                "across", (combine, self.schedule.parts, self.schedule.width, self.slots, int(not self.leaders)), text
-            )
-        )
+        for_all = int(not self.totals_for_leaders)
+        across = (combine, self.schedule.parts, self.schedule.width, self.slots, for_all)
+        return self.text.set(self.text.call("across", across, text))

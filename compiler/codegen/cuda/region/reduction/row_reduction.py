@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.reduction import Reduction
+from dslc.compiler.codegen.cuda.region.reduction.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import WARP
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.thread_mapping import Rows
@@ -39,7 +39,7 @@ class RowReduction(Reduction):
     def covers(self) -> int:
         return self.schedule.team * self.held * self.vector * self.chunks
 
-    def place(self) -> None:
+    def find_rows(self) -> None:
         row = self.team()
         self.guard = self.text.below(row, self.schedule.rows) if self.schedule.rows % self.schedule.teams else None
         self.outer = self.text.unravel(row, self.region.outer)
@@ -53,27 +53,27 @@ class RowReduction(Reduction):
             part, thread = text.divmod(thread, s.team)
             team = text.plus(text.times(team, s.teams), part)
         self.member = thread
-        self.leads = text.below(thread, 1) if s.team > 1 else None
+        self.leader = text.below(thread, 1) if s.team > 1 else None
         return team
 
-    def numbers(self, chunk: Index) -> Index:
+    def vector_starts(self, chunk: Index) -> Index:
         step = self.schedule.team * self.vector
         first = self.text.plus(self.text.times(self.member, self.vector), self.text.times(chunk, step * self.held))
         return self.text.ramp(first, self.held, step)
 
-    def elements(self, numbers: Index) -> Index:
-        return self.text.ramp(numbers, self.vector, 1)
+    def element_indices(self, starts: Index) -> Index:
+        return self.text.ramp(starts, self.vector, 1)
 
-    def along(self, access: Access) -> int:
+    def stride_in_vector(self, access: Access) -> int:
         if not self.region.inner:
             return 0
         return access.strides[-1] + sum(own.strides[-1] * own.steps[-1] for own in access.mixed_radix)
 
-    def _others(self, access: Access) -> tuple[int, ...]:
+    def _other_strides(self, access: Access) -> tuple[int, ...]:
         steps = [step for own in access.mixed_radix for step in (own.steps[:-1] if own.strides[-1] else own.steps)]
         return (*access.strides[:-1], *steps)
 
-    def _straddles(self, access: Access) -> bool:
+    def _crosses_edges(self, access: Access) -> bool:
         along = [own for own in access.mixed_radix if own.strides[-1]]
         return any(power_of_two(own.sizes[-1], own.offset, *own.strides[:-1]) % self.vector for own in along)
 
