@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.pytorch_names import NAMES
 
 _ATTENTION: Final = "write `sdpa(q, k, v)`, with q, k and v from `linear`; `dslc ops sdpa` shows its mask and scale"
 _LOOP: Final = "write its gates with `linear`, `sigmoid` and `tanh` in a block, and call it for each step in a `scan`"
@@ -16,6 +17,7 @@ _OPTIMIZER: Final = "an optimizer belongs to the train section: `optimizer = ada
 _RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)")`'
 
 FUNCTIONS: Final[Mapping[str, str]] = {
+    **NAMES,
     **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
                      "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
     **dict.fromkeys(("lstmcell", "grucell", "rnncell"), _LOOP),

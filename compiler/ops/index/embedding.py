@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, Init, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.sizes import Poly, Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only, require_kind
@@ -145,7 +145,9 @@ class OneHot(Op):
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         require_kind("one_hot", types[0].dtype, "int")
-        return (TensorType(dtype_attr(attrs), (*types[0].shape, int_attr(attrs, "count"))),)
+        count = attrs["count"]
+        assert isinstance(count, int | Poly)
+        return (TensorType(dtype_attr(attrs), (*types[0].shape, count)),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (None,)
@@ -160,7 +162,7 @@ class OneHot(Op):
 
     def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
         count = node.attrs["count"]
-        return (0, count) if isinstance(count, int) else None
+        return (0, count) if isinstance(count, int | Poly) else None
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return (axes[0],)
@@ -208,8 +210,8 @@ class OneHotFunction(Function):
 
     name = "one_hot"
 
-    def build(self, call: Call, ids: Value, count: int) -> Value:
-        if count < 1:
+    def build(self, call: Call, ids: Value, count: Size) -> Value:
+        if bounds(count)[0] < 1:
             raise Mismatch(f"`one_hot` of {count} classes", "there is at least one", "E0308")
         return call.emit(one_hot, ids, count=count, dtype=DType.FLOAT)
 

@@ -48,8 +48,6 @@ class GumbelSoftmax(Function):
             raise Mismatch(f"`tau` of `gumbel_softmax` is {tau:g}", "a number above 0", "E0209")
         at = from_zero(self.name, x.type, axis)
         count = x.type.shape[at]
-        if hard and not isinstance(count, int):
-            raise Mismatch(f"`hard` along an axis of size {count}", "give the axis a fixed size", "E0303")
         u = call.emit(maximum, *call.operands(_drawn(call, self.name, x, x.type.shape), _LEAST))
         noise = call.emit(neg, call.emit(log, call.emit(neg, call.emit(log, u))))
         moved = call.emit(add, x, noise)

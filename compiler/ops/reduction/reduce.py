@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 def require_elements(op: str, sizes: Sequence[Size]) -> None:
     """Raises Mismatch E0308 unless there is at least one element to reduce, for every value of the dims."""
     for size in sizes:
-        if bounds(size)[0] < 1:
-            raise Mismatch(f"`{op}` over {size} elements", "each reduced axis needs at least one", "E0308")
+        least = bounds(size)[0]
+        if least < 1:
+            help = "each reduced axis needs at least one"
+            if not isinstance(size, int):
+                help += f", and `{size}` may be {least}: raise the lower bound of its dim, as in `dim N in 8..64`"
+            raise Mismatch(f"`{op}` over {size} elements", help, "E0308")
 
 
 def kept_shape(shape: Sequence[Size], over: Sequence[int]) -> tuple[Size, ...]:

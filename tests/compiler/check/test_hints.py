@@ -196,3 +196,20 @@ def test_ids_that_the_source_counts_are_rows_of_the_table(ids: str, table: str, 
     with pytest.raises(CompileError, match="E0209") as error:
         check_program(files(text))
     assert help in (error.value.diagnostics[0].help or "")
+
+
+def test_an_axis_that_may_be_empty_names_its_least_size() -> None:
+    text = "nn 1\ndim N in 4..9 = 9\nmodel M(x: [N]) -> [] { return mean(x[4:]) }\n"
+    with pytest.raises(CompileError, match="E0308") as error:
+        check_program(files(text))
+    assert "`N - 4` may be 0: raise the lower bound of its dim" in str(error.value)
+    check_program(files(text.replace("4..9", "5..9")))
+
+
+def test_classes_may_be_a_size_that_the_build_chooses() -> None:
+    text = "nn 1\ndim N in 2..9 = 3\nmodel M(x: i32[4], y: [4, N]) -> [4, N] {{\n  h = one_hot(x, {})\n"
+    text += "  return h * gumbel_softmax(y, hard=true)\n}}\n"
+    checked = check_program(files(text.format("N")))
+    assert checked.graph.bind({"N": 5}).outputs["result.output"].type.ints == (4, 5)
+    with pytest.raises(CompileError, match="E0308"):
+        check_program(files(text.format("N - 2")))
