@@ -173,14 +173,14 @@ def test_every_limit_is_written_down() -> None:
         f"{tensorhead.MOST_AXES} axes", f"{tensorhead.LONGEST_NAME:,} characters",
     ):  # fmt: skip
         assert limit in data, limit
-    from dslc.runtime.data.columns import raw
+    from dslc.runtime.data.columns import typed
     from dslc.runtime.data.formats import arrays
     from dslc.runtime.data.tables import arrow_process, arrow_table, lines, table
 
     for limit in (
         f"{arrays._MAX_MEMBERS:,} members", f"{arrays._MAX_DIRECTORY >> 20} MiB", f"{table.MOST_COLUMNS:,} columns",
         f"{lines.MOST_BAD:,} bad lines", f"{lines.LONGEST_LINE >> 20} MiB",
-        f"{raw.LONGEST_TEXT} characters per category",
+        f"{typed.LONGEST_TEXT} characters per category",
         f"a directory of {arrow_table._LONGEST_FOOTER >> 20} MiB", f"{arrow_process._MOST_COLUMNS:,} columns",
         f"{arrow_process._MOST_GROUPS:,} row groups",
     ):  # fmt: skip

@@ -78,10 +78,10 @@ class Added(NamedTuple):
 
 def added(node: Node) -> Added | None:
     """What a ``contraction`` does after its product, with operands of the product's dtype; None if it does anything
-    else."""
+    else. A matrix product of 16 bits may be in f32, a convolution is in its own dtype."""
     op, _ = product(node.attrs)
     whole, count, steps = node.types[0], len(node.inputs) - 2, _steps(node.attrs)
-    if any(t.dtype is not whole.dtype for t in (*node.input_types, whole)):
+    if any(t.dtype is not whole.dtype for t in node.input_types[2 if op.name == "matmul" else 0 :]):
         return None
     relu = steps[-1][0] == "relu"
     left, running = set(range(1, count + 1)), 0

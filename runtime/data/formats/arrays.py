@@ -161,11 +161,12 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     found = _items(file.read(length).decode("latin-1"), source)
     shape = tuple(int(part) for part in found["shape"].split(",") if part.strip())
     if not _NUMBERS.match(found["descr"]):
+        kind = found["descr"].lstrip("<>=|")[:1] or "no kind"
         raise DataError(
             "R102",
             f"its values are {found['descr'][:40]!a}, which no tensor can hold",
             place=f"{source.path} ({source.name})",
-            help=next((help for kinds, help in _HELD.items() if found["descr"].lstrip("<>=|")[0] in kinds), _NUMERIC),
+            help=next((help for kinds, help in _HELD.items() if kind in kinds), _NUMERIC),
         )
     dtype = np.dtype(found["descr"])
     fortran = found["fortran_order"] == "True"

@@ -14,6 +14,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.runtime.artifact.file import Artifact, read_artifact
 from dslc.runtime.session.calls.shard_sum import Parts, Tree, added
+from dslc.runtime.session.calls.terms import Terms
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_micro_batches_of_shards_are_the_batch(tmp_path: Path, optimizer: str) -
 def _parts(tmp_path: Path) -> Parts:
     artifact: Artifact = read_artifact(build(tmp_path, 4, shards=2, precision="f32"))
     shard, update = (artifact.plan(artifact.programs(entry)[0]) for entry in ("train_step", "update_step"))
-    return Parts(shard, update)
+    return Parts(Terms.of(shard, update))
 
 
 def test_the_tree_does_not_depend_on_who_adds(tmp_path: Path, fuzz_seed: int) -> None:
@@ -149,7 +150,7 @@ def test_the_tree_does_not_depend_on_who_adds(tmp_path: Path, fuzz_seed: int) ->
     parts, rng = _parts(tmp_path), np.random.default_rng(fuzz_seed)
     wide = rng.normal(size=(8, parts.count)) * 10.0 ** rng.integers(-6, 6, (8, parts.count))
     leaves = np.zeros_like(wide, np.float32)
-    for span, _ in parts.spans.values():  # between them are gaps, which stay 0
+    for span, _ in parts._spans.values():  # between them are gaps, which stay 0
         leaves[:, span] = wide[:, span]
     a, b, c, d, e, f, g, h = leaves
     expected = ((a + b) + (c + d)) + ((e + f) + (g + h))

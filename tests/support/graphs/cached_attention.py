@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
 from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Body, Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
@@ -54,4 +56,15 @@ def compiled(
 
 
 def ops(program: Program) -> Counter[str]:
-    return Counter(node.op.name for node in program.graph.nodes if not node.op.view)
+    return Counter(node.op.name for node in nodes(program) if not node.op.view)
+
+
+def nodes(program: Program) -> Iterator[Node]:
+    """The nodes of the graph, and of the bodies of chains instead of chains."""
+    for node in program.graph.nodes:
+        if node.op.name == "chain":
+            body = node.attrs["body"]
+            assert isinstance(body, Body)
+            yield from body.graph.nodes
+        else:
+            yield node

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs.cached_attention import PUT, compiled, ops
+from graphs.cached_attention import PUT, compiled, nodes, ops
 from graphs.pass_examples import evaluate
 
 from dslc.cli.views.graphs import difference
@@ -51,7 +51,7 @@ def test_a_layer_has_one_put_and_one_attention(tmp_path: Path) -> None:
                 [new] = [v for i, v in program.graph.updates if i is source]
                 assert program.memory.places[new] == program.memory.places[source.value], "it is written in place"
         largest = 320 * heads * 8
-        made = [n for n in program.graph.nodes if any(t.elements == largest for t in n.types) and not n.op.view]
+        made = [n for n in nodes(program) if any(t.elements == largest for t in n.types) and not n.op.view]
         assert {n.op.name for n in made} == {"put_rows"}
 
 
