@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 @click.option(
     "--prepare",
     metavar="auto|never",
-    help="What predict needs of the weights alone, such as casts, is computed once after they change where that saves "
-    "time (auto, the default), or at every call, which takes less memory (never).",
+    help="auto (the default): compute what depends on the weights alone, such as casts, once after the weights change, "
+    "if that makes predict faster; never: at every call, which takes less memory.",
 )
 @define_option
 @size_option

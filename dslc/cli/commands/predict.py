@@ -52,7 +52,7 @@ _UNCLEAR = (
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="The beginning of a text. Repeatable.")
 @click.option("--temperature", type=float, default=1.0, metavar="X", help="0: the most likely token; default: 1.")
 @click.option("--top-k", type=int, metavar="K", help="Draw from the K most likely tokens only.")
-@click.option("--top-p", type=float, metavar="P", help="From the fewest that together have the probability P.")
+@click.option("--top-p", type=float, metavar="P", help="Draw from the fewest tokens whose total probability is P.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of the draws; default: 0.")
 @click.option("--stop", type=int, multiple=True, metavar="TOKEN", help="A text ends with this token. Repeatable.")
 @click.option("--ids", is_flag=True, help="Prompts and texts are numbers of tokens, such as 15,2,7.")
