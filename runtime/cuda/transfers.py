@@ -127,11 +127,20 @@ class Results:
         self.spans, self.bytes = output_spans(plan)
         self.in_io = all(span.region == "io" for span in self.spans)
         self._ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
+        self._in_slots: dict[tuple[int, int], list[tuple[str, str, NDArray[Any]]]] = {}
         for port in to_host(plan):
             buffer = plan.buffers[port.buffer]
             at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
             kind = numpy_dtype(buffer.dtype)
             self._ports.append((port.name, port.kind, at, at + buffer.bytes, kind, buffer.shape))
+
+    def in_slot(self, slot: Slot, step: int) -> list[tuple[str, str, NDArray[Any]]]:
+        """The outputs of a step in a slot of the plan's lane, which lives as long as the plan."""
+        key = id(slot), step
+        found = self._in_slots.get(key)
+        if found is None:
+            found = self._in_slots[key] = self.views(slot.outputs, step)
+        return found
 
     def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
         """The outputs of a step, as read-only views."""
@@ -167,7 +176,7 @@ class RunResults:
         copied = self._copies.get(0)
         if copied is None:
             self._wait()
-            return self._results.views(self._slot.outputs, step)
+            return self._results.in_slot(self._slot, step)
         return self._results.views(copied, step)
 
     def settle(self) -> None:

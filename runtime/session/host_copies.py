@@ -28,8 +28,8 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 def copy_into(target: NDArray[Any], source: NDArray[Any]) -> None:
     """``np.copyto(target, source, casting="no")``. TypeError for another dtype, ValueError for another shape."""
-    parts = _parts(target, source)
-    if len(parts) == 1:
+    parts = _parts(target, source) if target.nbytes >= 2 * _PART else ()
+    if len(parts) < 2:
         np.copyto(target, source, casting="no")
         return
     pool = _pools.get(fork.generation())

@@ -49,21 +49,31 @@ _LEAST: Final = {"contexts": 1, "steps_per_launch": 1}
 def check_options(**options: object) -> None:
     """Raise InputError R105 if an option of ``load`` or of a call is out of range."""
     for name, value in options.items():
-        if name in _LIMITS:
-            low, high = _LEAST.get(name, 0), _LIMITS[name]
-            good = isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) < high
-            expected = f"an int from {low} to {high - 1}"
-        elif name == "calls":
-            good = isinstance(value, list | tuple | set | frozenset) and bool(value) and set(value) <= CALLS.keys()
-            expected = "some of " + ", ".join(map(repr, CALLS)) + ", such as ('train_step', 'evaluate')"
-        elif name == "device":
-            good = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
-            expected = "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
-        else:
-            good = isinstance(value, str) and value in _VERIFY
-            expected = "one of " + ", ".join(repr(a) for a in _VERIFY)
-        if not good:
-            raise InputError("R105", f"`{name}` is {repr(value)[:60]}", place=f"{name}=...", help=f"it is {expected}")
+        if not _fits(name, value):
+            said = f"`{name}` is {repr(value)[:60]}"
+            raise InputError("R105", said, place=f"{name}=...", help=f"it is {_expected(name)}")
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in _LIMITS:
+        whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+        return whole and _LEAST.get(name, 0) <= int(value) < _LIMITS[name]  # type: ignore[call-overload]
+    if name == "calls":
+        return isinstance(value, list | tuple | set | frozenset) and bool(value) and set(value) <= CALLS.keys()
+    if name == "device":
+        return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+    return isinstance(value, str) and value in _VERIFY
+
+
+def _expected(name: str) -> str:
+    """What an option may be, for a message."""
+    if name in _LIMITS:
+        return f"an int from {_LEAST.get(name, 0)} to {_LIMITS[name] - 1}"
+    if name == "calls":
+        return "some of " + ", ".join(map(repr, CALLS)) + ", such as ('train_step', 'evaluate')"
+    if name == "device":
+        return "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
+    return "one of " + ", ".join(repr(a) for a in _VERIFY)
 
 
 @dataclass(frozen=True, slots=True)

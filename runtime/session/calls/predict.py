@@ -37,6 +37,9 @@ class Predict(Call):
         super().__init__(interface, programs)
         self.row_independent = row_independent
         self.together = together
+        self._results = tuple(r.name for r in interface.results)
+        self._row_results = frozenset(r.name for r in interface.results if interface.rows_of(r))
+        self._cut: tuple[Mapping[str, int], list[tuple[Loaded, Cut | None]]] | None = None  # of the last call
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
@@ -56,6 +59,13 @@ class Predict(Call):
         return found
 
     def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+        """The runs of a call, in the order of their rows; found once for calls of the same sizes in a row."""
+        last = self._cut
+        if last is None or last[0] != dims:
+            self._cut = last = dict(dims), self._pieces(dims)
+        return last[1]
+
+    def _pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
         tensors = self.interface.inputs + self.interface.results
         if self.together or (not self.row_independent and not all(map(self.interface.rows_of, self.interface.results))):
             # A result without rows may be a sum over all rows, so pieces cannot be combined.
@@ -79,15 +89,17 @@ class Predict(Call):
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
             outputs = {name: view for name, _, view in bound.run()}
-            for result in self.interface.results:
-                view = outputs[result.name]
-                if piece is None or not self.interface.rows_of(result):
-                    results.setdefault(result.name, copied(view))
-                    continue
-                if result.name not in results:
-                    rows = dims[self.interface.batch or ""]
-                    results[result.name] = np.empty((rows, *view.shape[1:]), view.dtype)
-                copy_into(results[result.name][start : start + piece.rows], view[: piece.rows])
+            for name in self._results:
+                view = outputs[name]
+                if piece is None or name not in self._row_results:
+                    results.setdefault(name, copied(view))
+                elif len(pieces) == 1:
+                    results[name] = copied(view[: piece.rows])
+                else:
+                    if name not in results:
+                        rows = dims[self.interface.batch or ""]
+                        results[name] = np.empty((rows, *view.shape[1:]), view.dtype)
+                    copy_into(results[name][start : start + piece.rows], view[: piece.rows])
         if not pieces:
             results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
         return self._given(results)
