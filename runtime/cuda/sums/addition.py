@@ -19,7 +19,8 @@ _THREADS: Final = 256
 _MOST_BLOCKS: Final = 2048  # a thread adds several units of a longer vector
 #: dtype -> elements of a unit, the name of its registers
 _KINDS: Final = {"f32": (4, "f"), "f64": (2, "fd")}
-_PTX: Final = """.version 7.0
+#: What both kernels of this folder have in common: four arguments of 64 bits, and the end.
+_ENTRY: Final = """.version 7.0
 .target sm_80
 .address_size 64
 
@@ -30,7 +31,14 @@ _PTX: Final = """.version 7.0
 	.param .u64 {symbol}_param_3
 )
 {{
-	.reg .pred 	%p<3>;
+{body}
+
+$DONE:
+	ret;
+
+}}
+"""
+_BODY: Final = """	.reg .pred 	%p<3>;
 	.reg .b32 	%r<5>;
 	.reg .{kind} 	%{reg}<{registers}>;
 	.reg .b64 	%rd<16>;
@@ -64,13 +72,12 @@ $NEXT:
 	st.global.v{width}.{kind} 	[%rd15], {{{total}}};
 	add.s64 	%rd10, %rd10, %rd11;
 	setp.lt.u64 	%p2, %rd10, %rd4;
-	@%p2 bra 	$NEXT;
+	@%p2 bra 	$NEXT;"""
 
-$DONE:
-	ret;
 
-}}
-"""
+def entry(symbol: str, body: str) -> str:
+    """The text of a kernel of this name. ``body``: its declarations and statements; it may branch to ``$DONE``."""
+    return _ENTRY.format(symbol=symbol, body=body)
 
 
 def ptx(dtype: str) -> tuple[str, str]:
@@ -80,7 +87,7 @@ def ptx(dtype: str) -> tuple[str, str]:
     symbol = f"dslc_add_{dtype}"
     left, right, total = ([f"%{register}{part * width + i + 1}" for i in range(width)] for part in range(3))
     sums = "\n".join(f"	add.rn.{dtype} 	{t}, {a}, {b};" for t, a, b in zip(total, left, right))
-    text = _PTX.format(
+    body = _BODY.format(
         symbol=symbol,
         kind=dtype,
         reg=register,
@@ -91,7 +98,7 @@ def ptx(dtype: str) -> tuple[str, str]:
         total=", ".join(total),
         sums=sums,
     )
-    return text, symbol
+    return entry(symbol, body), symbol
 
 
 class Addition:

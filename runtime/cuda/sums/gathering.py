@@ -14,7 +14,7 @@ import numpy as np
 
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.sums.addition import UNIT, Addition
+from dslc.runtime.cuda.sums.addition import UNIT, Addition, entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,18 +27,7 @@ _THREADS: Final = 256
 #: Elements that one block adds: four 16-byte units of 16 bits for each thread.
 _CHUNK: Final = 4 * _THREADS * 8
 ROW_BYTES: Final = 24  # of its table: where the sums, and where the terms begin, and the number of units
-_GATHERING: Final = """.version 7.0
-.target sm_80
-.address_size 64
-
-.visible .entry {symbol}(
-	.param .u64 {symbol}_param_0,
-	.param .u64 {symbol}_param_1,
-	.param .u64 {symbol}_param_2,
-	.param .u64 {symbol}_param_3
-)
-{{
-	.reg .pred 	%p<3>;
+_BODY: Final = """	.reg .pred 	%p<3>;
 	.reg .b16 	%h<5>;
 	.reg .b32 	%r<13>;
 	.reg .f32 	%f<13>;
@@ -79,13 +68,7 @@ $NEXT:
 {sums}
 	add.s64 	%rd17, %rd17, %rd18;
 	setp.lt.u64 	%p2, %rd17, %rd13;
-	@%p2 bra 	$NEXT;
-
-$DONE:
-	ret;
-
-}}
-"""
+	@%p2 bra 	$NEXT;"""
 #: For each dtype of 16 bits: the two elements of the register %r0 as the f32 registers %f1 and %f2.
 _WIDENED: Final = {
     "bf16": (
@@ -117,7 +100,7 @@ def gathering_ptx(dtype: str) -> tuple[str, str]:
         lines.append(f"st.global.v4.f32 	[%rd3+{16 * half}], {{{', '.join(found)}}};")
     sums = "\n".join(f"	{line}" for line in lines)
     shift = 4 if dtype == "f32" else 5
-    return _GATHERING.format(symbol=symbol, row=ROW_BYTES, shift=shift, sums=sums), symbol
+    return entry(symbol, _BODY.format(symbol=symbol, row=ROW_BYTES, shift=shift, sums=sums)), symbol
 
 
 def table_of(runs: Iterable[Run], dtype: str) -> NDArray[np.uint64]:

@@ -179,17 +179,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Scores slope;
     products(slope, rows[1], second_tile);
 #endif
-    const float *beside = reinterpret_cast<const float *>(memory + OWN * OWN_TILE + number * STAGE + 2 * TILE) + lane % 4 * 2;
+    const float *row_values = reinterpret_cast<const float *>(memory + OWN * OWN_TILE + number * STAGE + 2 * TILE) + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < TALL; ++i)
 #pragma unroll
       for (int j = 0; j < OTHERS / 8; ++j)
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          const float shift = MODE == 1 ? top[i][r / 2] : shift_of(beside[j * 8 + r % 2]) * LOG2_E;
+          const float shift = MODE == 1 ? top[i][r / 2] : shift_of(row_values[j * 8 + r % 2]) * LOG2_E;
           s[i][j][r] = power_of_2(fused(s[i][j][r], FACTOR, -shift));
 #if MODE != 4
-          const float shared = MODE == 1 ? total[i][r / 2] : beside[OTHERS + j * 8 + r % 2];
+          const float shared = MODE == 1 ? total[i][r / 2] : row_values[OTHERS + j * 8 + r % 2];
           slope[i][j][r] = s[i][j][r] * (slope[i][j][r] - shared);
 #endif
         }
