@@ -26,8 +26,8 @@ _BUSY_THREADS: Final = 1 << 15  # threads that keep a device busy
 @dataclass(frozen=True)
 class Contract(CodeWithArgs):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
-    ``epilogue`` (f32 and f64 only): applied to a sum and the others before it is stored. ``tf32``: on tensor cores,
-    with f32 factors rounded to TF32."""
+    ``epilogue``: applied to a sum and the others before it is stored. ``tf32``: on tensor cores, with f32 factors
+    rounded to TF32."""
 
     problem: Problem
     tile: Tile
@@ -53,11 +53,12 @@ class Contract(CodeWithArgs):
 
 @dataclass(frozen=True)
 class Mma(CodeWithArgs):
-    """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs of 8; sums
-    in f32."""
+    """The kernel ``k(a, b, others..., c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs
+    of 8; sums in f32. ``epilogue``: as in ``Contract``."""
 
     problem: Problem
     tile: Tile
+    epilogue: Epilogue | None = None
 
     @property
     def geometry(self) -> Geometry:
@@ -71,9 +72,10 @@ class Mma(CodeWithArgs):
         p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
         each = 16 // p.c.dtype.itemsize
         whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
-        text, numbers = p.text(self.tile.depth)
-        head = f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + constants(WHOLE_LINES=whole)
-        return Code("mma.cu", head), numbers.scalar_args
+        finished = partial(_epilogue_text, self.epilogue, dtype=p.c.dtype)
+        text, numbers = p.text(self.tile.depth, finished)
+        how = constants(WHOLE_LINES=whole, FINISHES=int(self.epilogue is not None))
+        return Code("mma.cu", f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + how), numbers.scalar_args
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ def _epilogue_text(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) ->
 def contract(
     problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False, tiling: Tiling | None = None
 ) -> tuple[list[Contract | Mma], bool]:
-    """The kernels that together compute one result; True if they swap a and b. ``epilogue`` (f32 and f64 only): if the
-    contraction is split, it is left to the kernel that adds the parts. ``tf32``: f32 only.
-    ``tiling``: by default the one with the least modelled time.
+    """The kernels that together compute one result; True if they swap a and b. ``epilogue``: if the contraction is
+    split, it is left to the kernel that adds the parts. ``tf32``: f32 only. ``tiling``: by default the one with the
+    least modelled time.
 
     The problem with the longest sum decides the tile and split of all. So problems of one form share their code.
     """
@@ -139,9 +141,8 @@ def contract(
     tile, split = chosen.tile, chosen.split
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
-    assert epilogue is None or not fast
     own = epilogue if split == 1 else None
-    return [Mma(p, tile) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
+    return [Mma(p, tile, own) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
 
 
 def deciding(problems: Sequence[Problem], tf32: bool) -> tuple[Problem, Cores, bool]:

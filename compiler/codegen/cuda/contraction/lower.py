@@ -9,7 +9,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.convolution import conv, conv_dgrad, conv_wgrad
 from dslc.compiler.codegen.cuda.contraction.direct import depthwise, direct
 from dslc.compiler.codegen.cuda.contraction.dots import dots, is_dots
-from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
+from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue, F32Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Problem, operand, problem
@@ -77,14 +77,18 @@ def product(node: Node, tiling: Tiling | None = None, forced: bool = False) -> l
 
 @lowers("contraction", target="cuda")
 def contraction(node: Node, tiling: Tiling | None = None, forced: bool = False) -> list[Launch]:
-    """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
-    its ops exactly, if the factors have 16 bits, or if nothing is summed."""
+    """Fuses the epilogue into the kernel that stores the sums: of 16 bits in f32 and rounded once, else in the dtypes
+    of its steps. A launch of its own computes it if C++ does not support its ops, or not exactly, or if nothing is
+    summed."""
     first, finish = product_and_epilogue(node)
     few = few_rows(first, finish) if tiling is None else None
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
     same = first.input_types[0].dtype is first.types[0].dtype  # else tensor cores sum in f32, and have no epilogue
-    others, epilogue = node.inputs[2:], Epilogue.of(finish) if same and not is_dots(first) else None
+    others, epilogue = node.inputs[2:], None
+    if same and not is_dots(first):
+        kind = F32Epilogue if first.types[0].dtype.itemsize == 2 else Epilogue
+        epilogue = kind.of(finish)
     if epilogue is not None and tiling is None:
         found = direct(first, node.outputs[0], 0, epilogue, others, forced)
         if found is not None:

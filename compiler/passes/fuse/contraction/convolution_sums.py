@@ -1,5 +1,4 @@
-"""Lets cuDNN add to a convolution of ``predict`` what is added to it: a bias for each channel, a residual, or both, and
-then apply relu.
+"""Gives convolutions of ``predict`` on a GPU the pointwise node that reads them: a bias, a residual, an activation.
 
 Before, with channels last::
 
@@ -10,8 +9,10 @@ After::
 
     %2 = contraction %x, %w, %bias, %rest {product="conv_last", ..., body=...} : bf16[1, 56, 56, 64]  # relu forward
 
-The pointwise node must be the only reader of the convolution. cuDNN adds in f32 and rounds once. Measured times decide
-if all of them are known. Training keeps its nodes: gradients read the values in between. Linear in nodes and reads.
+The pointwise node must be the only reader of the convolution. cuDNN adds a bias for each channel and a residual, and
+applies relu. dslc's own kernels, such as those of depthwise convolutions and of few channels, compute any formula; they
+take it where they compute the convolution in any case. Both compute in f32 and round once. Measured times decide if all
+of them are known. Training keeps its nodes: gradients read the values in between. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
-from dslc.compiler.passes.conditions import calls_libraries
+from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.library_sums import takes
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_readers
+from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, not_measured_slower, with_readers
 
-_CONVOLUTIONS: Final = ("conv", "conv_last")
+_CONVOLUTIONS: Final = ("conv", "conv_last", "conv_dgrad", "conv_dgrad_last")
 
 
 def convolution_sums(program: Program, build: Build) -> Program:
     """The pass. Deterministic and idempotent."""
-    if program.entry != "predict" or not calls_libraries(build):
+    if program.entry != "predict" or not batches_launches(build):
         return program
-    graph = with_readers(program.graph, _convolution, takes(build))
+    graph = with_readers(program.graph, _convolution, _takes(build))
     return program if graph is program.graph else dataclasses.replace(program, graph=graph)
 
 
@@ -45,3 +47,18 @@ def _convolution(node: Node) -> Node | None:
     made = [value.producer for value in dict.fromkeys(node.inputs) if value.type == node.types[0]]
     found = [n for n in made if isinstance(n, Node) and n.op.name in _CONVOLUTIONS and n.phase is node.phase]
     return found[-1] if found else None
+
+
+def _takes(build: Build) -> Takes:
+    """Whether a library computes both as one node, or the own kernels of the convolution do, and measured times do not
+    speak against it."""
+    vendor = build.provider == "vendor"
+
+    def rule(first: Node, last: Node, found: Node) -> bool:
+        one, alone = (lowered(node, build.target, vendor) or () for node in (found, first))
+        called = any(isinstance(launch.spec, LibraryCall) for launch in one)
+        own = not any(isinstance(launch.spec, LibraryCall) for launch in alone)
+        taken = called or (own and 0 < len(one) <= len(alone))
+        return taken and not_measured_slower(build, first, last, found)
+
+    return rule

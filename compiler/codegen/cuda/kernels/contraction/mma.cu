@@ -5,6 +5,7 @@
 // one that is contiguous along its side as [k][side], each row's 16-byte chunks permuted by the row's number, so that eight
 // rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says how places are found by
 // the numbers s, as for contract.cu: a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero.
+// FINISHED(at, x) is what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
 
 #include "tensor_cores.cuh"
 
@@ -29,8 +30,8 @@ template <bool ALONG_K, int SIDE> struct Bringer {
   __device__ static int deep(int i) { return ALONG_K ? chunk() * CHUNK : row(i); }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c,
-                                                                  NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, OTHERS
+                                                                  C *__restrict__ c, NUMBERS) {
   const Numbers s = GIVEN;
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned tiles_a = shared_address(memory), tiles_b = tiles_a + STAGES * STAGE_A * 2;
@@ -129,8 +130,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int j = 0; j < WIDE / 8; ++j)
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        store(own + (i * 16 + r * 8) * LINE + j * 8, sums[i][j][r * 2], sums[i][j][r * 2 + 1]);
+      for (int r = 0; r < 2; ++r) {
+        float x = sums[i][j][r * 2], y = sums[i][j][r * 2 + 1];
+        if constexpr (FINISHES) {
+          const int m = m_first + warp_m + lane / 4 + i * 16 + r * 8, n = n_first + warp_n + lane % 4 * 2 + j * 8;
+          if (m < s.M && n < s.N) x = FINISHED(c_place(s, z, m, n), x);
+          if (m < s.M && n + 1 < s.N) y = FINISHED(c_place(s, z, m, n + 1), y);
+        }
+        store(own + (i * 16 + r * 8) * LINE + j * 8, x, y);
+      }
   __syncthreads();
   constexpr int EACH = 16 / (int)sizeof(C), PER_LINE = COLS / EACH;
   for (int e = threadIdx.x; e < ROWS * PER_LINE; e += THREADS) {

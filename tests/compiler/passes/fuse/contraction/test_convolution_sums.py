@@ -1,9 +1,9 @@
-"""convolution_sums: cuDNN adds biases and residuals to its convolutions; the same numbers."""
+"""convolution_sums: cuDNN and own kernels compute what reads their convolutions; the same numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from graphs.random_graphs import evaluate, feeds_of, graph_of, input_of
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConvSum
 from dslc.compiler.codegen.cuda.libraries.registry import library_call
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -89,7 +91,6 @@ LEFT: dict[str, Callable[[Given], Value]] = {
     "a scale": lambda g: g("mul", g.conv(), g.bias),
     "another function": lambda g: g("sigmoid", g("add", g.conv(), g.bias)),
     "relu before the sum": lambda g: g("add", g("relu", g.conv()), g.rest),
-    "groups, which an own kernel computes": lambda g: g("add", g.conv(2), g.bias),
     "twice": lambda g: (lambda y: g("add", y, y))(g.conv()),
 }
 
@@ -101,11 +102,38 @@ def test_what_cudnn_does_not_add(name: str) -> None:
     assert passed(before) is before
 
 
-def test_only_predict_in_16_bits_with_libraries() -> None:
+OWN: dict[str, Callable[[Given], Value]] = {
+    "bias": lambda g: g("add", g.conv(2), g.bias),
+    "a scale and a maximum": lambda g: g("maximum", g.rest, g("mul", g.conv(2), g.bias)),
+    "depthwise": lambda g: g("relu", g("add", g.conv(32), g.bias)),
+    "residual and two biases": lambda g: g("add", g.rest, g("relu", g("add", g("add", g.conv(2), g.bias), g.other))),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("provider", ["vendor", "own"])
+def test_own_kernels_compute_any_formula(name: str, provider: Literal["vendor", "own"]) -> None:
+    given, build = Given(), Build(target="sm_90", provider=provider)
+    before = given.graph(OWN[name](given))
+    after = passed(before, build=build)
+    verify_graph(after)
+    feeds = feeds_of(before, 5)
+    [wanted], [found] = evaluate(before, feeds).values(), evaluate(after, feeds).values()
+    np.testing.assert_array_equal(found, wanted)
+    last = after.nodes[-1]
+    assert last.op.name == "contraction" and passed(after, build=build) is after
+    [launch] = lowered(last, "sm_90", provider == "vendor") or []
+    assert launch.spec.epilogue is not None and not isinstance(launch.spec, LibraryCall)
+
+
+def test_only_predict_on_a_gpu_and_no_own_kernel_for_cudnns() -> None:
     given, wide = Given(), Given(DType.F32)
     graph, of_f32 = (each.graph(each("relu", each.conv())) for each in (given, wide))
-    assert passed(graph, "train_step") is graph and passed(graph, build=Build(target="sm_90")) is graph
+    assert passed(graph, "train_step") is graph and passed(graph, build=Build(target="cpu")) is graph
     assert passed(of_f32) is of_f32 and passed(graph) is not graph
+    own = wide.graph(wide("relu", wide.conv(2)))
+    inexact = wide.graph(wide("sigmoid", wide.conv(2)))
+    assert passed(own) is not own and passed(inexact) is inexact
 
 
 def test_the_example(golden: Callable[[str, str], None]) -> None:
