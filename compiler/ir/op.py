@@ -71,8 +71,9 @@ class Op(ABC):
     #: (input, output) pairs that may share bytes if the input is not used later: output element i is written after
     #: input element i was read, and no other input element is read after that.
     inplace: ClassVar[tuple[tuple[int, int], ...]] = ()
-    #: Output 0 is the bytes of input 0 (reshape): no work.
+    #: Output 0 is the bytes of input 0 (reshape), or a ``part`` of them from ``first_byte`` on (piece): no work.
     view: ClassVar[bool] = False
+    part: ClassVar[bool] = False
     #: Values that the gradient reads, as alternatives in order of preference: ``x0, x1, ...`` are inputs, ``y0, ...``
     #: are outputs. ``grad`` uses the first; the mirror pass may choose another.
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
@@ -102,6 +103,10 @@ class Op(ABC):
     def in_place(self, node: Node) -> tuple[tuple[int, int], ...]:
         """``inplace`` of a node; an op with a body looks at it."""
         return self.inplace
+
+    def first_byte(self, node: Node) -> int:
+        """Of a view: the byte of input 0 at which output 0 begins."""
+        return 0
 
     @abstractmethod
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -196,7 +201,7 @@ class Pointwise(Op):
 
     def operations(self, attrs: Attrs) -> int:
         """Arithmetic operations per element."""
-        return max(1, _operations(self.scalar(attrs, *_arguments(self.arity))))
+        return max(1, _operations(self.scalar(attrs, *(Expr("arg", index=i) for i in range(self.arity)))))
 
     def cost(self, node: Node) -> Cost:
         elements = node.types[0].bytes // node.types[0].dtype.itemsize
@@ -207,10 +212,6 @@ class Pointwise(Op):
 @lru_cache(4096)  # a model has few shapes
 def _typed(dtype: DType, shapes: tuple[tuple[Size, ...], ...]) -> TensorType:
     return TensorType(dtype, broadcast(shapes))
-
-
-def _arguments(count: int) -> list[Expr]:
-    return [Expr("arg", index=i) for i in range(count)]
 
 
 def _operations(expr: Expr) -> int:

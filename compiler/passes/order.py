@@ -50,6 +50,7 @@ from dslc.compiler.passes.fuse.indexed.together import together
 from dslc.compiler.passes.fuse.pointwise.bitmask import bitmask
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.joined_reshapes import joined_reshapes
+from dslc.compiler.passes.fuse.pointwise.pieces import pieces
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
@@ -145,6 +146,9 @@ FUSING: Final[tuple[Pass, ...]] = (
         when_by(fuses_reductions, row_bodies, row_fits),
         when(reads_slices, slice_reads),
         when(reads_slices, stacked),
+    ),
+    when(reads_slices, pieces),
+    *_everywhere(
         when(batches_launches, joined_slices),
         when(rounds_to_tf32, tf32),
         joined_reshapes,

@@ -94,8 +94,13 @@ def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
         raise _unfit(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
     if node.op is scan or node.op is chain:
         verify_graph(body_of(node.attrs) if node.op is scan else chained(node.attrs))
-    if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
+    if node.op.view and (len(node.outputs) != 1 or not _is_inside(node)):
         raise fault_at(graph, node, "a view must have the elements of its first input")
+
+
+def _is_inside(view: Node) -> bool:
+    """Whether a view has the elements of its input, or, if it may be a part, those that ``infer`` found there."""
+    return view.op.part or view.types[0].elements == view.inputs[0].type.elements
 
 
 def _listed(types: Iterable[TensorType]) -> str:

@@ -42,6 +42,7 @@ class Replay:
         self.owners = {region: Ownership() for region in self.sizes}
         self.updated = {(self._home(i), i.value.type.bytes) for i, _ in graph.updates}
         self.content: dict[Value, Value] = {}  # a view has the content of its source
+        self.first: dict[Value, int] = {}  # of a view that is a part: the byte of its content at which it begins
 
     def run(self) -> None:
         self._inputs()
@@ -63,10 +64,18 @@ class Replay:
         place = self.plan.places.get(value)
         if place is None:
             raise fault_at(self.graph, node, f"{what} has no place")
-        self._inside(place, value.type, what, node)
+        self._inside(place, value.type, what, node, self._alignment(value, node))
         return place
 
-    def _inside(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
+    def _alignment(self, value: Value, reader: Node | None = None) -> int:
+        """Where a value may begin: kernels read whole vectors, and only results and other views may be parts that begin
+        at any element."""
+        computes = reader is not None and not reader.op.view
+        return ALIGNMENT if computes or not self.first.get(value) else value.type.dtype.itemsize
+
+    def _inside(
+        self, place: Place, type: TensorType, what: str, node: Node | None = None, alignment: int = ALIGNMENT
+    ) -> None:
         if place.region not in self.sizes:
             raise fault_at(self.graph, node, f"{what} is in an unknown region: {place.region}")
         if place.offset < 0 or place.offset + type.bytes > self.sizes[place.region]:
@@ -75,7 +84,7 @@ class Replay:
                 self.graph, node, f"{what} ends outside {place.region}: {place.offset} + {type.bytes} > {size}"
             )
         in_block = place.region == "io" and place.offset < STEP_BLOCK
-        if place.offset % (8 if in_block else ALIGNMENT):
+        if place.offset % (8 if in_block else alignment):
             raise fault_at(self.graph, node, f"{what} is not aligned: {place.region} + {place.offset}")
 
     def _may_be_written(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
@@ -88,7 +97,9 @@ class Replay:
         self.owners[place.region].write(place.offset, place.offset + value.type.bytes, self.content[value])
 
     def _owns(self, place: Place, value: Value) -> bool:
-        return self.owners[place.region].holds(place.offset, place.offset + value.type.bytes, self.content[value])
+        """Whether a value is at a place; a view, with all bytes of its content."""
+        content, start = self.content[value], place.offset - self.first.get(value, 0)
+        return not value.type.bytes or self.owners[place.region].holds(start, start + content.type.bytes, content)
 
     def _inputs(self) -> None:
         for source in self.graph.inputs:
@@ -122,10 +133,11 @@ class Replay:
             read.append(place)
             readers.setdefault(self.content[value], []).append(i)
         if node.op.view:
-            [value] = node.outputs
-            if self.place(value, "output 0", node) != read[0] or value.type.bytes != node.inputs[0].type.bytes:
+            [value], whole, first = node.outputs, node.inputs[0], node.op.first_byte(node)
+            self.first[value] = self.first.get(whole, 0) + first
+            if self.place(value, "output 0", node) != Place(read[0].region, read[0].offset + first):
                 raise fault_at(self.graph, node, "a view has another address than its source")
-            self.content[value] = self.content[node.inputs[0]]
+            self.content[value] = self.content[whole]
             return
         written: list[Place] = []
         for o, value in enumerate(node.outputs):
@@ -189,7 +201,7 @@ class Replay:
             place = self.plan.results.get(name)
             if place is None:
                 raise VerifyError(f"output {name} has no place")
-            self._inside(place, value.type, f"output {name}")
+            self._inside(place, value.type, f"output {name}", alignment=self._alignment(value))
             if place.region != "io" or not self._owns(place, value):
                 raise VerifyError(f"output {name} is not at {place.region} + {place.offset} at the end")
         new = dict(self.graph.updates)

@@ -8,8 +8,8 @@ result ``y``::
     a  work+0
     b  work+0      relu may write in place, and a dies there
 
-- A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots, and of
-  the states of a training step. Those of other entries lie in the context region, by name.
+- A view shares the bytes of its source, or a part of them. The build gives the places of parameters, buffers and
+  optimizer slots, and of the states of a training step. Those of other entries lie in the context region, by name.
 - The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
   itself and allows it. Otherwise a move at the end copies it.
 - Constants lie at the start of the work region. Nothing overwrites them.
@@ -28,7 +28,7 @@ from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import TRAINING, MemoryPlan, Move, Place, Program, aligned
 from dslc.compiler.ir.types import TensorType, alike
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
-from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.plan.schedule import contents, first_bytes
 from dslc.compiler.passes.plan.step_block import scalar_offsets
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore
 from dslc.runtime.artifact.reserved import LOSS_SUM, OF_STATE, STEP_BLOCK
@@ -68,7 +68,7 @@ class _Planner:
         self.happens = HappensBefore(schedule, program.streams, program.waits)
         self.schedule = schedule
         self.build = build
-        self.content = contents(graph)
+        self.content, self.first = contents(graph), first_bytes(graph)
         self.end = len(schedule)  # the time of the moves
         self.users: dict[Value, list[Node]] = {}
         self.last: dict[Value, int] = {}  # in use until all later nodes follow the nodes that access it
@@ -115,11 +115,16 @@ class _Planner:
             for value in stretch.values:
                 self.places[value] = Place("work", offset)
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
-        places = {v: self.places[c] for v, c in self.content.items()}
+        places = {v: self._place(v) for v in self.content}
         work_bytes, least = self.constant_bytes + work_bytes, self.constant_bytes + least
         amounts = self.io_bytes, work_bytes, least
         lasting = tuple(self.carried), self.prepared_bytes
         return MemoryPlan(places, self.results, tuple(self.moves), *amounts, scratch, *lasting)
+
+    def _place(self, value: Value) -> Place:
+        """The place of a value whose content has one."""
+        whole, first = self.places[self.content[value]], self.first[value]
+        return Place(whole.region, whole.offset + first) if first else whole
 
     def _io(self, size: int) -> Place:
         place = Place("io", self.io_bytes)
@@ -160,8 +165,8 @@ class _Planner:
             content = self.content[value]
             apart = name.startswith(SHARD) and content in self.places  # sums lie side by side, each at its own place
             if content not in self.places:
-                self.places[content] = self._io(value.type.bytes)
-            place = self.places[content]
+                self.places[content] = self._io(content.type.bytes)
+            place = self._place(value)
             if apart or place.region != "io":  # a state or a constant
                 target = self._io(value.type.bytes)
                 self.moves.append(Move(value.type, place, target, name))
@@ -185,6 +190,7 @@ class _Planner:
             content = self.content[value]
             if content is source.value:
                 continue
+            assert value.type.bytes == content.type.bytes, f"the new {source.name} is a piece of a tensor"
             if content not in self.places and self._in_place(source.value, content):
                 self.places[content] = self.places[source.value]
             else:
@@ -207,7 +213,12 @@ class _Planner:
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
         read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
-        return all((i, new.index) in node.op.in_place(node) and alike(node.inputs[i].type, new.type) for i in read)
+        return all(
+            (i, new.index) in node.op.in_place(node)
+            and alike(node.inputs[i].type, new.type)
+            and node.inputs[i].type.bytes == old.type.bytes
+            for i in read
+        )
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])

@@ -36,8 +36,9 @@ from typing import Final
 from dslc.compiler.cost import machine_for, seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
-from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.scan import scan
+from dslc.compiler.passes.plan.schedule import contents, first_bytes
 from dslc.runtime.artifact.header_schema import PREPARE
 
 #: The least part of the readers' modelled time for which a value is prepared. Below, the gain does not justify a second
@@ -177,7 +178,11 @@ def relocated(program: Program, joint: Program) -> Program:
     offsets = {source.name: other.places[source.value] for source in joint.graph.inputs if source.kind is Kind.PREPARED}
     inputs = [source for source in program.graph.inputs if source.kind is Kind.PREPARED]
     moved = {memory.places[source.value]: offsets[source.name] for source in inputs}
-    places = {value: moved.get(place, place) for value, place in memory.places.items()}
+    places = dict(memory.places)
+    first = first_bytes(program.graph)
+    for value, content in contents(program.graph).items():
+        if (place := moved.get(memory.places[content])) is not None:
+            places[value] = Place(place.region, place.offset + first[value])
     moves = tuple(dataclasses.replace(m, source=moved.get(m.source, m.source)) for m in memory.moves)
     plan = dataclasses.replace(memory, places=places, moves=moves, prepared_bytes=other.prepared_bytes)
     return dataclasses.replace(program, memory=plan)

@@ -108,6 +108,15 @@ def contents(graph: Graph) -> dict[Value, Value]:
     return content
 
 
+def first_bytes(graph: Graph) -> dict[Value, int]:
+    """Value -> the byte at which it begins in the bytes of its content."""
+    first = dict.fromkeys((i.value for i in graph.inputs), 0)
+    for node in graph.nodes:
+        for value in node.outputs:
+            first[value] = first[node.inputs[0]] + node.op.first_byte(node) if node.op.view else 0
+    return first
+
+
 def levels(graph: Graph) -> dict[Node, int]:
     """The longest path from an input to each node."""
     level: dict[Node, int] = {}

@@ -31,7 +31,7 @@ CONDITIONAL = {
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
     "transposes", "image_transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_sums",
     "pad_classes", "half_orders", "few_queries", "few_rows", "order_rows", "put_rows", "row_bodies",
-    "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements",
+    "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements", "pieces",
 }  # fmt: skip
 
 

@@ -37,6 +37,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {"replacements", "image_transposes", "half_orders
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
     "few_rows", "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices", "joined_reshapes",
+    "pieces",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

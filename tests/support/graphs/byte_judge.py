@@ -14,7 +14,7 @@ import numpy as np
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
-from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.plan.schedule import contents, first_bytes
 
 Span = tuple[str, int, int]
 STEP_BLOCK, ALIGNMENT = 256, 64
@@ -42,7 +42,7 @@ class _Judge:
         assert program.memory is not None and program.schedule is not None
         self.program, self.plan, self.build, self.schedule = program, program.memory, build, program.schedule
         self.graph = program.graph
-        self.content = contents(self.graph)
+        self.content, self.first = contents(self.graph), first_bytes(self.graph)
         sizes = {
             "state": build.state_bytes, "context": self.plan.context_bytes, "prepared": self.plan.prepared_bytes,
             "io": self.plan.io_bytes, "work": self.plan.work_bytes,
@@ -68,23 +68,28 @@ class _Judge:
         self._moves()
         self._results()
 
-    def span(self, place: Place | None, size: int) -> Span:
+    def span(self, place: Place | None, size: int, alignment: int = ALIGNMENT) -> Span:
         assert place is None or isinstance(place, Place)
         if place is None:
             raise Unsound("no place")
         block = place.region == "io" and place.offset < STEP_BLOCK
         need(place.region in self.held, "in an unknown region")
         need(place.offset >= 0 and place.offset + size <= len(self.held[place.region]), "outside")
-        need(place.offset % (8 if block else ALIGNMENT) == 0, "not aligned")
+        need(place.offset % (8 if block else alignment) == 0, "not aligned")
         return place.region, place.offset, place.offset + size
 
-    def value(self, value: Value) -> Span:
-        return self.span(self.plan.places.get(value), value.type.bytes)
+    def value(self, value: Value, reader: Node | None = None) -> Span:
+        """The span of a value; a part of a tensor that no node computes from may begin at any element."""
+        alone = self.first[value] and (reader is None or reader.op.view)
+        return self.span(self.plan.places.get(value), value.type.bytes, 1 if alone else ALIGNMENT)
 
     def holds(self, span: Span, value: Value) -> bool:
         region, low, high = span
         first = self.numbers.get(self.content[value])
-        return first is not None and bool((self.held[region][low:high] == np.arange(first, first + high - low)).all())
+        if first is None:
+            return False
+        first += self.first[value]
+        return bool((self.held[region][low:high] == np.arange(first, first + high - low)).all())
 
     def write(self, span: Span, value: Value | None) -> None:
         region, low, high = span
@@ -128,10 +133,12 @@ class _Judge:
             self.write(span, source.value)
 
     def _node(self, node: Node) -> None:
-        reads = [self.value(v) for v in node.inputs]
+        reads = [self.value(v, node) for v in node.inputs]
         need(all(map(self.holds, reads, node.inputs)), "overwritten before it is read")
         if node.op.view:
-            need(self.plan.places.get(node.outputs[0]) == self.plan.places.get(node.inputs[0]), "a view elsewhere")
+            (region, low, _), (there, start, end) = reads[0], self.value(node.out)
+            need((there, start) == (region, low + node.op.first_byte(node)), "a view elsewhere")
+            need(node.op.part or end - start == node.inputs[0].type.bytes, "a view of less")
             return
         writes: list[Span] = []
         for o, new in enumerate(node.outputs):
@@ -195,7 +202,7 @@ class _Judge:
 
     def _results(self) -> None:
         for name, value in self.graph.outputs.items():
-            span = self.span(self.plan.results.get(name), value.type.bytes)
+            span = self.span(self.plan.results.get(name), value.type.bytes, 1 if self.first[value] else ALIGNMENT)
             need(span[0] == "io" and self.holds(span, value), "a result elsewhere")
         new = dict(self.graph.updates)
         for source in self.graph.inputs:

@@ -110,7 +110,16 @@ _SCATTERED = Sample(
     differentiable=(), reference=_scattered,
 )  # fmt: skip
 
+
+def _piece(x: Any, *, first: int, shape: Any) -> Any:
+    return x.flatten()[first:][: int(np.prod(shape))].reshape(shape)
+
+
 SAMPLES: dict[str, list[Sample]] = {
+    "piece": [
+        Sample([Spec(whole)], {"first": first, "shape": shape}, differentiable=(), reference=_piece)
+        for whole, first, shape in [((6, 5), 10, (3, 5)), ((7,), 3, (2, 2)), ((4, 2), 0, (4, 2)), ((4,), 4, (0,))]
+    ],
     "slices": _boxes()[0],
     "placed": _boxes()[1],
     "together": [_GATHERED, _SCATTERED],

@@ -32,7 +32,7 @@ _VECTOR: Final = 16  # bytes
 _SMALL: Final = 1 << 18  # bytes of a part that is loaded one by one in less time than a launch takes
 
 #: The order in which the nodes of the phases run.
-_ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPDATE: 2}
+ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPDATE: 2}
 #: A value that is read -> the slice and the reshapes that make it.
 _Parts = dict[Value, list[Node]]
 
@@ -115,8 +115,8 @@ def _is_worth_it(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]
     """Whether the tensor is kept as long as its parts are needed in any case, or takes no more bytes than they."""
     if not isinstance(source.producer, Node):
         return True
-    last = max(_ORDER[reader.phase] for reader in readers[source])
-    longer = {way[0].out for value, way in ends.items() if any(_ORDER[r.phase] > last for r in readers[value])}
+    last = max(ORDER[reader.phase] for reader in readers[source])
+    longer = {way[0].out for value, way in ends.items() if any(ORDER[r.phase] > last for r in readers[value])}
     return not longer or sum(v.type.bytes for v in longer) >= source.type.bytes
 
 
