@@ -177,6 +177,15 @@ def _default(value: object) -> str:
     return str(getattr(value, "kind", value))
 
 
+#: the introduction to the initialisers
+_INITIAL: Final = (
+    "A parameter or buffer, `param w: [D, H] = normal(0.02)`, and an argument such as `init=` or `bias_init=` take one "
+    "of these, a number, or a [tensor of constants](language.md#constants) that broadcasts to the shape: `linear(6, "
+    'bias_init=tensor([1, 0, 0, 0, 1, 0], dtype="float"))`. `fan_in` is the number of inputs of an element of the '
+    "result, `fan_out` that of results of an input. `zeros` and `ones` are initialisers, too."
+)
+
+
 def ops_page() -> str:
     """docs/ops.md, from the tables of functions, optimizers and initialisers."""
     from dslc.cli.views.manual import every_page
@@ -192,7 +201,7 @@ def ops_page() -> str:
         "",
     ]
     for kind, title in (("function", "Functions"), ("optimizer", "Optimizers"), ("initialiser", "Initialisers")):
-        lines += [f"## {title}", ""]
+        lines += [f"## {title}", "", *([_INITIAL, ""] if kind == "initialiser" else [])]
         for page in pages:
             if page.kind == kind:
                 lines += [f"### {page.name}", "", page.summary, ""]

@@ -7,7 +7,7 @@ Each function returns a Program whose graph has int sizes but still the abstract
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 from dslc.compiler.check.evaluated import evaluated, unassigned
 from dslc.compiler.check.model import Checked
@@ -21,6 +21,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.random.init import initial_value
 from dslc.compiler.passes.lower.gradient.gradients import with_gradients
 from dslc.runtime.artifact.reserved import LOSS_SUM
 
@@ -225,15 +226,6 @@ def _with_states(checked: Checked, outputs: Mapping[str, Value]) -> Graph:
     return Graph(checked.graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
-#: the attributes of ops that draw initial values
-_NUMBERS: Final = {
-    "uniform": ("low", "high"),
-    "normal": ("mean", "std"),
-    "trunc_normal": ("mean", "std", "a", "b"),
-    "orthogonal": ("gain",),
-}
-
-
 def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """Fills every state tensor from its initialiser and the seed."""
     from dslc.compiler.ops.random.philox import key_of
@@ -243,17 +235,7 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
     updates: list[tuple[Input, Value]] = []
     for name, info in checked.params.items():
         b = Builder(name=name, span=info.span)
-        shape = info.input.value.type.shape
-        start = info.init
-        match start.kind:
-            case "constant":
-                value = b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
-            case "uniform" | "normal" | "trunc_normal" | "orthogonal":
-                attrs = dict(zip(_NUMBERS[start.kind], start.args, strict=True))
-                key = key_of(name, "init")
-                value = b(OPS[f"init_{start.kind}"], seed.value, key=key, shape=shape, dtype=DType.FLOAT, **attrs)
-            case kind:
-                raise AssertionError(f"initialiser {kind} was not resolved")
+        value = initial_value(b, info.init, seed.value, key_of(name, "init"), info.input.value.type.ints)
         state = Input(name, info.input.kind, info.input.value.type, info.span)
         inputs.append(state)
         updates.append((state, value))
@@ -277,7 +259,10 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
         state = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
         inputs.append(state)
         updates.append((state, Builder(name=name)(OPS["full"], value=number, dtype=dtype, shape=())))
-    graph = Graph((*inputs, seed), order(v for _, v in updates), {}, tuple(updates))
+    nodes = order(v for _, v in updates)
+    read = dict.fromkeys(v.producer for node in nodes for v in node.inputs)
+    constants = [source for source in read if isinstance(source, Input) and source.kind is Kind.CONSTANT]
+    graph = Graph((*inputs, seed, *constants), nodes, {}, tuple(updates))
     return Program("init", dict(sizes), graph.bind(sizes))
 
 

@@ -15,6 +15,7 @@ from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
+from dslc.compiler.ir.types import DType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.other_calls import field_hint
@@ -176,6 +177,8 @@ class Evaluator:
                 return self._of_tensors(expr, left, right, frame)
             return arithmetic.binary(expr.op, left, right, expr.op_span or expr.span)
         for side, value in ((expr.left, left), (expr.right, right)):
+            if isinstance(value, bool) and _is_b1(left, right):
+                continue
             if isinstance(value, bool) or not isinstance(value, (Value, int, float, Poly)):
                 help = "`tensor([...])` makes a tensor of a list of numbers" if isinstance(value, list) else None
                 title = f"`{expr.op}` of a tensor and {kind_of(value)}"
@@ -237,6 +240,10 @@ class Evaluator:
             )
         self.spend(max(0, high - low) // 4, expr.span)
         return list(range(low, high))
+
+
+def _is_b1(*sides: Static) -> bool:
+    return any(isinstance(side, Value) and side.type.dtype is DType.B1 for side in sides)
 
 
 def as_size(value: Static, expr: syntax.Expr) -> Size:

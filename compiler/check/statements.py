@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dslc.compiler.check.calls.convert import as_init
+from dslc.compiler.check.calls.convert import init_of
 from dslc.compiler.check.calls.given import take_arguments
 from dslc.compiler.check.calls.naming import Names
 from dslc.compiler.check.frame import Frame
@@ -212,9 +212,9 @@ class Statements:
 
     def _init(self, expr: syntax.Expr, frame: Frame) -> Init:
         value = self.expander.evaluate(expr, frame)
-        init = as_init(value)
+        init = init_of(value, expr, expr.span)
         if init is None:
-            help = "normal(0.02), uniform(0.05), zeros or a number"
+            help = "normal(0.02), uniform(0.05), zeros, a number or a tensor of constants"
             raise Problem("E0202", f"{kind_of(value)} is no initialiser", expr.span, "not an initialiser", help=help)
         return init
 

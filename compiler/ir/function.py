@@ -57,13 +57,17 @@ ANNOTATIONS: Final = ("Value", "Operand", "list[Value]", "tuple[Value, ...]", "i
 @dataclass(frozen=True, slots=True)
 class Init:
     """The initial value of a parameter: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)``,
-    ``trunc_normal(mean, std, a, b)`` or ``orthogonal(gain)``; after ``resolve``, one of these. ``kind`` may also name a
-    scheme that depends on the fans of the shape, with the numbers ``args``."""
+    ``trunc_normal(mean, std, a, b)``, ``orthogonal(gain)`` or ``values``; after ``resolve``, one of these. ``kind`` may
+    also name a scheme that depends on the fans of the shape, with the numbers ``args``. ``values``: a tensor that is
+    computed from constants alone."""
 
     kind: str
     args: tuple[float, ...] = ()
+    values: Value | None = None
 
     def __str__(self) -> str:
+        if self.values is not None:
+            return f"{self.kind}({self.values.type})"
         return f"{self.kind}({', '.join(f'{a:g}' for a in self.args)})"
 
 
@@ -93,7 +97,8 @@ class Call(Protocol):
         """A constant of the numbers of a numpy array: floats for a float dtype, which are rounded once."""
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
-        """Tensors from tensors and numbers: numbers take the dtype of the tensors, or float if all are numbers."""
+        """Tensors from tensors and numbers: numbers take the dtype of the tensors; without a tensor
+        bools are b1 and numbers floats."""
 
     def random(self, purpose: str, type_shape: Shape) -> tuple[tuple[Value, Value, Value], dict[str, Attr]]:
         """Inputs (seed, step, row) and attributes for a random op with a result of this shape. ``key``: u64 as int;
@@ -102,7 +107,8 @@ class Call(Protocol):
 
 def operands_of(call: Call, xs: Sequence[Operand]) -> tuple[Value, ...]:
     """Tensors from tensors and numbers, as ``Call.operands`` promises. Raises Mismatch E0204."""
-    dtype = next((x.type.dtype for x in xs if isinstance(x, Value)), DType.FLOAT)
+    usual = DType.B1 if all(isinstance(x, bool) for x in xs) else DType.FLOAT
+    dtype = next((x.type.dtype for x in xs if isinstance(x, Value)), usual)
     found: list[Value] = []
     for x in xs:
         if isinstance(x, float) and not dtype.is_float:

@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dslc.compiler.check.calls.given import Given
+from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Input, Kind, Value
+from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ops.constants.known import number_or
-from dslc.compiler.ops.random.init import complete, initialiser
+from dslc.compiler.ops.random.init import complete, from_tensor, initialiser
 from dslc.dsl import syntax
+from dslc.dsl.span import Span
 
 NO_SIZE: Final = "a size is computed from ints: `T // 2`, or `int(...)` of a number that is known"
 
@@ -46,8 +49,8 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
             return _sequence(want, replace(arg, value=value), callee)
         case "Axis" | "Axes":
             return _axes(want, arg, given, frame, callee)
-        case "Init" if as_init(value) is not None:
-            return as_init(value)
+        case "Init" if (init := init_of(value, arg.expr, arg.span)) is not None:
+            return init
     wanted = {
         "Value": "a tensor", "Operand": "a tensor or number", "float": "a number", "int": "an int", "bool": "a bool",
         "str": "a string", "Size": "a size", "Init": "an initialiser", "Number": "a number",
@@ -94,6 +97,18 @@ def as_init(value: Static) -> Init | None:
     if isinstance(value, Function) and complete(value.name):
         return initialiser(value.name)
     return None
+
+
+def init_of(value: Static, expr: syntax.Expr, span: Span) -> Init | None:
+    """The same, also from a tensor of constants; E0202 and E0307 for another tensor. ``expr``: its text."""
+    init = as_init(value)
+    if init is None and isinstance(value, Value):
+        try:
+            return from_tensor(value)
+        except Mismatch as wrong:
+            help = with_cast(wrong.help, [(expr, value)])
+            raise Problem(wrong.code, wrong.why, span, str(value.type), help=help) from None
+    return init
 
 
 def is_int(value: Static) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dslc.compiler.check.arithmetic import is_static_function
 from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.calls.declared import declared_dtype, inferred
@@ -11,6 +12,7 @@ from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly, Size
 from dslc.compiler.ir.types import DType, TensorType
@@ -153,6 +155,7 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
         for axis, expr in axes(param.type.shape, actual.rank):
             if inferred(expr):
                 continue
+            _refuse_unbound(expr, frame)
             want = expander.evaluate.shape_size(expr, frame)
             if want != actual.shape[axis]:
                 raise Problem(
@@ -163,6 +166,17 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
                     also=(Label(expr.span, f"`{expr.span.text}` is {want}"), *_captured(expr, frame)),
                     help=_CAPTURED if _captured(expr, frame) else None,
                 )
+
+
+def _refuse_unbound(expr: syntax.Expr, frame: Frame) -> None:
+    """E0102 for a dim that stands only in an expression, as ``D`` in ``[B, 2*D]``."""
+    for tree in walk((expr,)):
+        if isinstance(tree, syntax.Name) and _is_dim(tree.name, frame) and tree.name not in frame.dims:
+            if tree.name in frame.scope.dims or tree.name in FUNCTIONS or is_static_function(tree.name):
+                continue
+            why = f"a dim is bound where it stands alone, not by `{expr.span.text}`"
+            help = f"name the whole size, such as `N`, and compute `{tree.name}` from it, such as `N/2`"
+            raise Problem("E0102", f"no argument tells the dim `{tree.name}`", tree.span, why, help=help)
 
 
 _CAPTURED: Final = "a dim of a block must not have the name of a constant of the file: rename one of them"

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 def declare(stmt: syntax.StateStmt, init: Init, frame: Frame, expander: Expander) -> None:
     """Binds the name of a ``state`` to its value at this point of the step.
 
-    E0202 for an initialiser that draws, or a number that the dtype lacks; E0104 for a name that is taken, E0305."""
+    E0202 for anything but one number, or for a number that the dtype lacks; E0104 for a name that is taken, E0305."""
     dtype = DType.FLOAT if stmt.type.dtype is None else DType(stmt.type.dtype)
     shape = tuple(expander.evaluate.shape_size(s, frame) for s in stmt.type.shape)
     if init.kind != "constant":
         help = "a state starts as one number: `= 0`"
-        raise Problem("E0202", f"a state cannot start as `{init}`", stmt.init.span, "draws numbers", help=help)
+        raise Problem("E0202", f"a state cannot start as `{init}`", stmt.init.span, "not one number", help=help)
     start = float(init.args[0])
     if not dtype.is_float:
         low, high = dtype.limits if dtype.is_int else (0, 1)

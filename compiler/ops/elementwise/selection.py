@@ -159,6 +159,9 @@ clip = register(Clip())
 class WhereFunction(Function):
     """where(cond, x, y): ``x`` where ``cond`` (b1) is true, else ``y``.
 
+    A number takes the dtype of the other side. Two numbers, as in ``where(x > y, 0, 1)``, give floats, and two of
+    ``true`` and ``false`` give b1.
+
     given: x: [B, 8], y: [8]
     >>> where(x > y, x, 0)
     """

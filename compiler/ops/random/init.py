@@ -1,7 +1,8 @@
 """Initialisers of parameters, with PyTorch's formulas, fans and defaults.
 
-The language writes ``init=normal(0.02)``; ``initialiser`` converts it to an ``Init``, and ``resolve`` turns a scheme
-that depends on the shape (xavier, kaiming, lecun) into ``constant``, ``uniform``, ``normal`` or ``trunc_normal``.
+The language writes ``init=normal(0.02)``; ``initialiser`` converts it to an ``Init``, ``from_tensor`` makes one of
+constants, and ``resolve`` turns a scheme that depends on the shape (xavier, kaiming, lecun) into ``constant``,
+``uniform``, ``normal`` or ``trunc_normal``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.ir.function import Init
-from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ir.graph import Body, Input, Kind, Value, order
+from dslc.compiler.ir.op import OPS, Builder, Mismatch
+from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.random.quantile import normal_probability
 
 
@@ -87,7 +90,7 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
 _NOT_NEGATIVE: Final = {"std", "gain"}
 
 #: The kinds that ``resolve`` returns.
-RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal", "orthogonal")
+RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal", "orthogonal", "values")
 
 
 #: the values of the argument ``mode``, as numbers of an ``Init``
@@ -169,6 +172,39 @@ def constant(value: float) -> Init:
     return Init("constant", (float(value),))
 
 
+def from_tensor(value: Value) -> Init:
+    """The elements of a float tensor that is computed from constants alone.
+
+    Raises Mismatch: E0202 for integers, and for a tensor that anything but constants determines; E0307 for one that
+    depends on a dim.
+    """
+    if value.type.dtype is not DType.FLOAT:
+        raise Mismatch(f"initial values are floats, this is {value.type}", 'convert it: `cast(x, "float")`', "E0202")
+    nodes = order([value])
+    for each in (value, *(v for node in nodes for v in node.inputs)):
+        source = each.producer
+        if isinstance(source, Input) and source.kind is not Kind.CONSTANT:
+            what = "random draws" if source.kind is Kind.SCALAR else f"`{source.name}`"
+            why = f"initial values are computed from constants alone, these depend on {what}"
+            raise Mismatch(why, "an initialiser such as `normal(0.02)`, or a tensor of constants", "E0202")
+    if any(_symbolic((node.types, *node.attrs.values())) for node in nodes):
+        raise Mismatch(
+            "these initial values depend on a dim",
+            "initial values are the same for every built size: use a constant",
+            "E0307",
+        )
+    return Init("values", values=value)
+
+
+def _symbolic(attr: object) -> bool:
+    """True if a size in an attribute, or in a type, is not known."""
+    if isinstance(attr, TensorType):
+        return _symbolic(attr.shape)
+    if isinstance(attr, Body):
+        return any(_symbolic((node.types, *node.attrs.values())) for node in attr.graph.nodes)
+    return isinstance(attr, Poly) or (isinstance(attr, tuple) and any(map(_symbolic, attr)))
+
+
 def fan_in_uniform(fan_in: Size) -> Init:
     """U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default for weight and bias of linear and convolutions.
 
@@ -194,15 +230,24 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     return shape[1] * receptive, shape[0] * receptive
 
 
+def _broadcasts(own: Sequence[int], shape: Sequence[int]) -> bool:
+    pairs = zip(reversed(own), reversed(shape))
+    return len(own) <= len(shape) and all(size in (1, wanted) for size, wanted in pairs)
+
+
 def resolve(init: Init, shape: Sequence[int]) -> Init:
     """``init`` for a parameter of this shape, as one of ``RESOLVED``: ``constant(value)``, ``uniform(low, high)``,
-    ``normal(mean, std)``, ``trunc_normal(mean, std, a, b)`` or, for a rank of 2 or more, ``orthogonal(gain)``.
+    ``normal(mean, std)``, ``trunc_normal(mean, std, a, b)``, for a rank of 2 or more ``orthogonal(gain)``, or
+    ``values`` that broadcast to the shape.
 
     Formulas: LeCun et al. 1998, Glorot and Bengio 2010, He et al. 2015, with PyTorch's fans. Raises Mismatch.
     """
     if init.kind == "orthogonal":
         fans(shape)  # Mismatch for a vector
         return init if math.prod(shape) else constant(0)
+    if init.values is not None and not _broadcasts(init.values.type.ints, shape):
+        why = f"initial values of the shape {list(init.values.type.ints)} for the shape {list(shape)}"
+        raise Mismatch(why, "a shape that broadcasts to it, as in numpy", "E0302")
     if init.kind in RESOLVED:
         return init
     fan_in, fan_out = fans(shape)
@@ -222,3 +267,22 @@ def resolve(init: Init, shape: Sequence[int]) -> Init:
         bound = math.sqrt(3) * std
         return Init("uniform", (-bound, bound))
     return Init("normal", (0.0, std))
+
+
+#: the attributes of ops that draw initial values
+_NUMBERS: Final = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "trunc_normal": ("mean", "std", "a", "b"),
+    "orthogonal": ("gain",),
+}
+
+
+def initial_value(b: Builder, start: Init, seed: Value, key: int, shape: tuple[int, ...]) -> Value:
+    """The tensor of this shape that a resolved ``Init`` makes; draws depend on ``seed`` and ``key``."""
+    if start.values is not None:
+        return b(OPS["expand"], start.values, shape=shape)
+    if start.kind == "constant":
+        return b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
+    attrs = dict(zip(_NUMBERS[start.kind], start.args, strict=True))
+    return b(OPS[f"init_{start.kind}"], seed, key=key, shape=shape, dtype=DType.FLOAT, **attrs)

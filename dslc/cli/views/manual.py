@@ -98,10 +98,17 @@ def every_page() -> dict[str, Page]:
     for name, known in sorted(INITIALISERS.items()):
         if name not in pages:  # `zeros` and `ones` are functions too
             taken = dict.fromkeys(argument for form in known.forms for argument in form)
-            rows = [(a, f"{known.defaults[a]:g}" if a in known.defaults else None) for a in taken]
-            arguments = tuple(Argument(a, "number", default, False) for a, default in rows)
+            arguments = tuple(_of_initialiser(argument, known.defaults.get(argument)) for argument in taken)
             pages[name] = _page(name, "initialiser", known.page, arguments)
     return pages
+
+
+def _of_initialiser(name: str, default: float | None) -> Argument:
+    from dslc.compiler.ops.random.init import MODES
+
+    if name == "mode":
+        return Argument(name, "str", next(f'"{mode}"' for mode, number in MODES.items() if number == default), True)
+    return Argument(name, "number", None if default is None else f"{default:g}", False)
 
 
 def pages_of(functions: Mapping[str, Function]) -> dict[str, Page]:

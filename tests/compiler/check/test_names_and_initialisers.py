@@ -133,6 +133,26 @@ def test_wrong_initialisers(init: str, told: str) -> None:
         checked(f"model M(x: [B, 8]) -> [B, 2] {{ return x |> linear(2, init={init}) }}\n")
 
 
+def test_a_dim_is_bound_where_it_stands_alone() -> None:
+    model = "model M(x: [B, 4]) -> [B, 2] { return f(x) }\n"
+    with pytest.raises(CompileError, match=r"(?s)E0102.*no argument tells the dim `D`.*not by `2\*D`"):
+        checked("block f(x: [B, 2*D]) -> [B, D] { return x[:, ::2] }\n" + model)
+    assert output(checked("block f(x: [B, N]) -> [B, N/2] { return x[:, ::2] }\n" + model)) == "[B, 2]"
+    twice = "block f(x: [B, 2*D], y: [D]) -> [B, D] { return x[:, ::2] + y }\n"
+    assert output(checked(twice + "model M(x: [B, 4], y: [2]) -> [B, 2] { return f(x, y) }\n")) == "[B, 2]"
+
+
+def test_truth_values_next_to_b1_tensors() -> None:
+    text = "model M(x: [B, 4], on: bool = true) -> b1[B, 4] {\n  m = x > 0\n"
+    uses = ("m == true", "on != m", "logical_and(m, false)", "where(m, on, m)", "where(m, true, false)")
+    for use in uses:
+        assert output(checked(f"{text}  return {use}\n}}\n")) == "b1[B, 4]"
+    assert output(checked("model M(x: [B, 4]) -> [B, 4] { return where(x > 0, 0, 1) }\n")) == "[B, 4]"
+    for wrong in ("x == true", "m + true", "where(m, x, true)", "where(m, 1, true)"):
+        with pytest.raises(CompileError, match=r"E020[234]"):
+            checked(f"{text}  return {wrong}\n}}\n")
+
+
 def test_a_pipe_as_an_operand_needs_parentheses() -> None:
     with pytest.raises(CompileError, match=r"add parentheses: `\(x \|> linear\(8\)\) \* \.\.\.`"):
         checked("model M(x: [B, 8]) -> [B, 8] { return x |> linear(8) * x }\n")
