@@ -52,7 +52,7 @@ MATMULS = [
     ("1024", (1024, 1024), (1024, 1024), False, False),
     ("1024 x W^T", (1024, 1024), (1024, 1024), False, True),
 ]
-CONVS = [  # name, batch, channels, out, size, k, stride, pad
+CONVS = [  # name, batch, channels, out, size, k, stride, pad, and groups of more than one
     ("lenet conv1", 64, 1, 6, 28, 5, 1, 2),
     ("lenet conv2", 64, 6, 16, 14, 5, 1, 0),
     ("resnet stem", 32, 3, 64, 32, 3, 1, 1),
@@ -62,6 +62,11 @@ CONVS = [  # name, batch, channels, out, size, k, stride, pad
     ("resnet 128", 32, 128, 128, 16, 3, 1, 1),
     ("resnet 256", 32, 256, 256, 8, 3, 1, 1),
     ("resnet 512", 32, 512, 512, 4, 3, 1, 1),
+    ("mobilenet 96 /2", 1, 96, 96, 112, 3, 2, 1, 96),
+    ("mobilenet 144", 1, 144, 144, 56, 3, 1, 1, 144),
+    ("mobilenet 960", 1, 960, 960, 7, 3, 1, 1, 960),
+    ("efficientnet 672 /2", 1, 672, 672, 14, 5, 2, 2, 672),
+    ("convnext 96", 1, 96, 96, 56, 7, 1, 3, 96),
 ]
 
 
@@ -141,11 +146,13 @@ def works() -> list[Work]:
         flops = 2 * out.size * left.shape[-1]
         blas = lambda left=left, right=right, out=out: np.matmul(left, right, out=out)  # noqa: E731
         found.append(Work(name, Matmul(DType.F32, a, b, ta, tb).steps(), [x, y], out.shape, flops, blas))
-    for name, batch, channels, out, size, k, stride, pad in CONVS:
-        spec = Conv(DType.F32, batch, 1, channels, out, (Window(size, k, stride, pad, 1),) * 2)
+    for name, batch, channels, out, size, k, stride, pad, *several in CONVS:
+        [groups] = several or [1]
+        into, each = channels // groups, out // groups
+        spec = Conv(DType.F32, batch, groups, into, each, (Window(size, k, stride, pad, 1),) * 2)
         count = spec.space[0].count
-        x, w, dy = random(batch, channels, size, size), random(out, channels, k, k), random(batch, out, count, count)
-        attrs = {"stride": (stride,) * 2, "pad": (pad,) * 2, "dilation": (1, 1), "groups": 1}
+        x, w, dy = random(batch, channels, size, size), random(out, into, k, k), random(batch, out, count, count)
+        attrs = {"stride": (stride,) * 2, "pad": (pad,) * 2, "dilation": (1, 1), "groups": groups}
         back = spec.input_gradient()
         assert back is not None
         for kind, steps, inputs, target, op, more in (

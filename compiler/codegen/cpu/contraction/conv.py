@@ -16,6 +16,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis
 from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
+from dslc.compiler.codegen.cpu.contraction.depthwise_lines import DepthwiseLines
 from dslc.compiler.codegen.cpu.contraction.layouts import Image, Weights, Window, row_major
 from dslc.compiler.codegen.cpu.contraction.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.contraction.plan import Problem, Scratch, lower
@@ -71,6 +72,10 @@ class Conv:
 
     def forward(self) -> Steps:
         """in0: x, in1: w, out0: y."""
+        if not self.last and self.channels == 1 < self.groups:
+            kernel = DepthwiseLines(self.dtype, self.batch, self.groups, self.out, self.space)
+            if kernel.possible:
+                return Steps((Step(kernel, ("in0", "in1", "out0")),))
         scratch = Scratch()
         source, before, x = self._padded_input(scratch)
         y, w = self.result, self.weights

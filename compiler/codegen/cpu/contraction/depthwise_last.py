@@ -10,22 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.contraction.depthwise_sums import DepthwiseSums
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.pack import Combine
-from dslc.compiler.codegen.cpu.contraction.pixels import Met, Pixels
+from dslc.compiler.codegen.cpu.contraction.pixels import AT_ONCE, Met, Pixels, ceil, forth, positive, split, vectors
 from dslc.compiler.codegen.cpu.contraction.plan import Scratch
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
-from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, lanes_of
 from dslc.compiler.codegen.cpu.region.size_generic import RegionLaunch
 from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
+
+_TASKS: Final = 32  # parts and blocks of channels, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,113 @@ class DepthwiseTaps(Pixels):
         self.visit(code, image, met, sums, add)
         for total, (lane, values) in zip(sums, each):
             values.store_value(total, self.dtype, out, code.add(target, lane), 1)
+
+
+@described("DepthwiseSums", "dtype batch channels space")
+@dataclass(frozen=True, slots=True)
+class DepthwiseSums(KernelSpec):
+    """``k(x, dy, dw)``: dw [parts, channels, taps]. A task is a block of channels of a part of the lines of dy."""
+
+    dtype: DType
+    batch: int
+    channels: int
+    space: tuple[Window, ...]
+
+    @property
+    def lines(self) -> int:
+        return self.batch * math.prod(w.count for w in self.space[:-1])
+
+    @property
+    def width(self) -> int:
+        """Channels of a block."""
+        return AT_ONCE * lanes_of(self.dtype)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.channels // self.width)
+
+    @property
+    def parts(self) -> int:
+        return -(-self.lines // self.length)
+
+    @property
+    def length(self) -> int:
+        """Lines of a part."""
+        return -(-self.lines // max(1, min(self.lines, _TASKS // self.blocks)))
+
+    @property
+    def taps(self) -> int:
+        return math.prod(w.k for w in self.space)
+
+    @property
+    def tasks(self) -> int:
+        return self.parts * self.blocks
+
+    def emit(self, code: Code) -> None:
+        sums = code.local(lane_type(self.dtype), self.taps * self.width, align=VECTOR_BYTES)
+        with code.loop(code.last, code.first) as task:
+            part, number = code.divmod(task, self.blocks)
+            first, whole = code.mul(number, self.width), self.channels // self.width
+            rest = split(self.dtype, self.channels % self.width)
+            full = split(self.dtype, self.width)
+            if rest and whole:
+                with code.b.if_else(code.b.icmp_signed("<", code.int(number), I64(whole))) as (then, otherwise):
+                    with then:
+                        self._part(code, part, first, full, sums)
+                    with otherwise:
+                        self._part(code, part, first, rest, sums)
+            else:
+                self._part(code, part, first, full if whole else rest, sums)
+
+    def _part(self, code: Code, part: Any, first: Any, lanes: Sequence[int], sums: Any) -> None:
+        """The sums of a part for some channels."""
+        each = vectors(code, self.dtype, lanes)
+        counts = [w.count for w in self.space]
+        with code.loop(self.taps) as tap:
+            for lane, values in each:
+                zero = values.const(0, self.dtype).value
+                values.store_value(zero, self.dtype, sums, code.add(code.mul(tap, self.width), lane), 1)
+        start = code.mul(part, self.length)
+        with code.loop(code.least(code.add(start, self.length), self.lines), start) as line:
+            image, *outer = code.unravel(line, (self.batch, *counts[:-1]))
+            met = [forth(code, w, at) for w, at in zip(self.space, outer)]
+
+            def along(axis: int, pixel: Any, tap: Any, line: Any = line, met: Sequence[Met] = met) -> None:
+                if axis < len(met):
+                    m = met[axis]
+                    with code.loop(m.high, m.low) as j:
+                        there = code.add(m.pixel, code.mul(j, m.pixel_step))
+                        size, k = self.space[axis].size, self.space[axis].k
+                        along(axis + 1, code.add(code.mul(pixel, size), there), code.add(code.mul(tap, k), j))
+                    return
+                with code.loop(self.space[-1].k) as j:
+                    self._line(code, pixel, line, j, code.add(code.mul(tap, self.space[-1].k), j), first, each, sums)
+
+            along(0, image, 0)
+        with code.loop(self.taps) as tap:
+            for lane, values in each:
+                total = values.load(sums, code.add(code.mul(tap, self.width), lane), 1, self.dtype)
+                channel = code.add(code.add(code.mul(part, self.channels), first), lane)
+                values.store(total, code.argument(2), code.add(code.mul(channel, self.taps), tap), self.taps)
+
+    def _line(
+        self, code: Code, pixel: Any, line: Any, j: Any, tap: Any, first: Any, each: Sequence[tuple[int, Values]],
+        sums: Any,
+    ) -> None:  # fmt: skip
+        """Adds a line of dy times the pixels of x that position ``j`` of the windows meets."""
+        w, x, dy = self.space[-1], code.argument(0), code.argument(1)
+        place = code.mul(tap, self.width)
+        totals = [values.load(sums, code.add(place, lane), 1, self.dtype).value for lane, values in each]
+        ahead = code.add(code.mul(j, -w.dilation), w.pad)  # what a window begins before the pixel that it meets
+        low = ceil(code, positive(code, ahead), w.stride)
+        high = code.least(w.count, ceil(code, positive(code, code.add(ahead, w.size)), w.stride))
+        with code.loop(high, low, carried=totals) as at:
+            there = code.add(code.mul(at, w.stride), code.mul(ahead, -1))
+            source = code.add(code.mul(code.add(code.mul(pixel, w.size), there), self.channels), first)
+            slope = code.add(code.mul(code.add(code.mul(line, w.count), at), self.channels), first)
+            for n, (lane, values) in enumerate(each):
+                a = values.load(x, code.add(source, lane), 1, self.dtype).value
+                b = values.load(dy, code.add(slope, lane), 1, self.dtype).value
+                totals[n] = Functions(code, a.type).fma(a, b, totals[n])
+        for total, (lane, values) in zip(totals, each):
+            values.store_value(total, self.dtype, sums, code.add(place, lane), 1)

@@ -42,6 +42,20 @@ class Vectors:
         zero = ir.Constant(type, [self.zero.constant[0]] * type.count)
         return self.code.intrinsic(name, type, place, I32(self.dtype.itemsize), self._first(count, type.count), zero)
 
+    def between(self, pointer: Any, index: Any, low: int, high: int, lanes: int) -> Any:
+        """Elements index, index + 1, ... in ``lanes`` lanes; zeros before lane ``low`` and from ``high`` on, whose
+        memory is not accessed."""
+        type = wide(self.lane, lanes)
+        zero = ir.Constant(type, [self.zero.constant[0]] * lanes if lanes > 1 else self.zero.constant[0])
+        inside = [int(low <= n < high) for n in range(lanes)]
+        if not any(inside):
+            return zero
+        place = self.code.at(pointer, index, self.lane)
+        if all(inside):
+            return self.b.load(place, typ=type, align=self.dtype.itemsize)
+        name, mask = f"llvm.masked.load.{suffix(type)}.p0", ir.Constant(wide(I1, lanes), inside)
+        return self.code.intrinsic(name, type, place, I32(self.dtype.itemsize), mask, zero)
+
     def store(self, value: Any, pointer: Any, index: Any, count: int | None = None) -> None:
         """Stores the first ``count`` lanes of a vector of any length, or a single value."""
         place = self.code.at(pointer, index, self.lane)

@@ -1,4 +1,4 @@
-"""Gradients of convolutions with kernels of their own: weights of depthwise ones, inputs of patches."""
+"""Convolutions with kernels of their own: depthwise ones and the gradients of their weights, inputs of patches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from cpu_kernels.native import Native
 from op_laws.evaluation import apply, values_of
 from thinning import thinned
 
+from dslc.compiler.codegen.cpu.contraction import depthwise_lines
 from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
+from dslc.compiler.codegen.cpu.contraction.depthwise_lines import DepthwiseLines
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
@@ -63,6 +65,53 @@ def test_the_weights_of_a_depthwise_convolution(case: tuple[Any, ...], dtype: st
     native = Native(Builder().node(OPS["conv_wgrad"], *values_of([x, dy]), **attrs))
     assert any(isinstance(launch.spec, DepthwiseWeights) for launch in native.launches)
     _agree(native, "conv_wgrad", attrs, [x, dy])
+
+
+#: As ``DEPTHWISE``: vectors narrower than a register, many of a line, strides that are read element by element, windows
+#: that meet only the border, an axis without one.
+LINES: list[tuple[int, int, tuple[int, ...], tuple[int, ...], Any, int, int]] = [
+    *DEPTHWISE,
+    (2, 1, (3, 200), (2, 3), 1, 1, 1),
+    (1, 3, (2, 331), (1, 4), 2, 3, 5),
+    (3, 1, (40,), (4,), 6, 2, 1),
+    (2, 1, (7, 7), (7, 7), 1, 3, 1),
+    (2, 1, (14, 14), (3, 3), 2, 1, 1),
+    (3, 1, (2, 3), (3, 1), 1, 4, 3),
+    (2, 1, (6, 5, 9), (2, 3, 2), (2, 1, 3), 1, 2),
+    (2, 1, (9, 1), (3, 1), (1, 2), 0, 1),
+]
+
+
+@pytest.mark.parametrize(("case", "dtype"), thinned(((c, d) for c in LINES for d in ("f4", "f8")), 2))
+def test_a_depthwise_convolution(
+    case: tuple[Any, ...], dtype: str, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result also has the bits of the product of patches, whatever the tasks are."""
+    groups, out, size, kernel, stride, pad, dilation = case
+    groups = max(2, groups)
+    rng = np.random.default_rng(fuzz_seed)
+    x = rng.standard_normal((2, groups, *size)).astype(dtype)
+    w = rng.standard_normal((groups * out, 1, *kernel)).astype(dtype)
+    attrs = _attrs(len(size), stride, pad, dilation, groups, kernel)
+    del attrs["size"]
+    node = Builder().node(OPS["conv"], *values_of([x, w]), **attrs)
+    native = Native(node)
+    assert [type(launch.spec) for launch in native.launches] == [DepthwiseLines]
+    _agree(native, "conv", attrs, [x, w])
+    [got] = native.run([x, w])
+    monkeypatch.setattr(depthwise_lines, "_TASK_PRODUCTS", 40)
+    [divided] = Native(node).run([x, w], 3)
+    monkeypatch.setattr(depthwise_lines, "_MAX_TAPS", 0)
+    [product] = Native(node).run([x, w])
+    assert got.tobytes() == divided.tobytes() == product.tobytes()
+
+
+def test_long_windows_and_many_border_vectors_are_products() -> None:
+    for size, taps, pad, dilation in ((400, 65, 32, 1), (4000, 9, 1000, 250), (10_000, 3, 1, 1)):
+        x, w = np.zeros((1, 2, size), np.float32), np.zeros((2, 1, taps), np.float32)
+        attrs = {"stride": (1,), "pad": (pad,), "dilation": (dilation,), "groups": 2}
+        launches = Native(Builder().node(OPS["conv"], *values_of([x, w]), **attrs)).launches
+        assert not any(isinstance(launch.spec, DepthwiseLines) for launch in launches)
 
 
 @pytest.mark.parametrize(("case", "dtype"), thinned(((c, d) for c in PATCHES for d in ("f4", "f8")), 2))

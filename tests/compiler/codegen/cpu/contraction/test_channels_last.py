@@ -12,8 +12,7 @@ from cpu_kernels.native import Native
 from op_laws.evaluation import apply, values_of
 from thinning import thinned
 
-from dslc.compiler.codegen.cpu.contraction.depthwise_last import DepthwiseTaps
-from dslc.compiler.codegen.cpu.contraction.depthwise_sums import DepthwiseSums
+from dslc.compiler.codegen.cpu.contraction.depthwise_last import DepthwiseSums, DepthwiseTaps
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
 
