@@ -93,9 +93,9 @@ class DevicePlan:
         self.name = name
         self._plan, self._lane, self._state = plan, lane, state
         self._in_frames = frames > 0
-        self._input_bytes = input_bytes(plan)
-        self._results = Results(plan)
+        self._input_bytes, self._results = input_bytes(plan), Results(plan)
         self._step_block = StepBlock(plan.scalars, name)
+        lane.tell_arrivals(() if self._in_frames else slots.both, len(self._results.pieces) - 1, owned)
 
         bases = {"state": state.address, "prepared": state.prepared, "work": lane.work}
         bases |= {} if context is None else {"context": context}

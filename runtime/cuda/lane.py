@@ -59,8 +59,8 @@ class DeviceInput(NamedTuple):
 class Slot:
     """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``io``: the frames of training steps on
     the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the results have reached
-    ``outputs``. ``run``: the number of its last run, whose ``done`` is recorded; ``seen``: that of the last run known
-    to be done."""
+    ``outputs``; ``arrivals``: their first piece, the second, and so on. ``run``: the number of its last run, whose
+    ``done`` is recorded; ``seen``: that of the last run known to be done."""
 
     inputs: NDArray[np.uint8]
     inputs_at: int
@@ -73,6 +73,7 @@ class Slot:
     seen: int = 0
     pending: weakref.ref[Pending] | None = None
     placed: list[DeviceInput] = field(default_factory=list)
+    arrivals: list[Any] = field(default_factory=list)
 
     @property
     def busy(self) -> bool:
@@ -139,6 +140,19 @@ class Lane:
             if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
 
+    def tell_arrivals(self, slots: Sequence[Slot], count: int, owned: Owned) -> None:
+        """Have slots tell of at least ``count`` pieces of their results when these have arrived."""
+        for slot in slots:
+            while len(slot.arrivals) < count:
+                slot.arrivals.append(_event(self.device, owned))
+
+    def wait_until(self, event: Any) -> None:
+        """Wait for an event of the lane's stream; as ``wait_for``."""
+        with self.device as device:
+            if not device.driver.done(event):
+                self.counters.waits += 1
+                device.driver.wait_host(event)
+
     def settle(self, slot: Slot) -> None:
         """Wait for a slot's run and copy its unread results out of the slot."""
         waiting = slot.pending() if slot.pending is not None else None
@@ -171,10 +185,7 @@ class Lane:
         run = slot.run
         if slot.seen == run:
             return
-        with self.device as device:
-            if not device.driver.done(slot.done):
-                self.counters.waits += 1
-                device.driver.wait_host(slot.done)
+        self.wait_until(slot.done)
         slot.seen = run  # of two threads the slower one may write an older number, which costs another query
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.plan import Buffer, Plan, Port
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.session.backend import LateOutputs
+from dslc.runtime.session.host_copies import copies, copy_into
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dslc.runtime.cuda.binding import Binder
     from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
+#: Bytes of results that a run copies at a time: while others arrive, the host copies these for the caller. A bus of
+#: 50 GB/s takes 80 us for them; submitting a copy and its event takes the host 10 us.
+PIECE: Final = 4 << 20
 _ALIGNMENT: Final = 64
 _SHARD: Final = "shard."  # names what the shards of a step add up
 
@@ -121,32 +126,37 @@ def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]
 
 
 class Results:
-    """The places of a plan's outputs in a slot. ``spans`` are copied together; ``bytes`` is their total per step."""
+    """The places of a plan's outputs in a slot. ``spans`` are copied together, those of one step in ``pieces``;
+    ``bytes`` is their total per step."""
 
     def __init__(self, plan: Plan) -> None:
         self.spans, self.bytes = output_spans(plan)
+        self.pieces = [
+            Span(s.region, s.offset + start, min(PIECE, s.bytes - start), s.at + start)
+            for s in self.spans
+            for start in range(0, s.bytes, PIECE)
+        ]
         self.in_io = all(span.region == "io" for span in self.spans)
-        self._ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
+        self.ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
         self._in_slots: dict[tuple[int, int], list[tuple[str, str, NDArray[Any]]]] = {}
         for port in to_host(plan):
             buffer = plan.buffers[port.buffer]
             at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
             kind = numpy_dtype(buffer.dtype)
-            self._ports.append((port.name, port.kind, at, at + buffer.bytes, kind, buffer.shape))
+            self.ports.append((port.name, port.kind, at, at + buffer.bytes, kind, buffer.shape))
 
     def in_slot(self, slot: Slot, step: int) -> list[tuple[str, str, NDArray[Any]]]:
         """The outputs of a step in a slot of the plan's lane, which lives as long as the plan."""
         key = id(slot), step
-        found = self._in_slots.get(key)
-        if found is None:
-            found = self._in_slots[key] = self.views(slot.outputs, step)
-        return found
+        if key not in self._in_slots:
+            self._in_slots[key] = self.views(slot.outputs, step)
+        return self._in_slots[key]
 
     def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
         """The outputs of a step, as read-only views."""
         first = step * self.bytes
         found = []
-        for name, kind, at, end, dtype, shape in self._ports:
+        for name, kind, at, end, dtype, shape in self.ports:
             view = block[first + at : first + end].view(dtype).reshape(shape)
             view.flags.writeable = False
             found.append((name, kind, view))
@@ -186,14 +196,39 @@ class RunResults:
             self._wait()
             self._copies.setdefault(0, self._slot.outputs[: self._steps * self._results.bytes].copy())
 
+    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        """Copies of the first step's outputs, each piece as soon as it has arrived; ``rows`` as for ``LateOutputs``."""
+        slot, pieces = self._slot, self._results.pieces
+        if len(pieces) < 2 or self._copies:
+            return copies(((name, view) for name, _, view in self.of(0)), rows)
+        found: dict[str, NDArray[Any]] = {}
+        arrived = 0  # pieces
+        for (name, _, at, *_), (_, _, view) in zip(self._results.ports, self._results.in_slot(slot, 0)):
+            part = view[: rows[name]] if name in rows else view
+            found[name] = np.empty(part.shape, part.dtype)
+            flat = found[name].reshape(-1).view(np.uint8)
+            for number, piece in enumerate(pieces):
+                first, last = max(at, piece.at), min(at + part.nbytes, piece.at + piece.bytes)
+                if first < last:
+                    if arrived <= number:
+                        self._wait(number)
+                        arrived = number + 1
+                    copy_into(flat[first - at : last - at], slot.outputs[first:last])
+        self._wait()
+        return found
+
     def fail(self, error: DslcError) -> None:
         self._error = error
 
-    def _wait(self) -> None:
+    def _wait(self, piece: int | None = None) -> None:
+        """Wait for the run, or only for a piece of its results."""
         if self._error is not None:
             raise self._error
         try:
-            self._lane.wait_for(self._slot)
+            if piece is not None and piece < min(len(self._slot.arrivals), len(self._results.pieces) - 1):
+                self._lane.wait_until(self._slot.arrivals[piece])
+            else:
+                self._lane.wait_for(self._slot)
         except DslcError as error:
             error.place = f"{self._name}: {error.place}"
             raise
@@ -212,6 +247,9 @@ class DeviceOutputs(LateOutputs):
 
     def settle(self) -> None:
         self._run.settle()
+
+    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        return self._run.copies(rows)
 
 
 def send(
@@ -246,13 +284,15 @@ def send(
 
 
 def copy_results(lane: Lane, slot: Slot, binder: Binder, results: Results, first: int, count: int) -> None:
-    """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of all."""
-    for span in results.spans:
-        source = binder.base(span.region) + span.offset
-        target = slot.outputs_at + first * results.bytes + span.at
+    """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of all. The
+    slot's ``arrivals`` are recorded after the pieces of one step but the last, after which the run is done."""
+    driver, to = lane.device.driver, slot.outputs_at + first * results.bytes
+    for number, span in enumerate(results.pieces if count == 1 else results.spans):
+        source, target = binder.base(span.region) + span.offset, to + span.at
         if count == 1:
-            lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
+            driver.copy_out(target, source, span.bytes, lane.stream)
+            if number < min(len(slot.arrivals), len(results.pieces) - 1):
+                driver.record(slot.arrivals[number], lane.stream)
         else:
-            pitches = results.bytes, lane.frame
-            lane.device.driver.copy_rows(target, pitches[0], source, pitches[1], span.bytes, count, lane.stream)
+            driver.copy_rows(target, results.bytes, source, lane.frame, span.bytes, count, lane.stream)
         lane.counters.bytes_out += span.bytes * count

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from dslc.runtime.session.host_copies import copies
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -32,6 +34,10 @@ class LateOutputs(ABC):
     @abstractmethod
     def settle(self) -> None:
         """Wait and copy the outputs, so that later reads remain valid."""
+
+    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        """Arrays of the caller's own by name, of those in ``rows`` so many first rows."""
+        return copies(((name, view) for name, _, view in self), rows)
 
 
 class OnDevice(ABC):

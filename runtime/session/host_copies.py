@@ -7,8 +7,10 @@ clears first.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,12 +20,47 @@ from dslc.runtime.session import fork
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Bytes of a part: smaller ones are copied before another thread has begun.
-_PART: Final = 1 << 20
+#: Bytes of a part: smaller ones are copied before another thread has begun, which takes 20 us.
+_PART: Final = 1 << 19
 _MOST: Final = 8  # threads: more do not copy faster than memory
 
-#: By ``fork.generation()``: a child has none of its parent's threads.
-_pools: dict[int, ThreadPoolExecutor] = {}
+
+class _Helper:
+    """A thread that copies parts. It waits for a lock: threads that wait for an executor's queue begin so late that two
+    of them, on two cores, were no faster than one."""
+
+    def __init__(self) -> None:
+        self._asked, self._done = Lock(), Lock()
+        self._asked.acquire()
+        self._done.acquire()
+        self._part: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self._error: Exception | None = None
+        Thread(target=self._run, name="dslc-copies", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._asked.acquire()
+            try:
+                assert self._part is not None
+                np.copyto(*self._part, casting="no")
+            except Exception as error:  # noqa: BLE001  (`end` raises it)
+                self._error = error
+            self._part = None
+            self._done.release()
+
+    def begin(self, target: NDArray[Any], source: NDArray[Any]) -> None:
+        self._part = target, source
+        self._asked.release()
+
+    def end(self) -> Exception | None:
+        """Wait for the part that was begun; what went wrong."""
+        self._done.acquire()
+        error, self._error = self._error, None
+        return error
+
+
+#: Threads that wait for work, by ``fork.generation()``: a child has none of its parent's.
+_idle: dict[int, deque[_Helper]] = {}
 
 
 def copy_into(target: NDArray[Any], source: NDArray[Any]) -> None:
@@ -32,16 +69,34 @@ def copy_into(target: NDArray[Any], source: NDArray[Any]) -> None:
     if len(parts) < 2:
         np.copyto(target, source, casting="no")
         return
-    pool = _pools.get(fork.generation())
-    if pool is None:
-        pool = _pools.setdefault(fork.generation(), ThreadPoolExecutor(_MOST - 1, "dslc-copies"))
-    others = [pool.submit(np.copyto, *part, casting="no") for part in parts[1:]]
+    idle = _idle.setdefault(fork.generation(), deque())
+    begun: list[_Helper] = []
+    errors: list[Exception | None] = []
     try:
+        for part in parts[1:]:
+            helper = _next(idle)
+            helper.begin(*part)
+            begun.append(helper)
         np.copyto(*parts[0], casting="no")
     finally:
-        wait(others)  # also after an interrupt: the caller may reuse the arrays
-    for each in others:
-        each.result()
+        while begun:  # also after an interrupt: the caller may reuse the arrays
+            errors.append(begun[-1].end())
+            idle.append(begun.pop())
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _next(idle: deque[_Helper]) -> _Helper:
+    try:
+        return idle.pop()
+    except IndexError:
+        return _Helper()
+
+
+def copies(arrays: Iterable[tuple[str, NDArray[Any]]], rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    """Copies of named arrays, of those in ``rows`` of so many first rows."""
+    return {name: copied(array[: rows[name]] if name in rows else array) for name, array in arrays}
 
 
 def copied(array: NDArray[Any]) -> NDArray[Any]:

@@ -11,13 +11,14 @@ import numpy as np
 from dslc.base.errors import InputError
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, size_value
+from dslc.runtime.session.backend import LateOutputs
 from dslc.runtime.session.calls.call import Arrays, Call, unbounded
-from dslc.runtime.session.host_copies import copied, copy_into
+from dslc.runtime.session.host_copies import copied, copies, copy_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.session.backend import Backend, DeviceBound
+    from dslc.runtime.session.backend import Backend, DeviceBound, Outputs
     from dslc.runtime.session.batches import Cut
     from dslc.runtime.session.context import Context, Holder, Loaded, States
 
@@ -37,7 +38,6 @@ class Predict(Call):
         super().__init__(interface, programs)
         self.row_independent = row_independent
         self.together = together
-        self._results = tuple(r.name for r in interface.results)
         self._row_results = frozenset(r.name for r in interface.results if interface.rows_of(r))
         self._cut: tuple[Mapping[str, int], list[tuple[Loaded, Cut | None]]] | None = None  # of the last call
 
@@ -88,18 +88,19 @@ class Predict(Call):
             context.start(program, *states)
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
-            outputs = {name: view for name, _, view in bound.run()}
-            for name in self._results:
-                view = outputs[name]
+            if len(pieces) == 1:
+                results = _copies(
+                    bound.run(), dict.fromkeys(self._row_results, piece.rows) if piece is not None else {}
+                )
+                break
+            for name, _, view in bound.run():
                 if piece is None or name not in self._row_results:
                     results.setdefault(name, copied(view))
-                elif len(pieces) == 1:
-                    results[name] = copied(view[: piece.rows])
-                else:
-                    if name not in results:
-                        rows = dims[self.interface.batch or ""]
-                        results[name] = np.empty((rows, *view.shape[1:]), view.dtype)
-                    copy_into(results[name][start : start + piece.rows], view[: piece.rows])
+                    continue
+                if name not in results:
+                    rows = dims[self.interface.batch or ""]
+                    results[name] = np.empty((rows, *view.shape[1:]), view.dtype)
+                copy_into(results[name][start : start + piece.rows], view[: piece.rows])
         if not pieces:
             results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
         return self._given(results)
@@ -135,6 +136,12 @@ class Predict(Call):
             return results[self.interface.results[0].name]
         kind: Any = self.interface.result_type
         return kind(*(results[r.name] for r in self.interface.results))
+
+
+def _copies(outputs: Outputs, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    if isinstance(outputs, LateOutputs):
+        return outputs.copies(rows)
+    return copies(((name, view) for name, _, view in outputs), rows)
 
 
 def _shape(result: Tensor, dims: Mapping[str, int]) -> list[int]:

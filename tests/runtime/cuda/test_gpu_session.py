@@ -33,6 +33,7 @@ from dslc.base.errors import (
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda import transfers
 from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES, driver_needs, session_needs
 from dslc.runtime.session.session import Session
@@ -403,15 +404,21 @@ LETTING_GO = (
 
 
 @pytest.mark.parametrize("code", [999, 700])
-@pytest.mark.parametrize("what", ["predict", "train_step", "evaluate", "save"])
-def test_every_call_of_a_run_may_fail(tmp_path: Path, machine: Machine, code: int, what: str) -> None:
-    """The error is ours; the session goes on with the right numbers, or says why it cannot."""
+@pytest.mark.parametrize("what", ["predict", "arriving", "train_step", "evaluate", "save"])
+def test_every_call_of_a_run_may_fail(
+    tmp_path: Path, machine: Machine, code: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is ours; the session goes on with the right numbers, or says why it cannot. ``arriving``: results
+    arrive in pieces."""
     path, kernels = write_gpu_line(tmp_path, ptx=False)
+    monkeypatch.setattr(transfers, "PIECE", 8 if what == "arriving" else transfers.PIECE)
 
     def run(session: Session) -> Any:
         match what:
             case "predict":
                 return session.predict(x=batch(1, 6)["x"])
+            case "arriving":
+                return session.predict(x=batch(1)["x"])
             case "train_step":
                 return [(r.loss, r.metrics) for r in [session.train_step(**batch(i)) for i in range(3)]]
             case "evaluate":

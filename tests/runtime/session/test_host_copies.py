@@ -56,11 +56,38 @@ def test_nothing_is_converted_or_repeated() -> None:
         copy_into(np.zeros((10, 100)), np.zeros((11, 100)))
 
 
+def test_threads_are_used_again_also_after_an_error() -> None:
+    copied(np.arange(10_000))
+    idle = host_copies._idle[host_copies.fork.generation()]
+    before = set(idle)
+    assert len(before) >= 3
+    for _ in range(5):
+        with pytest.raises(TypeError):
+            copy_into(np.zeros(1000, np.float32), np.zeros(1000))
+        source = np.random.default_rng(1).standard_normal(5_000)
+        np.testing.assert_array_equal(copied(source), source)
+    assert set(idle) == before
+
+
+def test_threads_that_copy_at_the_same_time() -> None:
+    sources = [np.full(20_000, n) for n in range(6)]
+    found: dict[int, list[Any]] = {n: [] for n in range(6)}
+
+    def copies(n: int) -> None:
+        for _ in range(20):
+            found[n].append(copied(sources[n]))
+
+    threads = [threading.Thread(target=copies, args=(n,)) for n in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(each) == 20 and all((x == n).all() for x in each) for n, each in found.items())
+
+
 def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     copied(np.arange(10_000))
-    before = dict(host_copies._pools)
+    before = set(host_copies._idle[host_copies.fork.generation()])
     monkeypatch.setattr(host_copies.fork, "generation", lambda: -1)
     np.testing.assert_array_equal(copied(np.arange(5_000)), np.arange(5_000))
-    pool = host_copies._pools.pop(-1)
-    pool.shutdown()
-    assert pool not in before.values()
+    assert before.isdisjoint(host_copies._idle.pop(-1))
