@@ -1,6 +1,8 @@
 """Builds a case: the model is checked, then its inputs and results get the dtype of the run, gradients are added, and
 the passes of a build follow. The result is one file with the plan and its code.
 
+Independent kernels may run concurrently, as in any build: a gradient here depends on its seed alone.
+
 A model in a file keeps its inputs and results in f32 when it computes in 16 bits. Here they have 16 bits too, as
 between two ops of a larger model.
 """
@@ -21,12 +23,13 @@ from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.gradient.differentiate import differentiate
 from dslc.compiler.passes.order import PIPELINE
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob, pack, unpack
-from dslc.runtime.artifact.instructions import Reference
+from dslc.runtime.artifact.instructions import EventRecord, EventWait, Reference
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.levels import machine_level
 from op_sweep.case import GRADIENT
@@ -85,7 +88,9 @@ def recipe(run: Run, target: str, provider: str, level: str, folder: Path) -> Re
         source.unlink()
     dtype = DType(run.dtype)
     params = DType.F32 if dtype is DType.F16 else dtype  # there are none: a case's parameters are inputs
-    options = Build(target=target, provider=provider, precision=_Throughout(dtype, params), mirror="never")
+    options = Build(
+        target=target, provider=provider, precision=_Throughout(dtype, params), mirror="never", streams=Options.streams
+    )
     program, _ = run_passes(Program("predict", {}, _graph(checked.graph, run), target=target), options, PIPELINE)
     kernels: dict[str, Any] = {}
     plan = plan_of(program, kernels, level)
@@ -174,9 +179,10 @@ def _header(program: Program, plan: Plan) -> dict[str, Any]:
     moved = sum(plan.buffers[port.buffer].bytes for port in (*plan.inputs, *plan.outputs))
     work = [node for node in program.graph.nodes if kind(node) in MATRIX_KINDS]
     arithmetic = sum(operations(node) / device.matrix(node.types[0].dtype) for node in work)
+    working = [i for i in plan.instructions if not isinstance(i, EventRecord | EventWait)]
     numpy_ops = [i.op for i in plan.instructions if isinstance(i, Reference)]
     return {
         "io": program.memory.io_bytes, "work": program.memory.work_bytes, "moved": moved,
         "operations": sum(operations(node) for node in work), "roof": max(moved / device.bandwidth, arithmetic),
-        "numpy": numpy_ops, "kernels": len(plan.instructions),
+        "numpy": numpy_ops, "kernels": len(working),
     }  # fmt: skip
