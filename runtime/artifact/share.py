@@ -236,6 +236,8 @@ def _needed(plan: Plan, instructions: Sequence[Instruction]) -> list[Instruction
             touched = (places[:, 0] == region) & (places[:, 1] < end) & (start < places[:, 2])
             if not (touched & live).any():
                 continue
+            if isinstance(instruction, Fill):  # nothing that it replaces is needed
+                live &= ~((places[:, 0] == region) & (start <= places[:, 1]) & (places[:, 2] <= end))[0]
             live[list(read)] = True
         found.append(instruction)
     return found[::-1]
