@@ -193,9 +193,9 @@ class TreeBuilder(ExpressionBuilder):
         return tuple(name.text for name in c)
 
     def _scan(self, c: list[Any], first: int, last: int) -> t.Scan:
-        names, values, along, backward, carry, into, body = c
+        names, values, along, backward, carry, into, placed, body = c
         given = values.items if isinstance(values, t.Tuple) else (values,)
-        return t.Scan(names, given, along, backward is not None, carry or (), into or (), body,
+        return t.Scan(names, given, along, backward is not None, carry or (), into or (), placed, body,
                       span=self._span(first, last))  # fmt: skip
 
     def _backward(self, c: list[Any], first: int, last: int) -> bool:

@@ -99,7 +99,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vectornorm",), "write `norm(x, over=1)`"),
     **dict.fromkeys(("amax",), "write `max(x, over=1)`"),
     **dict.fromkeys(("amin",), "write `min(x, over=1)`"),
-    **dict.fromkeys(("pdist",), "write `cdist(x, x)`, which has each distance twice"),
+    **dict.fromkeys(("pdist",), "write `cdist(x, x)`, which has each distance twice, or `triu(cdist(x, x), 1)`"),
     **dict.fromkeys(("median", "quantile", "kthvalue"), "write `values, _ = sort(x)`, and take an element of `values`"),
     **dict.fromkeys(("bincount", "histc", "histogram"), "write `sum(one_hot(ids, 4), over=0)`"),
     **dict.fromkeys(("searchsorted", "bucketize", "digitize"), "write `sum(unsqueeze(x, -1) > edges, over=-1)`"),

@@ -72,7 +72,7 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Stmt):
-    """``scan names in values along axis reverse carry names into results { body }``"""
+    """``scan names in values along axis reverse carry names into results along placed { body }``"""
 
     names: tuple[str, ...]
     values: tuple[Expr, ...]
@@ -80,6 +80,7 @@ class Scan(Stmt):
     reverse: bool
     carry: tuple[str, ...]
     into: tuple[str, ...]
+    placed: Expr | None
     body: tuple[Stmt, ...]
 
 

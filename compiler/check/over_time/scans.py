@@ -71,8 +71,8 @@ def run_scan(stmt: syntax.Scan, frame: Frame, expander: Expander) -> None:
         expander.statements.bind(name, value, stmt.span, frame)
     for source, value in zip(sources, results):
         expander.tensors.set(source, value)
-    for name, value in zip(stmt.into, results):
-        expander.statements.bind(name, _placed(value, axis, stmt, frame, expander), stmt.span, frame)
+    for name, value, place in zip(stmt.into, results, _places(stmt, axis)):
+        expander.statements.bind(name, _placed(value, place, stmt, frame, expander), stmt.span, frame)
 
 
 def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[list[Value], int]:
@@ -86,7 +86,7 @@ def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[lis
         raise Problem("E0103", f"`{again}` occurs twice in this `scan`", stmt.span, "again here", help="rename one")
     found: list[Value] = []
     axes: list[int] = []
-    for expr, along in zip(stmt.values, _along(stmt)):
+    for expr, along in zip(stmt.values, _each(stmt.along, len(stmt.values), "tensor")):
         value = expander.evaluate(expr, frame)
         if not isinstance(value, Value):
             title = f"`scan` runs along a tensor, this is {kind_of(value)}"
@@ -101,21 +101,16 @@ def _sequences(stmt: syntax.Scan, frame: Frame, expander: Expander) -> tuple[lis
     return found, axes[0]
 
 
-def _along(stmt: syntax.Scan) -> Sequence[syntax.Expr]:
-    """The axis of each tensor, as written: one for all, or a list."""
-    if not isinstance(stmt.along, syntax.List):
-        return [stmt.along] * len(stmt.values)
-    count = len(stmt.along.items)
-    if count != len(stmt.values):
-        title = f"{count} {'axis' if count == 1 else 'axes'} in `scan` for {len(stmt.values)} tensors"
-        raise Problem(
-            "E0208",
-            title,
-            stmt.along.span,
-            "each tensor has an axis",
-            help="write one axis for all, or one for each tensor",
-        )
-    return stmt.along.items
+def _each(along: syntax.Expr, wanted: int, what: str) -> Sequence[syntax.Expr]:
+    """The axis of each tensor or result, as written: one for all, or a list."""
+    if not isinstance(along, syntax.List):
+        return [along] * wanted
+    count = len(along.items)
+    if count != wanted:
+        title = f"{count} {'axis' if count == 1 else 'axes'} in `scan` for {wanted} {what}{'' if wanted == 1 else 's'}"
+        help = f"write one axis for all, or one for each {what}"
+        raise Problem("E0208", title, along.span, f"each {what} has an axis", help=help)
+    return along.items
 
 
 def _numbers(places: list[int]) -> str:
@@ -161,13 +156,26 @@ def _moved(value: Value, axis: int, expr: syntax.Expr, frame: Frame, expander: E
     return expander.emit(frame, expr.span, OPS["transpose"], value, perm=perm)
 
 
-def _placed(value: Value, axis: int, stmt: syntax.Scan, frame: Frame, expander: Expander) -> Value:
-    """A sequence of results with its first axis at the number ``axis``."""
+def _places(stmt: syntax.Scan, axis: int) -> Sequence[syntax.Expr | int]:
+    """The axis of the steps in each result: as written after ``into``, else that of the first tensor."""
+    return [axis] * len(stmt.into) if stmt.placed is None else _each(stmt.placed, len(stmt.into), "result")
+
+
+def _placed(value: Value, place: syntax.Expr | int, stmt: syntax.Scan, frame: Frame, expander: Expander) -> Value:
+    """A sequence of results with its first axis at the number ``place``."""
     rank = value.type.rank
-    if axis >= rank:
+    span = stmt.span if isinstance(place, int) else place.span
+    axis = place if isinstance(place, int) else expander.evaluate(place, frame)
+    size = isinstance(place, syntax.Name) and _is_size(place.name, frame)
+    if type(axis) is not int or size:
+        shown = f"the size `{span.text}`" if size else kind_of(axis)
+        help = "write a number: `into y along 1`"
+        raise Problem("E0202", f"the axis of a result is an int, this is {shown}", span, help=help)
+    if not -rank <= axis < rank:
         shape = TensorType(value.type.dtype, value.type.shape[1:])
-        help = "yield a tensor with more axes, or scan along an axis further left"
-        raise Problem("E0306", f"`scan` along axis {axis} yields {shape}", stmt.span, "has too few axes", help=help)
+        help = f"choose the axis of the steps in the result, which has {rank} axes: `into y along 0`"
+        raise Problem("E0306", f"`scan` along axis {axis} yields {shape}", span, "has too few axes", help=help)
+    axis %= rank
     if axis == 0:
         return value
     perm = tuple(range(1, axis + 1)) + (0,) + tuple(range(axis + 1, rank))

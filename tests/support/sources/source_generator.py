@@ -192,7 +192,8 @@ class Generator:
 
     def scan(self, depth: int) -> str:
         head = f"scan {self.name()} in {self.operand(1)} along {self.operand(1)}"
-        return f"{head} carry {self.name()}, {self.name()} into {self.name()}{self.body(depth)}"
+        placed = f" along {self.operand(1)}" if self.chance(0.3) else ""
+        return f"{head} carry {self.name()}, {self.name()} into {self.name()}{placed}{self.body(depth)}"
 
     def choice(self, depth: int) -> str:
         text = f"if {self.operand(2)}{self.body(depth)}"

@@ -66,6 +66,22 @@ def test_an_axis_is_a_number_or_a_size(along: str) -> None:
     assert str(checked.graph.outputs["result.output"].type) == "[B, T, 3]"
 
 
+@pytest.mark.parametrize(
+    ("into", "first", "second"),
+    [
+        ("y, q", "[T, B, 3]", "[T, 3]"),
+        ("y, q along 1", "[B, T, 3]", "[3, T]"),
+        ("y, q along [2, 0]", "[B, 3, T]", "[T, 3]"),
+        ("y, q along [-2, D - 2]", "[B, T, 3]", "[3, T]"),
+    ],
+)
+def test_the_steps_are_along_any_axis_of_a_result(into: str, first: str, second: str) -> None:
+    step = "  r = reshape(t, [B, 1]) * ones([D])\n  yield r, sum(r, over=0)\n"
+    body = f"scan t in s + sum(x + z) along T into {into} {{\n{step}}}\n"
+    checked = check(body + "return y, q", results="(y: [_, _, _], q: [_, _])")
+    assert [str(v.type) for v in checked.graph.outputs.values()] == [first, second]
+
+
 def test_names_of_the_body_end_with_it_and_carries_go_on() -> None:
     checked = check(
         "h = zeros([B, D])\nscan t in x along T carry h { k = t + h; h = k }\n"
@@ -107,6 +123,12 @@ def test_blocks_loops_and_branches_may_contain_and_be_contained() -> None:
         ("E0306", "scan t in x along 3 into y { yield t }", "axis 3"),
         ("E0306", "scan t in x @ ones([D, T]) along T into y { yield t }", "occurs 2 times"),
         ("E0306", "scan t in x along 2 into y { yield sum(t) }", "along axis 2 yields []"),
+        ("E0306", "scan t in x along 1 into y along 3 { yield t }", "along axis 3 yields [B, 3]"),
+        ("E0306", "scan t in x along 1 into y along [-4] { yield t }", "along axis -4 yields [B, 3]"),
+        ("E0202", "scan t in x along 1 into y along 1.5 { yield t }", "the axis of a result is an int"),
+        ("E0202", "scan t in x along 1 into y along T { yield t }", "the axis of a result is an int"),
+        ("E0202", "scan t in x along 1 into y along D { yield t }", "an int, this is the size `D`"),
+        ("E0208", "scan t in x along 1 into y along [1, 1] { yield t }", "2 axes in `scan` for 1 result"),
         ("E0202", "scan t in [1, 2] along 0 into y { yield t }", "runs along a tensor"),
         ("E0202", "scan t in x along 1.5 into y { yield t }", "an axis is an int"),
         ("E0202", "h = 1\nscan t in x along T carry h { h = 2 }", "carries a tensor"),
