@@ -54,6 +54,8 @@ ROOM: Final = 120.0  # GiB of an H200 for the models of a wave, both sides
 SIDES: Final = {"train_step": ("ours.py", "twin.py"), "predict": ("predict_ours.py", "predict_twin.py")}
 Times = dict[str, list[tuple[float, float]]]
 LAST: Final = 25.0  # seconds before the limit in which no further model is measured
+#: The part of the time that is left in which a wave builds and compiles: a model that takes longer is not waited for.
+GETTING_READY: Final = 0.6
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Pair:
     ours: Peer | None = None
     onnx: Peer | None = None
     without: dict[str, str] = field(default_factory=dict)  # why a third peer has no numbers
+    late: bool = False  # it was not ready in time
 
     def _peer(self, command: Sequence[str | Path], log: str) -> Peer:
         counts = dict.fromkeys(("OMP_NUM_THREADS", "DSLC_THREADS"), str(self.asked.threads))
@@ -185,9 +188,10 @@ def compare(entries: Sequence[Entry], asked: argparse.Namespace, folder: Path) -
         threads = ThreadPoolExecutor(len(pairs))
         started: list[Future[None]] = [threads.submit(pair.start) for pair in pairs]
         try:
-            wait(started, timeout=max(0.0, end - LAST - time.monotonic()))
+            wait(started, timeout=max(0.0, GETTING_READY * (end - LAST - time.monotonic())))
             for pair, begun in zip(pairs, started, strict=True):  # those that are late no longer disturb
                 if not begun.done():
+                    pair.late = True
                     pair.close()
             for pair, begun in zip(pairs, started, strict=True):
                 yield outcome(pair, begun, end)
@@ -209,7 +213,8 @@ def outcome(pair: Pair, started: Future[None], end: float) -> Row:
             return row | pair.built
         return row | {"error": "no time was left to measure it"} if late else pair.measure()
     except (Failed, TimeoutError, OSError, ValueError) as error:
-        return row | {"error": "it was not ready in time" if late else f"{error or type(error).__name__}"}
+        said = "it was not ready in time" if late or pair.late else f"{error or type(error).__name__}"
+        return row | {"error": said}
 
 
 def shown(row: Row) -> str:

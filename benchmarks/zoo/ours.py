@@ -110,6 +110,8 @@ def build(entry: Entry, folder: Path, asked: argparse.Namespace) -> float:
 class Ours:
     """A session, and the answers to commands."""
 
+    calls: tuple[str, ...] | None = None  # that the session makes; None: all
+
     def __init__(self, entry: Entry, folder: Path, device: str, only_time: bool) -> None:
         self.entry, self.folder, self.device, self.only_time = entry, folder, device, only_time
         self.before, self.taken, self.gpu = resident(), 0, device == "gpu"
@@ -123,24 +125,32 @@ class Ours:
         return dslc.memory_info("gpu").free if self.gpu else 0
 
     def open(self) -> dict[str, Any]:
-        """Loads, compares with what the twin wrote, and makes the first step of training.
+        """Loads, compares with what the twin wrote, and makes the first step of training, or the first prediction.
 
         Other processes of the comparison wait meanwhile, so what the driver has less afterwards is taken here.
         """
         import dslc
 
         free, began = self.free(), time.perf_counter()
-        self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init")
-        found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)}
-        self.given = (self.in_place() if self.gpu else self.inputs) | self.labels
+        self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init", calls=self.calls)
+        found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)} | self.ready()
         if not self.only_time:
-            found |= agreement(self.entry, self.session, self.folder, self.inputs, self.labels)
+            found |= self.agreement()
         forget_peak()
         began = time.perf_counter()
         self.run(1)
         found["step s"] = round(time.perf_counter() - began, 2)
         self.taken = free - self.free()
         return found
+
+    def ready(self) -> dict[str, Any]:
+        """Makes what steps are given; returns what is to be told of the session."""
+        self.given = (self.in_place() if self.gpu else self.inputs) | self.labels
+        return {}
+
+    def agreement(self) -> dict[str, Any]:
+        """The errors of a prediction and of gradients."""
+        return agreement(self.entry, self.session, self.folder, self.inputs, self.labels)
 
     def in_place(self) -> dict[str, Any]:
         """The inputs, in the GPU's memory if their values have no range that the host checks."""

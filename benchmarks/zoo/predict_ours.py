@@ -7,41 +7,30 @@ A call takes numpy arrays and gives numpy arrays. The command ``kernels SECONDS`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from ours import Ours, main
-from steps import BURSTS, LEAST, forget_peak, output_error
+from steps import BURSTS, LEAST, output_error
 
 
 class Predicting(Ours):
     """A session that predicts."""
 
-    def open(self) -> dict[str, Any]:
-        import dslc
+    calls: tuple[str, ...] | None = ("predict",)
+
+    def ready(self) -> dict[str, Any]:
         from dslc.runtime.session.measure import program_of
 
-        free, began = self.free(), time.perf_counter()
-        self.session = dslc.load(self.folder / "net.dslc", device=self.device, weights="init", calls=["predict"])
-        found: dict[str, Any] = {"loaded s": round(time.perf_counter() - began, 2)}
         self.program = program_of(self.session, "predict", {})
-        found |= {"launches": sum(hasattr(each, "where") for each in self.program.plan.instructions)}
-        if not self.only_time:
-            found |= self.agreement()
-        forget_peak()
-        began = time.perf_counter()
-        self.run(1)
-        found["step s"] = round(time.perf_counter() - began, 2)
-        self.taken = free - self.free()
-        return found
+        return {"launches": sum(hasattr(each, "where") for each in self.program.plan.instructions)}
 
     def call(self) -> Any:
         given: dict[str, Any] = dict(self.inputs)
         return self.session.predict(**given)
 
-    def agreement(self) -> dict[str, float]:
+    def agreement(self) -> dict[str, Any]:
         """The error of a prediction with the twin's weights."""
         self.session.weights.load(self.folder / "weights.safetensors", map=self.entry.map)
         found = self.call()

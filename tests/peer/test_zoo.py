@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
+import compare
 import numpy as np
 import pytest
 from chart import COLUMNS, svg, table, write
@@ -117,6 +119,32 @@ def test_waves_fit_into_a_gpu() -> None:
     assert [entry for wave in found for entry in wave] == list(ENTRIES)
     assert all(len(wave) <= 5 and sum(2 * entry.gib for entry in wave) <= ROOM for wave in found)
     assert [len(wave) for wave in waves(ENTRIES, 1)] == [1] * len(ENTRIES)
+
+
+def test_a_model_that_is_not_ready_does_not_take_the_others_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    class Late(compare.Pair):
+        def start(self) -> None:
+            if self.entry is ENTRIES[0]:
+                released.wait(60)
+                raise Failed("a process ended")
+
+        def measure(self) -> dict[str, object]:
+            return {"model": self.entry.name}
+
+        def close(self) -> None:
+            if self.entry is ENTRIES[0]:
+                released.set()
+
+    monkeypatch.setattr(compare, "Pair", Late)
+    monkeypatch.setattr(compare, "LAST", 0.2)
+    asked = Namespace(together=3, room=1000, limit=1.2, device="cpu", dtype="f32", only_build=False)
+    rows = list(compare.compare(ENTRIES[:3], asked, tmp_path))
+    assert [row["model"] for row in rows] == [entry.name for entry in ENTRIES[:3]]
+    assert [row.get("error") for row in rows] == ["it was not ready in time", None, None]
 
 
 def test_each_peer_has_a_ratio_to_ours() -> None:
