@@ -4,7 +4,8 @@
 // greatest number of a sum has. If all elements are whole in the units of the greatest of all, they are added in one go; else in two:
 // the greatest exponent of each key, then the sums. Both give the same bits, since in two goes elements of such a range are whole, too.
 // STEP 0: what is held at first, and spans [SPANS, 2]: the greatest exponent of a part of the elements, and TOP less the least. STEP 1,
-// 2: the goes. STEP 3: the results. lost: for each line, whether an id does not exist.
+// 2: the goes; between them STEP 4 moves the exponents, which are held first, to tops. STEP 3: the results. After the spans comes the
+// greatest exponent of all if there is one go, else -1. lost: for each line, whether an id does not exist.
 
 #if KIND == 4
 #include "whole_sums.cuh"
@@ -90,7 +91,7 @@ __device__ __forceinline__ int2 span_of(const T *__restrict__ src, const Numbers
   }
   return greatest(found);
 }
-#else
+#elif STEP == 1
 // The greatest exponent of all elements if they are added in one go, else -1.
 __device__ __forceinline__ int common_top(const int *__restrict__ spans, const Numbers &s) {
   int2 found = {0, 0};
@@ -115,20 +116,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
       spans[2 * blockIdx.x + 1] = span.y;
     }
   }
-#elif KIND == 4
-  const int common = common_top(spans, s);
-  if (STEP == 2 && common >= 0) return;
+#elif KIND == 4 && STEP != 1
+  const int common = spans[2 * s.SPANS];
+  if (STEP != 3 && common >= 0) return;
 #endif
-#if STEP == 0 || STEP == 3
+#if STEP == 4
+  for (long long key = blockIdx.x * THREADS + threadIdx.x; key < s.KEYS; key += gridDim.x * THREADS) {
+    tops[key] = held[key];
+    held[key] = 0;
+  }
+#elif STEP == 0 || STEP == 3
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
     const int key = first + e * THREADS;
     if (key >= s.KEYS) return;
 #if STEP == 0
     if (FILLS && key < s.LINES) lost[key] = 0;
-#if KIND == 4
-    tops[key] = 0;
-#endif
     held[key] = FIRST_HELD(key);
 #else
     bool filled = false;
@@ -166,13 +169,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
     const long long id = ids[i];
     const int row = quotient(i, s.INNER_magic, s.INNER_shift), outer = quotient(row, s.LENGTH_magic, s.LENGTH_shift);
     if (id >= 0 && id < s.COUNT) keys[e] = (outer * s.COUNT + (int)id) * s.INNER + i - row * s.INNER;
-    else if (FILLS && STEP == 1) lost[outer * s.INNER + i - row * s.INNER] = 1;
+#if STEP == 1
+    else if (FILLS) lost[outer * s.INNER + i - row * s.INNER] = 1;
+#endif
 #if KIND
     if (keys[e] >= 0) values[e] = wide(src[i]);
     if (KIND == 4 && values[e] == 0) keys[e] = -1;
 #endif
   }
-#if KIND == 4 && STEP == 2
+#if KIND == 4 && STEP == 1
+  const int common = common_top(spans, s);  // while the elements come
+  if (first == 0) spans[2 * s.SPANS] = common;
+#elif KIND == 4
   unsigned highest[EACH];
 #pragma unroll
   for (int e = 0; e < EACH; ++e) highest[e] = keys[e] < 0 ? 0 : tops[keys[e]];
@@ -189,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
     apply_all<Sum>(held, keys[e], values[e]);
 #elif STEP == 1
     if (common >= 0) apply_all<Sum>(held, keys[e], keys[e] < 0 ? 0 : whole(values[e], common, s.SHIFT));
-    else apply_all<Greatest<int>>(tops, keys[e], exponent_of(values[e]));
+    else apply_all<Greatest<HOLD>>(held, keys[e], exponent_of(values[e]));
 #else
     apply_all<Sum>(held, keys[e], keys[e] < 0 ? 0 : whole(values[e], highest[e], s.SHIFT));
 #endif

@@ -27,6 +27,7 @@ _THREADS: Final = 256
 _EACH: Final = 4  # elements of a thread
 _FLOAT_SUMS: Final = 4  # the kind of scatter
 _LAST_STEP: Final = 3
+_BETWEEN: Final = 4  # the step between the two goes of a sum of floats
 _KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
 _SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
@@ -44,8 +45,8 @@ def sum_shift(length: int) -> int:
 @dataclass(frozen=True)
 class AtomicScatter(Numbered):
     """Step 0: ``k([x,] held, lost)``; 1: ``k([src,] ids, held, lost)``; 3: ``k([src,] held, lost, [x,] y)``. For sums
-    of floats step 0: ``k(src, held, tops, lost, spans)``; 1 and 2: ``k(src, ids, spans, held, tops, lost)``; 3:
-    ``k(held, tops, lost, spans, y)``. Each with numbers."""
+    of floats step 0: ``k(src, held, lost, spans)``; 1: ``k(src, ids, held, lost, spans)``; 4: ``k(held, tops, spans)``;
+    2: ``k(src, ids, tops, spans, held)``; 3: ``k(held, tops, lost, spans, y)``. Each with numbers."""
 
     dtype: DType
     ids: DType
@@ -92,6 +93,8 @@ class AtomicScatter(Numbered):
     def geometry(self) -> Geometry:
         each = self.all if self.step in (1, 2) else self.keys
         blocks = -(-each // (_THREADS * _EACH))
+        if self.step == _BETWEEN:
+            blocks = min(blocks, _MOST_SPANS)  # which go through all keys: there is mostly nothing to do
         return Geometry((max(blocks, 0 if self.step else self.spans), 1, 1), (_THREADS, 1, 1))
 
     @property
@@ -131,18 +134,26 @@ class AtomicScatter(Numbered):
     @property
     def _arguments(self) -> str:
         """The kernel's pointers."""
-        sums, moved, ends = self.kind == _FLOAT_SUMS, self.kind == 0, self.step == _LAST_STEP
+        moved, ends = self.kind == 0, self.step == _LAST_STEP
         const = "const " if ends else ""
         src = "" if self.how == PLACES else "const T *__restrict__ src"
         x = "const T *__restrict__ x" if self.x else ""
-        held = [f"{const}HOLD *__restrict__ held", f"{const}int *tops" if sums else "", f"{const}int *lost"]
-        spans = "" if not sums else f"{'const ' if self.step else ''}int *__restrict__ spans"
-        if self.step == 0:
-            listed = [src if sums else x if self.kind in (1, 2) else "", *held, spans]
+        held, lost, ids = f"{const}HOLD *__restrict__ held", f"{const}int *lost", "const I *__restrict__ ids"
+        if self.kind == _FLOAT_SUMS:
+            spans, tops = "int *__restrict__ spans", "int *__restrict__ tops"
+            listed = {
+                0: [src, held, lost, spans],
+                1: [src, ids, held, lost, spans],
+                _BETWEEN: [f"const {spans}", held, tops],
+                2: [src, ids, f"const {tops}", f"const {spans}", held],
+                _LAST_STEP: [held, f"const {tops}", lost, f"const {spans}", "T *__restrict__ y"],
+            }[self.step]
+        elif self.step == 0:
+            listed = [x if self.kind in (1, 2) else "", held, lost]
         elif ends:
-            listed = [src if moved else "", *held, spans, x if moved else "", "T *__restrict__ y"]
+            listed = [src if moved else "", held, lost, x if moved else "", "T *__restrict__ y"]
         else:
-            listed = ["" if moved else src, "const I *__restrict__ ids", spans, *held]
+            listed = ["" if moved else src, ids, held, lost]
         return ", ".join(each for each in listed if each)
 
 
@@ -155,21 +166,22 @@ def atomic_scatter(
     outer, length, inner, count = sizes
     if not by_atomics(how, dtypes[0], outer * max(length, count) * inner):
         return None
-    steps = [AtomicScatter(*dtypes, how, *sizes, bool(x), lost, step) for step in range(4)]
+    steps = [AtomicScatter(*dtypes, how, *sizes, bool(x), lost, step) for step in range(5)]
     first, kind = steps[0], steps[0].kind
-    held = [Scratch(0, first.keys * first.held.itemsize), Scratch(1, 4 * first.lines)]
+    held, spoilt = Scratch(0, first.keys * first.held.itemsize), Scratch(1, 4 * first.lines)
     given = () if src is None else (src,)
     if kind == _FLOAT_SUMS:
-        held.insert(1, Scratch(2, 4 * first.keys))
-        spans = Scratch(3, 2 * 4 * first.spans)
+        tops, spans = Scratch(2, 4 * first.keys), Scratch(3, 4 * (2 * first.spans + 1))
         return [
-            Launch(steps[0], given, (*held, spans)),
-            *(Launch(step, (*given, ids, spans), tuple(held)) for step in steps[1:3]),
-            Launch(steps[3], (*held, spans), (out,)),
+            Launch(steps[0], given, (held, spoilt, spans)),
+            Launch(steps[1], (*given, ids), (held, spoilt, spans)),
+            Launch(steps[_BETWEEN], (spans,), (held, tops)),
+            Launch(steps[2], (*given, ids, tops, spans), (held,)),
+            Launch(steps[_LAST_STEP], (held, tops, spoilt, spans), (out,)),
         ]
     moved = kind == 0
     return [
-        Launch(steps[0], x if kind in (1, 2) else (), tuple(held)),
-        Launch(steps[1], (*(() if moved else given), ids), tuple(held)),
-        Launch(steps[3], (*(given if moved else ()), *held, *(x if moved else ())), (out,)),
+        Launch(steps[0], x if kind in (1, 2) else (), (held, spoilt)),
+        Launch(steps[1], (*(() if moved else given), ids), (held, spoilt)),
+        Launch(steps[_LAST_STEP], (*(given if moved else ()), held, spoilt, *(x if moved else ())), (out,)),
     ]
