@@ -159,3 +159,37 @@ def _number(expr: syntax.Expr) -> object:
 def _own(name: str, known: Mapping[str, tuple[str, ...]]) -> str | None:
     """The built-in function of this name, however it is written: `LayerNorm`, `layer_norm`."""
     return next((each for each in known if key_of(each) == key_of(name)), None)
+
+
+def adds_axis(item: syntax.Expr) -> bool:
+    """True for an item of an index by which numpy adds an axis: `x[:, None]`, `x[np.newaxis]`."""
+    if isinstance(item, syntax.Field):
+        return item.name == "newaxis" and prefix_of(item) in LIBRARIES
+    return isinstance(item, syntax.Name) and item.name in ("None", "none")
+
+
+def unsqueezed(expr: syntax.Index) -> str:
+    """What to write for an index that adds axes: `unsqueeze(x, 1)` for `x[:, None]`."""
+    counts = [_axes_of(item) for item in expr.items if not isinstance(item, syntax.Rest)]
+    if None in counts:
+        return "write `unsqueeze(x, axis)`, whose axis counts in the result"
+    rests = [i for i, item in enumerate(expr.items) if isinstance(item, syntax.Rest)]
+    after = rests[0] if rests else len(expr.items)  # from here on, axes are counted from the last one
+    places = []
+    for at, item in enumerate(expr.items):
+        if adds_axis(item):
+            others = expr.items[:at] if at < after else expr.items[at + 1 :]
+            count = sum(_axes_of(other) or 0 for other in others)
+            places.append(count if at < after else -1 - count)
+    kept = [item.span.text for item in expr.items if not adds_axis(item)]
+    part = "" if all(text in (":", "...") for text in kept) else f"[{', '.join(kept)}]"
+    value = short(expr.value.span.text + part, "x")
+    return f"write `unsqueeze({value}, {places[0] if len(places) == 1 else places})`"
+
+
+def _axes_of(item: syntax.Expr) -> int | None:
+    """How many axes an item of an index gives to the result; None if its text does not tell."""
+    if isinstance(item, syntax.Slice) or adds_axis(item):
+        return 1
+    number = item.value if isinstance(item, syntax.Unary) else item
+    return 0 if isinstance(number, syntax.Number) else None

@@ -185,7 +185,7 @@ _WITHOUT_NAME: Final = ("k", "out")
 #: Arguments that name an axis: `over` of a reduction, else `axis`.
 _AXES: Final = frozenset(("dim", "dims", "axes", "axis"))
 
-_NONE: Final = "leave the argument out: nothing stands for a missing value; `unsqueeze(x, 1)` adds an axis"
+_NONE: Final = "leave the argument out: nothing stands for a missing value"
 #: The words here for those of Python.
 WORDS_HERE: Final[Mapping[str, str]] = {"True": "true", "False": "false"}
 WORDS: Final[Mapping[str, str]] = {

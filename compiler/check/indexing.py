@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from dslc.compiler.check import lists
 from dslc.compiler.check.expressions import as_size
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.check.values import Problem, Static, added_axis, kind_of
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.index.take import subscripted
 from dslc.dsl import syntax
+from dslc.dsl.other_calls import adds_axis
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
@@ -39,6 +40,9 @@ class Indexing:
         self.expander = expander
 
     def __call__(self, expr: syntax.Index, frame: Frame) -> Static:
+        added = next((item for item in expr.items if adds_axis(item)), None)
+        if added is not None:
+            raise added_axis(expr, added.span)
         value = self.expander.evaluate(expr.value, frame)
         if isinstance(value, (list, tuple)):
             return lists.at(value, expr, lambda part: self.expander.evaluate(part, frame))
@@ -51,7 +55,12 @@ class Indexing:
         shape = type.shape
         items = _each_axis(expr, len(shape))
         if len(items) > len(shape):
-            raise Problem("E0306", f"{len(items)} indices for {type}", expr.span, f"has {len(shape)} axes")
+            raise Problem(
+                "E0306",
+                f"{len(items)} indices for {type}",
+                expr.span,
+                f"has {len(shape)} {'axis' if len(shape) == 1 else 'axes'}",
+            )
         starts: list[Size] = [0] * len(shape)
         stops: list[Size] = list(shape)
         steps = [1] * len(shape)

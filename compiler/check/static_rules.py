@@ -16,12 +16,12 @@ from dslc.compiler.check.calls.callgraph import called_name, walk
 from dslc.compiler.check.calls.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.training.section import RESERVED
-from dslc.compiler.check.values import NAMED_NUMBERS, Problem, declare_hint
+from dslc.compiler.check.values import NAMED_NUMBERS, Problem, added_axis, declare_hint
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
-from dslc.dsl.other_calls import PREFIXES, prefix_of
+from dslc.dsl.other_calls import PREFIXES, adds_axis, prefix_of
 from dslc.dsl.other_names import begins_like, function_hint, word_hint
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
         if called is not None and prefix_of(called[0]) in PREFIXES - known:  # `F.relu(x)`: one error for both names
             words.update(id(each) for each in walk((called[0],)))
             reports.add(not_callable(*called))
+        if isinstance(tree, syntax.Index):
+            added = [item for item in tree.items if adds_axis(item)]
+            words.update(id(each) for each in walk(tuple(added)))
+            if added:
+                reports.add(added_axis(tree, added[0].span))
     for tree in walk(block.body):
         if isinstance(tree, syntax.Name) and tree.name not in known and id(tree) not in words:
             near = did_you_mean(tree.name, known)

@@ -12,6 +12,7 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
+from dslc.dsl.other_calls import unsqueezed
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -154,3 +155,8 @@ def kind_of(value: Static) -> str:
 def declare_hint(name: str) -> str:
     """The help for a name that nothing is similar to."""
     return f"give it a value first, or declare it with the arguments of the block, model or section: `{name}: [B, 8]`"
+
+
+def added_axis(expr: syntax.Index, span: Span) -> Problem:
+    """The error for an index such as `x[:, None]`, told at its first `None`."""
+    return Problem("E0102", f"`{span.text}` in an index", span, "adds no axis here", help=unsqueezed(expr))

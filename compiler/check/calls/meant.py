@@ -11,6 +11,7 @@ from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ops.random.init import INITIALISERS
+from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 
 #: Layers whose result is as large as their input, and whose numbers are no sizes.
@@ -32,7 +33,7 @@ def meant(function: Function, parameter: inspect.Parameter, arg: Given, given: l
             f"; `layer name = {function.name}({rest})` makes a layer that is called later" if _makes(function) else ""
         )
         return f"the tensor comes first: write `{shown}`, or pipe it: `x |> {function.name}(...)`{later}"
-    return known_size(function, given) or listed(function, given) or _of_text(parameter, arg) or usage(function)
+    return _of_text(parameter, arg) or known_size(function, given) or listed(function, given) or usage(function)
 
 
 def _of_text(parameter: inspect.Parameter, arg: Given) -> str | None:
@@ -122,8 +123,9 @@ def _shown(default: object) -> str:
 
 
 def _written(arg: Given) -> str:
+    """An argument's text; `x` if it is long, or comes out of a pipe, of which the span holds the last stage alone."""
     text = arg.span.text
-    return text if len(text) <= 40 and "\n" not in text else "x"
+    return text if len(text) <= 40 and "\n" not in text and not isinstance(arg.expr, syntax.Pipe) else "x"
 
 
 def _kind(parameter: inspect.Parameter) -> str:
