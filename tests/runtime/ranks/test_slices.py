@@ -155,7 +155,7 @@ def test_plans_for_a_gpu_are_divided(tmp_path: Path, source: str, precision: str
                 found = shared_plan(plan, entry, share)
                 assert _launches(found) < _launches(plan)
                 assert max(b.end for b in found.buffers if b.region == "state") <= share.bytes
-                if precision != "f16":  # whose updates read a verdict in a place that also has flags
+                if precision != "f16":  # whose flags may take turns in one place with other values
                     assert not list(_replaced(found))
 
 
