@@ -19,7 +19,8 @@ class Contraction(Op):
 
     Attributes: ``product``, the name of an op of two operands, and ``each``, its attributes as ((name, value), ...);
     ``body``, steps as in ``fused``, whose inputs are the product and the x. The result has the product's shape. The
-    product and every step are rounded to their dtypes as if they stood alone.
+    product and every step are rounded to their dtypes as if they stood alone. ``tf32``, if it is there, is the
+    product's.
     """
 
     name = "contraction"
@@ -57,7 +58,8 @@ contraction = register(Contraction())
 
 def product(attrs: Mapping[str, Any]) -> tuple[Op, dict[str, Any]]:
     """The op of the product and its attributes; accepts the compiler's form and the JSON form."""
-    return OPS[attrs["product"]], {name: value for name, value in attrs["each"]}
+    marked = {"tf32": True} if attrs.get("tf32") else {}
+    return OPS[attrs["product"]], {name: value for name, value in attrs["each"]} | marked
 
 
 def product_and_epilogue(node: Node) -> tuple[Node, Node]:

@@ -20,7 +20,7 @@ from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.attrs import bool_attr, flag_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, reads_of, unstrided, writes_of
 from dslc.compiler.ops.products.attention_terms import is_plain
 
@@ -35,6 +35,7 @@ class _Attention:
         self.dtype, self.wide = q.dtype, q.dtype.computed
         self.stack = prod(self.lead)
         self.causal, self.scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
+        self.tf32 = flag_attr(node.attrs, "tf32")
         self._blocks = 0
 
     def scratch(self, dtype: DType, *shape: int) -> Scratch:
@@ -61,7 +62,7 @@ class _Attention:
             "z": [("stack", self.stack)], "m": [("m", size["m"])], "n": [("n", size["n"])], "k": [("k", size["k"])]
         }  # fmt: skip
         one = problem(axes, operand(a[1], a[2]), operand(b[1], b[2]), operand("mn", c[1]))
-        made = launched([one], (a[0], b[0]), c[0], self._blocks)
+        made = launched([one], (a[0], b[0]), c[0], self._blocks, self.tf32)
         self._blocks += len({x.number for launch in made for x in launch.scratch} - {*range(self._blocks)})
         return made
 

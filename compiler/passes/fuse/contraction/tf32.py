@@ -1,4 +1,4 @@
-"""Rounds the factors of f32 contractions to TF32 (10 bits of mantissa) for tensor cores; sums stay f32.
+"""Rounds the factors of f32 products to TF32 (10 bits of mantissa) for tensor cores; sums stay f32.
 
 Before::
 
@@ -9,20 +9,19 @@ After::
     %2 = matmul %0, %1 {..., tf32=True} : f32[64, 512]  # fc forward
 
 Runs if the precision is tf32, which only GPUs have. Applies to matmuls and convolutions with their gradients, with or
-without an epilogue. Attention stays f32. Linear in nodes.
+without an epilogue, and to the products of attention. Linear in nodes.
 """
 
 from __future__ import annotations
 
-from dslc.compiler.cost import kind
+from dslc.compiler.cost import MATRIX_KINDS, kind
 from dslc.compiler.ir.graph import Graph, Node
-from dslc.compiler.ir.op import PRODUCT_KINDS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import flag_attr
 
 
 def tf32(graph: Graph) -> Graph:
-    """The graph with f32 contractions marked as tf32. Idempotent."""
+    """The graph with f32 products marked as tf32. Idempotent."""
 
     def rule(node: Node) -> Node | None:
         found = rounded(node)
@@ -32,7 +31,7 @@ def tf32(graph: Graph) -> Graph:
 
 
 def rounded(node: Node) -> Node:
-    """The node, marked as tf32 if it is an f32 contraction that is not."""
-    if kind(node) not in PRODUCT_KINDS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
+    """The node, marked as tf32 if it is an f32 product or attention that is not."""
+    if kind(node) not in MATRIX_KINDS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
         return node
     return node.replaced(attrs={**node.attrs, "tf32": True})
