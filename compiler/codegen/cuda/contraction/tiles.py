@@ -123,9 +123,14 @@ def tilings(problem: Problem, cores: Cores) -> list[Tiling]:
     """The tilings that the model considers, the one with the least modelled time first."""
     if cores == "16 bits":
         return _tiled(problem, _MMA_TILES)
-    if prod(map(problem.count, GROUPS)) <= _MAX_SMALL_PRODUCTS:
+    if is_latency_bound(problem):
         return _quickest(problem, cores == "tf32")
     return _tiled(problem, _TF32_TILES if cores == "tf32" else _large(problem))
+
+
+def is_latency_bound(problem: Problem) -> bool:
+    """Whether waiting for memory dominates the problem's time."""
+    return prod(map(problem.count, GROUPS)) <= _MAX_SMALL_PRODUCTS
 
 
 def _large(problem: Problem) -> Sequence[Row]:

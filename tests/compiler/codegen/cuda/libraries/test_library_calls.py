@@ -166,6 +166,19 @@ OWN_BY_DEFAULT = [
 ]
 
 
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_long_sums_of_odd_rows_are_divided_by_own_kernels(dtype: DType) -> None:
+    """In 16 bits; SIMT kernels of a library, in f32, read rows of any length."""
+
+    def why(rows: int, left: int, right: int, transposed: bool = True) -> object:
+        first = (rows, left) if transposed else (left, rows)
+        return library_call(matmul(first, (rows, right), transposed, dtype=dtype), "sm_90")
+
+    odd = [why(12_288, 21, 64), why(12_288, 64, 21), why(8192, 36, 20), why(4096, 63, 65, transposed=False)]
+    assert {isinstance(found, str) and "16 bytes" in found for found in odd} == {dtype is DType.BF16}
+    assert not any(isinstance(why(*sizes), str) for sizes in ((12_288, 24, 64), (64, 2049, 2051), (8192, 2049, 2051)))
+
+
 @pytest.mark.parametrize("made", OWN_BY_DEFAULT, ids=str)
 def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node) -> None:
     target = target_of("sm_90", vendor=True)
