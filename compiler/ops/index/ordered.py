@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Of each part; a scatter of no more rows is one launch, which sorts for itself.
 MANY_ROWS: Final = 8192
+#: Rows of an id on average, from which parts of them are combined concurrently: one block of an H200 adds the 4,096
+#: rows of two ids, of 768 f32, in 396 us.
+_ROWS_OF_ONE: Final = 256
 _HOW: Final = ("sum", "prod", "max", "min")
 
 #: Of shared memory, which hold the results that a block combines elements for.
@@ -68,6 +71,11 @@ def by_atomics(how: str, dtype: DType, elements: int) -> bool:
         return False
     floats = (DType.F32, DType.F64) if how in ("max", "min") else (DType.F32,)
     return how not in _HOW or (how != "prod" and dtype.computed in (*floats, DType.I32, DType.I64))
+
+
+def is_for_order(length: int, count: int) -> bool:
+    """Whether ``length`` rows with ids below ``count`` are put in order first, and then combined."""
+    return length > MANY_ROWS or length >= _ROWS_OF_ONE * count
 
 
 class RowOrder(Op):

@@ -1,4 +1,4 @@
-"""Orders the rows of large scatters by their ids once for all scatters with the same ids.
+"""Orders the rows of large scatters, and of those to few ids, by their ids once for all scatters with the same ids.
 
 Before::
 
@@ -29,7 +29,7 @@ from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.index.ordered import MANY_ROWS, by_atomics, by_bins, by_lines
+from dslc.compiler.ops.index.ordered import by_atomics, by_bins, by_lines, is_for_order
 from dslc.compiler.passes.fuse.indexed.last_indices import last_indices
 from dslc.compiler.passes.rebuild import before_reshapes
 
@@ -102,7 +102,7 @@ class _Scatter:
         single = ids.type.rank == rows.type.rank and node.op.name != "scatter_rows_add"
         if single and _has_own(node.attrs.get("how", "sum"), parts, length, count, rows.type.dtype):
             return None
-        if not small or length <= MANY_ROWS or not prod(shape) or rows.type.dtype not in _ORDERED:
+        if not small or not is_for_order(length, count) or not prod(shape) or rows.type.dtype not in _ORDERED:
             return None
         return _Scatter(node, tuple(x), rows, ids, parts, length, count, inner)
 

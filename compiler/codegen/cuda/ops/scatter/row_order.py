@@ -18,7 +18,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
 _BLOCK_THREADS: Final = 256
-_THREAD_KEYS: Final = 16
+_MOST_KEYS: Final = 16  # of a thread
 _DIGIT_BITS: Final = 8  # at most
 
 Argument: TypeAlias = Value | Scratch
@@ -52,8 +52,12 @@ class Digits(Keyed):
 
     @property
     def tile(self) -> int:
-        """Keys of a block."""
-        return _BLOCK_THREADS * _THREAD_KEYS
+        """Keys of a block: a warp ranks 32 at a time, one after the other, so as few as leave no more blocks than one
+        block adds up at once."""
+        each = 1
+        while each < _MOST_KEYS and _BLOCK_THREADS**2 * each < self.all:
+            each *= 2
+        return _BLOCK_THREADS * each
 
     @property
     def blocks(self) -> int:

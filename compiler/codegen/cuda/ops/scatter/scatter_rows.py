@@ -26,7 +26,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, str_attr
-from dslc.compiler.ops.index.ordered import MANY_ROWS
+from dslc.compiler.ops.index.ordered import is_for_order
 
 _FEW_THREADS: Final = 256
 _BLOCK_THREADS: Final = 128
@@ -209,7 +209,7 @@ def scattered(rows: Rows, given: Value, ids: Value, x: tuple[Value, ...], out: V
     numbers."""
     if rows.dtype.computed not in _COMPUTED or max(rows.all, rows.keys + rows.lines, rows.inner) >= 2**31 - 1:
         return None
-    if rows.length <= MANY_ROWS:
+    if not is_for_order(rows.length, rows.count):
         return [Launch(RowsFew(rows, as_signed(ids.type.dtype)), (given, ids, *x), (out,))]
     order, starts = Scratch(0, 4 * rows.all), Scratch(1, 4 * (rows.keys + 1))
     digits = Digits(as_signed(ids.type.dtype), rows.parts, rows.length, rows.count)

@@ -24,7 +24,17 @@ ROWS = input_of("rows", Kind.DATA, EDGES, 2, 2)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MANY_ROWS", 30)
+    monkeypatch.setattr(ordered, "MANY_ROWS", 30)
+
+
+def test_rows_of_few_ids_are_combined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [ordered.is_for_order(*sizes) for sizes in ((4096, 2), (4096, 16), (4096, 17), (8193, 9000))] == [
+        True, True, False, True
+    ]  # fmt: skip
+    rows, ids = input_of("rows", Kind.DATA, 512, 4), input_of("ids", Kind.DATA, 512, dtype=DType.I32)
+    graph = graph_of([rows, ids], {"result.y": B(OPS["scatter_rows_add"], rows.value, ids.value, count=2)})
+    assert names(order_rows(graph)) == ["row_order", "ordered_rows"]
 
 
 def names(graph: Graph) -> list[str]:
@@ -102,7 +112,7 @@ def test_elements_with_an_index_each(
 ) -> None:
     if not atomic:
         monkeypatch.setattr(module, "by_atomics", lambda *_: False)
-    monkeypatch.setattr(module, "MANY_ROWS", many)
+    monkeypatch.setattr(ordered, "MANY_ROWS", many)
     monkeypatch.setattr(module, "_MAX_SCANNED", 30)
     monkeypatch.setattr(ordered, "_SHORT", 0)  # a warp goes through no line, and no bin is small enough
     x, src = input_of("x", Kind.DATA, 2, COUNT, 3), input_of("src", Kind.DATA, 2, EDGES, 3)

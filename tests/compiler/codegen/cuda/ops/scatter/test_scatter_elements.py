@@ -47,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(scatter_elements, "atomic_scatter", lambda *_: None)  # test_scatter_atomic.py has tests of it
     monkeypatch.setattr(scatter_elements, "MANY_ROWS", 0)
     monkeypatch.setattr(row_order, "_BLOCK_THREADS", 64)
-    monkeypatch.setattr(row_order, "_THREAD_KEYS", 1)
+    monkeypatch.setattr(row_order, "_MOST_KEYS", 1)
     return str(request.param)
 
 

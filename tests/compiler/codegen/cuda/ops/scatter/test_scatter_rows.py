@@ -41,14 +41,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scatter_rows, "_PART_RANGE", (16, 16))
     monkeypatch.setattr(scatter, "_MAX_SCANNED", 0)
     monkeypatch.setattr(row_order, "_BLOCK_THREADS", 64)
-    monkeypatch.setattr(row_order, "_THREAD_KEYS", 1)
+    monkeypatch.setattr(row_order, "_MOST_KEYS", 1)
     monkeypatch.setattr(row_order, "_DIGIT_BITS", 2)
 
 
 @pytest.fixture(params=["few", "many"])
 def amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the rows count as few, or are put in order first."""
-    monkeypatch.setattr(scatter_rows, "MANY_ROWS", 100 if request.param == "few" else 0)
+    most = 100 if request.param == "few" else 0
+    monkeypatch.setattr(scatter_rows, "is_for_order", lambda length, count: length > most)
     return str(request.param)
 
 
@@ -170,7 +171,7 @@ def test_rows_read_at_places_that_do_not_exist() -> None:
 def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [type(launch.spec) for launch in lower(scattered(np.zeros(70), (3,), DType.F32, 2)[0]) or []]
     assert kinds == [RowsFew]
-    monkeypatch.setattr(scatter_rows, "MANY_ROWS", 0)
+    monkeypatch.setattr(scatter_rows, "is_for_order", lambda length, count: True)
     kinds = [type(launch.spec) for launch in lower(scattered(np.zeros(16), (3,), DType.F32, 2)[0]) or []]
     assert kinds == [RowDigits, RowDigits, RowDigits, RowStarts, OrderedRows], "no id has several parts"
     kinds = [type(launch.spec) for launch in lower(scattered(np.zeros(17), (3,), DType.F32, 2)[0]) or []]
@@ -191,3 +192,9 @@ def test_blocks_and_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert teams == [(1, 1), (8, 8), (8, 32)]
     assert [part_of(n) for n in (1, 64, 4097, 12_800, 16_384, 16_385, 1 << 30)] == [64, 64, 128, 128, 128, 256, 256]
+
+
+def test_a_block_has_few_keys_where_few_blocks_would_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    tiles = [Digits(DType.I32, 1, length, 100).tile for length in (10_241, 65_536, 65_537, 600_000, 2_000_000)]
+    assert tiles == [256, 256, 512, 4096, 4096]
