@@ -116,8 +116,8 @@ class Mixed(Numbered):
 
 @lowers("concat", target="cuda")
 def concat(node: Node) -> list[Launch]:
-    """One launch for adjacent small inputs; separate ones for large inputs, for two that differ, and if indices need
-    i64."""
+    """One launch for adjacent small inputs; separate ones for large inputs, for two that differ and are no whole
+    vectors, and if indices need i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
     pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
     if prod(out.ints) >= 1 << 31:
@@ -130,13 +130,15 @@ def concat(node: Node) -> list[Launch]:
         for at in range(0, len(values), most if small else 1):
             some = values[at : at + (most if small else 1)]
             runs = tuple(prod(value.type.ints[axis:]) for value in some)
-            if len(some) == 1 or (len({*runs}) == 2 == len(some)):  # copies, whose vectors are measured
+            mixed = Mixed(out.dtype, rows, runs, pitch, start)
+            short = mixed.vector * out.dtype.itemsize < _VECTOR_BYTES
+            if len(some) == 1 or (len({*runs}) == 2 == len(some) and short):  # copies, whose vectors are measured
                 places = accumulate(runs, initial=start)
                 launches += [pointwise.copy_into(value, node.out, place) for value, place in zip(some, places)]
             elif len({*runs}) == 1:
                 alike = Concat(out.dtype, len(some), rows, runs[0], pitch, start)
                 launches.append(Launch(alike, tuple(some), node.outputs))
             else:
-                launches.append(Launch(Mixed(out.dtype, rows, runs, pitch, start), tuple(some), node.outputs))
+                launches.append(Launch(mixed, tuple(some), node.outputs))
             start += sum(runs)
     return launches

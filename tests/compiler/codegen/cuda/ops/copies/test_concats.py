@@ -22,6 +22,7 @@ from dslc.compiler.ir.types import DType, TensorType
 MIXED: list[tuple[list[tuple[int, ...]], int, dict[DType, int]]] = [
     ([(6, 8), (6, 8), (6, 4), (6, 4), (6, 8)], 1, {DType.F32: 4, DType.BF16: 4}),
     ([(2, 3, 5), (2, 0, 5), (2, 4, 5), (2, 1, 5)], 1, {DType.F32: 1, DType.BF16: 1}),  # nothing in the middle
+    ([(7, 64), (7, 0), (7, 32)], 1, {DType.F32: 4, DType.BF16: 8}),  # as a layer and those before it
     ([(40, 16), *((40, n) for n in range(1, 8))], 1, {DType.F32: 1, DType.BF16: 1}),
     ([(3, 2, 4), (700, 2, 4), (1, 2, 4)], 0, {DType.F32: 4, DType.BF16: 8}),  # several blocks
 ]
@@ -32,7 +33,7 @@ CASES: list[tuple[list[tuple[int, ...]], int, list[int]]] = [
     ([(6, 1, 24)] * 50, 1, [50]),
     ([(600, 8), (600, 8)], 0, [2]),  # several blocks each
     ([(2, 3, 5), (2, 0, 5), (2, 3, 5)], 1, [2]),  # nothing in the middle
-    ([(2, 3, 5), (2, 0, 5), (2, 4, 5)], 1, [1, 1]),
+    ([(2, 3, 5), (2, 0, 5), (2, 4, 5)], 1, [1, 1]),  # two that are no whole vectors
     ([(2,)] * 502, 0, [500, 2]),
 ]
 
