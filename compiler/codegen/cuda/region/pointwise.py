@@ -40,7 +40,8 @@ class _Emitter:
         self.held = schedule.held
         self.whole = self.vector > 1 and bool(self.sizes) and self.sizes[-1] % self.vector == 0
         self._indices: list[Index] | None = None
-        self.lead: Index = 0  # the first element of the thread's first vector
+        self.line: Index | None = None  # of a block with a piece of one line: its number
+        self.lead: Index = 0  # the first element of the thread's first vector, in the line if there is one
         self.first: Index = 0  # the first elements of all its vectors
         self.mask: str | None = None
 
@@ -49,12 +50,14 @@ class _Emitter:
         # starts at the end: an earlier reduction of the tensor has left its last part in the L2 cache
         last = text.number("last block", self.schedule.geometry.grid[0] - 1)
         block = text.plus(text.times(text.here("block"), -1), last)
-        held = self.schedule.held
+        held, line = self.schedule.held, self.schedule.line
+        if line:
+            self.line, block = text.divmod(block, text.divisor("pieces", self.schedule.pieces))
         item = text.plus(text.times(block, threads * held), text.here("thread"))
         self.lead = text.times(item, self.vector)
         self.first = text.ramp(self.lead, held, threads * self.vector)
-        count = self.schedule.count - self.schedule.rest
-        full = self.schedule.geometry.grid[0] * threads * self.vector * held == count
+        count = line or self.schedule.count - self.schedule.rest
+        full = self.schedule.pieces * threads * self.vector * held == count
         self.mask = None if full else text.below(self.first, text.number("count", count))
         self._computed()
         if self.schedule.rest:
@@ -113,7 +116,8 @@ class _Emitter:
         return self._indices
 
     def _unravel(self, x: Index) -> list[Index]:
-        return self.text.unravel(x, [self.text.divisor(f"size {axis}", size) for axis, size in enumerate(self.sizes)])
+        sizes = [self.text.divisor(f"size {axis}", size) for axis, size in enumerate(self.sizes)]
+        return self.text.unravel(x, sizes) if self.line is None else [*self.text.unravel(self.line, sizes[:-1]), x]
 
     def _offset(self, access: Access) -> Index:
         return self.text.number("offset", access.offset) if access.offset else 0
@@ -146,6 +150,9 @@ class _Emitter:
     def _load(self, number: int, access: Access) -> Reg:
         text, held = self.text, self.held
         vector, at = self._place(access)
+        if self.line is not None and access.strides[-1] == 0:  # one value for the line
+            found = text.set(text.load(access, 1, f"p{number}", at, None))
+            return Reg(text.set(text.call("each", (held * self.vector,), found)), access.dtype)
         varied = self.schedule.apart or access.strides == self.dense
         again = held > 1 and not varied  # one value, or one per column, for all vectors
         found = text.set(text.load(access, vector, f"p{number}", at, None if again else self._mask(access, vector)))
@@ -186,7 +193,7 @@ class _Emitter:
         text, wanted = self.text, self.vector
         if not any(access.strides):
             return 1, text.known(self._offset(access))
-        if access.strides == self.dense and access.repeat == 1:
+        if access.strides == self.dense and access.repeat == 1 and self.line is None:
             first, vector = (
                 text.plus(self.first, self._offset(access)),
                 min(wanted, power_of_two(wanted, access.offset)),

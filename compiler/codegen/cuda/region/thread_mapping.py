@@ -24,18 +24,26 @@ BLOCK_THREADS: Final = 256  # default threads per block
 @dataclass(frozen=True, slots=True)
 class Flat:
     """``count`` elements. A thread has ``held`` vectors, one block of threads apart; if not ``apart``, in the same
-    columns. The last ``rest`` elements are no whole vector: the first threads have one each in addition."""
+    columns. The last ``rest`` elements are no whole vector: the first threads have one each in addition. If there is a
+    ``line``, the last axis has so many elements, and a block has a piece of one line: its place along the other axes is
+    the same for all of its elements."""
 
     count: int
     vector: int
     held: int
     apart: bool = False
     rest: int = 0
+    line: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """Blocks of a line; without lines, all blocks."""
+        return -(-(self.line or self.count - self.rest) // (BLOCK_THREADS * self.vector * self.held))
 
     @property
     def geometry(self) -> Geometry:
-        whole = self.count - self.rest
-        return Geometry((-(-whole // (BLOCK_THREADS * self.vector * self.held)), 1, 1), (BLOCK_THREADS, 1, 1))
+        lines = self.count // self.line if self.line else 1
+        return Geometry((lines * self.pieces, 1, 1), (BLOCK_THREADS, 1, 1))
 
 
 @described("Rows", "rows vector held team teams chunks")

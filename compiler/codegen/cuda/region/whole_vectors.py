@@ -4,15 +4,18 @@ A thread moves 16 bytes at once only if all vectors are whole. An elementwise op
 is one axis of 4,202,499 elements: 4,202,496 are moved in vectors of eight, and three threads have one more element. In
 regions of several axes, such as a concat of odd rows, the places of neighbours are no whole vectors: a thread has
 several short vectors, one block of threads apart, so that neighbouring threads move neighbouring bytes and a block does
-not end after one element per thread. Each element is computed as before.
+not end after one element per thread. If the rows are long, a block has a piece of one row, so no thread divides the
+number of each element to find its row. Each element is computed as before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.schedule import flattened, narrow, schedule, vector_of
-from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
+from dslc.compiler.codegen.cuda.region.thread_mapping import BLOCK_THREADS, Flat
 from dslc.compiler.codegen.region.ir import Let, Region
 from dslc.compiler.codegen.region.queries import used_values
 
@@ -31,7 +34,17 @@ def whole_vectors(region: Region) -> Flat | None:
     if own.count % vector and aligned and _is_plain(flat):
         return Flat(own.count, vector, 1, rest=own.count % vector)
     found = narrow(region)
-    return found[0] if found and found[0].held >= _SHORT else None
+    return _in_lines(found, flat) if found and found[0].held >= _SHORT else None
+
+
+def _in_lines(found: Sequence[Flat], region: Region) -> Flat:
+    """The first of these schedules, or, for long lines, the one that leaves the fewest threads without an element, with
+    a line for each block."""
+    line = region.outer[-1]
+    each = line // BLOCK_THREADS >= _SHORT and all(a.repeat == 1 for a in (*region.inputs, *region.outputs))
+    if not each or len(region.outer) == 1:
+        return found[0]
+    return min((replace(flat, line=line) for flat in found), key=lambda flat: (flat.pieces * flat.held, flat.pieces))
 
 
 def _is_plain(region: Region) -> bool:

@@ -84,6 +84,51 @@ def test_a_row_is_repeated_by_several_elements_a_thread() -> None:
     np.testing.assert_array_equal(found[0], np.broadcast_to(x, (17, 31)))
 
 
+LINES = {
+    "odd rows": ([(3, 2, 1031), (3, 1, 1031)], DType.BF16),
+    "a row and a column": ([(5, 1031), (1, 1031), (5, 1), ()], DType.BF16),
+    "in f32": ([(2, 3, 1025), (2, 1, 1025), (3, 1)], DType.F32),
+}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("name", LINES)
+def test_a_block_has_a_piece_of_one_long_row(name: str) -> None:
+    shapes, dtype = LINES[name]
+    rng = np.random.default_rng(len(name))
+    xs = [simulator.held(rng.normal(size=s), dtype) for s in shapes]
+    [launch] = launches(made := node(dtype, *shapes))
+    assert launch.spec.flat is not None and launch.spec.flat.line == shapes[0][-1]
+    found = simulated(made, xs)
+    assert found is not None
+    wanted = simulator.held(xs[0] * xs[1], dtype)
+    for x in xs[2:]:
+        wanted = simulator.held(wanted + x, dtype)
+    np.testing.assert_array_equal(found[0], wanted)
+    compared(made, xs, threads=256)
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("axis", [0, 1])
+def test_long_rows_are_repeated_and_put_next_to_each_other(axis: int) -> None:
+    x = simulator.held(np.random.default_rng(0).normal(size=(1, 2051) if axis == 0 else (6, 1)), DType.BF16)
+    given = Input("x", Kind.DATA, TensorType(DType.BF16, x.shape)).value
+    made = Builder(name="here").node(OPS["expand"], given, shape=(6, 2051))
+    [launch] = launches(made)
+    assert launch.spec.flat is not None and launch.spec.flat.line == 2051
+    assert launch.spec.geometry.grid[0] == 6 * launch.spec.flat.pieces == 6
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], np.broadcast_to(x, (6, 2051)))
+    both = [Input(n, Kind.DATA, TensorType(DType.BF16, (6, n_))).value for n, n_ in (("a", 2051), ("b", 1025))]
+    joined = Builder(name="here").node(OPS["concat"], *both, axis=1)
+    ys = [simulator.held(np.random.default_rng(n).normal(size=v.type.ints), DType.BF16) for n, v in enumerate(both)]
+    found = simulated(joined, ys)
+    assert found is not None
+    np.testing.assert_array_equal(found[0], np.concatenate(ys, 1))
+    compared(joined, ys, threads=256)
+
+
 @pytest.mark.usefixtures("short")
 def test_what_keeps_its_own_schedule() -> None:
     for shapes in ([(16, 32), (16, 32)], [(3, 5), (3, 5)]):  # vectors divide it; short
