@@ -98,7 +98,7 @@ class BitwiseRightShift(Bitwise):
 
 
 class BitwiseNot(Bitwise):
-    """bitwise_not(x): all bits turned, ``-x - 1`` for signed integers.
+    """bitwise_not(x): every bit inverted, which is ``-x - 1`` for signed integers.
 
     given: t: i32[B]
     >>> bitwise_not(t)

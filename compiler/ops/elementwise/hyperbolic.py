@@ -47,7 +47,7 @@ class Cosh(Primitive):
 
 
 class Asinh(Primitive):
-    """asinh(x): the number whose hyperbolic sine is ``x``, accurate near 0 and far out.
+    """asinh(x): the number whose hyperbolic sine is ``x``, accurate for small and for large ``x``.
 
     given: x: [B, 8]
     >>> asinh(x)

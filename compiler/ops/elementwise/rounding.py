@@ -42,7 +42,7 @@ class Ceil(Flat):
 
 
 class Trunc(Flat):
-    """trunc(x): the integer next to ``x`` towards 0, as a float. No gradient flows through it.
+    """trunc(x): ``x`` rounded towards 0, as a float. No gradient flows through it.
 
     given: x: [B, 8]
     >>> trunc(x)

@@ -59,14 +59,14 @@ def _known(name: str, format: str) -> Format:
 
 
 class ToSmall(Function):
-    """to_small(x, format="e4m3", saturate=true): the codes of floats of 8 or 4 bits next to ``x``, as u8.
+    """to_small(x, format="e4m3", saturate=true): ``x`` rounded to 8-bit or 4-bit floats, as u8 codes.
 
     ``format``: "e4m3" and "e5m2", the 8-bit floats of GPUs (PyTorch's float8_e4m3fn, float8_e5m2); "e4m3fnuz" and
     "e5m2fnuz"; and "e2m1" of 4 bits, in the low half of a byte. x is rounded to f32, then to the nearest number, ties
-    to even. What is greater becomes the greatest number, also an infinity; without ``saturate``, an infinity in "e5m2",
-    else nan. nan stays nan, and becomes 0 in "e2m1", which has neither and always saturates. No gradient flows through
-    it. Weights and activations as they are in these formats, with gradients as if nothing was rounded, are
-    ``x + stop_gradient(from_small(to_small(x)) - x)``.
+    to even. Values beyond the greatest number of the format, and infinities, become that number; without
+    ``saturate`` they become an infinity in "e5m2" and nan in the other formats. nan stays nan. "e2m1" has neither nan
+    nor infinities: it always saturates, and nan becomes 0. No gradient flows through it. For training with rounded
+    weights or activations, pass the gradient on unchanged: ``x + stop_gradient(from_small(to_small(x)) - x)``.
 
     given: x: [B, 8]
     >>> scale = max(abs(x)) / 448
@@ -96,7 +96,7 @@ class ToSmall(Function):
 
 
 class FromSmall(Function):
-    """from_small(codes, format="e4m3"): the floats that ``codes`` stand for, u8, as ``to_small`` gives them.
+    """from_small(codes, format="e4m3"): the values of 8-bit or 4-bit floats, given as u8 codes.
 
     All are exact in each float dtype. Of "e2m1" the low half of a byte counts; two numbers in a byte are
     ``from_small(x, "e2m1")`` and ``from_small(bitwise_right_shift(x, 4), "e2m1")``.

@@ -16,11 +16,12 @@ from dslc.compiler.ops.shape.views import reshape
 
 
 class EmbeddingBag(Function):
-    """embedding_bag(ids, count, dim, mode="mean", weights=none, pad=none): the embeddings of a row's ids as one.
+    """embedding_bag(ids, count, dim, mode="mean", weights=none, pad=none): the mean, sum or maximum
+    of the embeddings of each row's ids.
 
     ``ids`` [..., L]; the result [..., dim] is the "mean", "sum" or "max" over the last axis of ``embedding(ids, count,
     dim, init)``. ``weights``, shaped as ``ids``, multiply the embeddings of a "sum". Ids equal to ``pad`` do not count;
-    a row of nothing else gives 0. Parameter ``weight`` [count, dim].
+    a row of such ids alone gives 0. Parameter ``weight`` [count, dim].
 
     given: t: i32[B, 4]
     >>> t |> embedding_bag(100, 8, mode="sum")

@@ -63,15 +63,15 @@ suppress = register(Suppress())
 
 
 class Nms(Function):
-    """nms(boxes, scores, iou_threshold=0.5): the boxes that no better one overlaps, as indices and as a mask.
+    """nms(boxes, scores, iou_threshold=0.5): non-maximum suppression; the kept boxes as indices and as a mask.
 
-    ``boxes`` [N, 4] are x1, y1, x2, y2; ``scores`` [N]. From the best on, each box that is left removes the later ones
-    whose intersection with it, divided by their union, is above ``iou_threshold``. Equal scores keep their order. With
-    axes before N, each batch of boxes on its own.
+    ``boxes`` [N, 4] are x1, y1, x2, y2; ``scores`` [N]. In the order of falling scores, each kept box removes the
+    later ones whose intersection with it, divided by their union, is above ``iou_threshold``. Equal scores keep their
+    order. With axes before N, each batch of boxes is treated separately.
 
-    Two results of fixed size: i32 [N], the indices of the boxes that are left, the best first, then -1; and b1 [N],
-    true for the boxes that are left, in the order of ``boxes``. Otherwise as ``torchvision.ops.nms``. No gradient flows
-    through it.
+    Two results of fixed size: i32 [N], the indices of the kept boxes, the best first, then -1; and b1 [N], true for
+    the kept boxes, in the order of ``boxes``. Otherwise as ``torchvision.ops.nms``. No gradient
+    flows through it.
 
     given: x: [B, 16, 4], y: [B, 16]
     >>> indices, keep = nms(x, y, iou_threshold=0.7)

@@ -85,13 +85,14 @@ def _class_attrs(name: str, x: Value, axis: int, ignore_index: int | None) -> di
 
 
 class CrossEntropy(Function):
-    """cross_entropy(logits, target, axis=-1, smoothing=0, ignore_index=none, weight=none, reduce="mean"): for classes.
+    """cross_entropy(logits, target, axis=-1, smoothing=0, ignore_index=none, weight=none, reduce="mean"): minus the
+    logarithm of the probability of the target class.
 
     ``-log(softmax(logits)[target])`` with the classes of ``logits`` along ``axis`` (1 for images [B, C, H, W]) and an
     integer target without that axis, or a probability for each class, shaped as ``logits``. With ``smoothing`` s the
     target has probability 1 - s, and s is shared by all classes. Targets equal to ``ignore_index`` give 0 and do not
-    count in the mean. ``weight``, a list, holds a factor for each class; the mean is divided by the factors of integer
-    targets, as in PyTorch. ``reduce``: "mean", "sum", "none".
+    count in the mean. ``weight``, a list, holds a factor for each class; the mean over integer targets is a weighted
+    one, divided by the sum of their factors, as in PyTorch. ``reduce``: "mean", "sum", "none".
 
     given: logits: [B, 10], target: i32[B]
     >>> loss = cross_entropy(logits, target)

@@ -43,7 +43,8 @@ class SoftMargin(Function):
 
 
 class MultiMargin(Function):
-    """multi_margin(x, target, p=1, margin=1, weight=none, reduce="mean"): what other classes score above the target's.
+    """multi_margin(x, target, p=1, margin=1, weight=none, reduce="mean"): a multi-class
+    hinge loss.
 
     For each row of scores x, with classes along the last axis: the sum over the other classes c of
     ``max(0, margin - x[target] + x[c])^p``, divided by the number of classes (Crammer and Singer 2001; PyTorch's).
@@ -80,7 +81,7 @@ class MultiMargin(Function):
 
 
 class MultilabelMargin(Function):
-    """multilabel_margin(x, t, reduce="mean"): each class of a row should score 1 more than each that is not of it.
+    """multilabel_margin(x, t, reduce="mean"): a hinge loss between the classes of a row and all other classes.
 
     x are scores with classes along the last axis; t, of the same shape, is 1 for the classes of a row, else 0. A row's
     loss is the sum of ``max(0, 1 - x[i] + x[j])`` over classes i with t = 1 and j with t = 0, divided by the number of

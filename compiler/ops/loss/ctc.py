@@ -23,14 +23,15 @@ from dslc.compiler.ops.shape.views import reshape
 
 
 class Ctc(Function):
-    """ctc(log_probs, targets, input_lengths, target_lengths, blank=0, reduce="mean", zero_infinity=false): the loss of
-    a sequence without an alignment.
+    """ctc(log_probs, targets, input_lengths, target_lengths, blank=0, reduce="mean", zero_infinity=false): the loss
+    of a label sequence whose alignment with the input is unknown.
 
-    Connectionist temporal classification: minus the logarithm of the probability of all alignments of a target with a
-    sequence (Graves et al. 2006).
+    Connectionist temporal classification: minus the logarithm of the summed probability of all alignments of a
+    target with a sequence (Graves et al. 2006).
     ``log_probs`` [B, T, C] are logarithms of probabilities, as ``log_softmax`` gives them, with the batch first;
-    ``targets`` [B, L] are classes other than ``blank``, of which the first ``target_lengths`` [B] count; of the times,
-    the first ``input_lengths`` [B]. The mean divides each loss by its target's length, at least 1, as in PyTorch.
+    ``targets`` [B, L] are classes other than ``blank``, of which the first ``target_lengths`` [B] count. Of the T
+    steps, the first ``input_lengths`` [B] count. The mean divides each loss by its target's length, at least 1, as in
+    PyTorch.
 
     A target for which the sequence is too short has an infinite loss, or 0 with ``zero_infinity``; its gradient is 0.
 

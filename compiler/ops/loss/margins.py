@@ -64,9 +64,10 @@ class HingeEmbedding(Function):
 
 
 class MarginRanking(Function):
-    """margin_ranking(x, y, t, margin=0, reduce="mean"): ``max(0, margin - t * (x - y))``; t is 1 where x should win.
+    """margin_ranking(x, y, t, margin=0, reduce="mean"): ``max(0, margin - t * (x - y))``.
 
-    t is -1 where y should be the greater one. The gradient is 0 where ``t * (x - y)`` is the margin itself.
+    t is 1 where x should be greater than y, and -1 where y should be greater than x. The gradient is 0 where
+    ``t * (x - y)`` is the margin itself.
 
     given: x: [B], y: [B], t: i32[B]
     >>> loss = margin_ranking(x, y, t, margin=0.1)
@@ -81,7 +82,8 @@ class MarginRanking(Function):
 
 
 class TripletMargin(Function):
-    """triplet_margin(anchor, positive, negative, margin=1, p=2, eps=1e-6, axis=-1, reduce="mean"): of distances.
+    """triplet_margin(anchor, positive, negative, margin=1, p=2, eps=1e-6, axis=-1, reduce="mean"): the anchor
+    should be nearer to the positive than to the negative by the margin.
 
     ``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with d the p-norm of the difference, to which
     ``eps`` is added, along an axis (Schroff et al. 2015; PyTorch's).
@@ -113,9 +115,10 @@ class TripletMargin(Function):
 
 
 class CosineEmbedding(Function):
-    """cosine_embedding(x, y, t, margin=0, axis=-1, reduce="mean"): ``1 - cos`` where t is 1, else what cos exceeds.
+    """cosine_embedding(x, y, t, margin=0, axis=-1, reduce="mean"): ``1 - cos`` where t is 1, ``max(0, cos - margin)``
+    where t is -1.
 
-    cos is the cosine of the angle of x and y along an axis; where t is -1 the loss is ``max(0, cos - margin)``.
+    cos is the cosine of the angle between x and y along an axis.
 
     given: x: [B, 8], y: [B, 8], t: i32[B]
     >>> loss = cosine_embedding(x, y, t)

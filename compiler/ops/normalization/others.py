@@ -21,10 +21,11 @@ from dslc.compiler.ops.spatial.pool import avgpool
 
 
 class LocalResponseNorm(Function):
-    """local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1): divides each channel of ``[B, C, *space]`` by its kin.
+    """local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1): divides each channel of ``[B, C, *space]``
+    by a power of the mean square of its neighbouring channels.
 
-    ``x / (k + alpha * m)^beta``, with m the mean square of ``size`` neighbouring channels, of which those beyond the
-    ends count as 0 (Krizhevsky et al. 2012; PyTorch's).
+    ``x / (k + alpha * m)^beta``, with m the mean square of ``size`` neighbouring channels; channels outside of
+    0..C-1 count as 0 (Krizhevsky et al. 2012; PyTorch's).
 
     given: x: [B, 32, 14, 14]
     >>> y = local_response_norm(x, 5)
@@ -82,9 +83,9 @@ def _unit(call: Call, x: Value, eps: float) -> Value:
 
 
 class WeightNorm(Function):
-    """weight_norm(v, g, axis=0): a weight ``v`` with the lengths ``g`` (Salimans and Kingma 2016).
+    """weight_norm(v, g, axis=0): the weight ``v`` rescaled to norms ``g`` (Salimans and Kingma 2016).
 
-    ``v * g / |v|``, with a length for each part of v along the axis, over all other axes. ``g`` is a vector, or has
+    ``v * g / |v|``, with a norm for each index of the axis, taken over all other axes. ``g`` is a vector, or has
     size 1 on the other axes, as PyTorch's ``original0``.
 
     given: x: [B, 16], v: [8, 16], g: [8]

@@ -31,7 +31,7 @@ def _drawn(call: Call, name: str, x: Value, shape: Shape) -> Value:
 
 
 class GumbelSoftmax(Function):
-    """gumbel_softmax(x, tau=1, hard=false, axis=-1): a random choice along an axis that gradients pass.
+    """gumbel_softmax(x, tau=1, hard=false, axis=-1): a differentiable random choice along an axis.
 
     ``softmax((x + g) / tau)`` with logits x and noise ``g = -log(-log(u))``, u uniform, new in each step, also in
     evaluation. With ``hard`` the result is 1 at the greatest element, else 0, and its gradient is that of the softmax

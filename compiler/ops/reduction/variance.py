@@ -74,7 +74,7 @@ def _count(call: Call, x: Value, over: Axes | None, keep: bool) -> Value:
 
 
 class Any(Function):
-    """any(x, over=none, keep=false): whether one is true at least, of a b1 tensor; false of none.
+    """any(x, over=none, keep=false): true if at least one element of a b1 tensor is true; false for an empty axis.
 
     given: x: [B, 8]
     >>> any(x > 0, over=1)
@@ -87,7 +87,7 @@ class Any(Function):
 
 
 class All(Function):
-    """all(x, over=none, keep=false): whether all are true, of a b1 tensor; true of none.
+    """all(x, over=none, keep=false): true if all elements of a b1 tensor are true; true for an empty axis.
 
     given: x: [B, 8]
     >>> all(x > 0, over=1)

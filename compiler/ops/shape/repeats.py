@@ -17,7 +17,7 @@ def _require_count(name: str, count: Size) -> None:
 
 
 class Tile(Function):
-    """tile(x, counts): the whole tensor side by side, ``counts`` times along each axis, as numpy's ``tile``.
+    """tile(x, counts): the whole tensor repeated ``counts[i]`` times along axis i, as numpy's ``tile``.
 
     Fewer counts than axes are for the last ones; more make new axes in front.
 

@@ -49,7 +49,7 @@ class Roll(Op):
 
 
 class RollFunction(Function):
-    """roll(x, shift, axis=-1): elements moved by ``shift`` places along an axis, round its end.
+    """roll(x, shift, axis=-1): elements shifted along an axis; those that leave at one end enter at the other.
 
     A negative shift moves towards the start: ``roll(x, -1, axis=0)`` begins with ``x[1]`` and ends with ``x[0]``. Lists
     of shifts and axes, of equal lengths, move along several axes.

@@ -141,7 +141,8 @@ class ConvLayer(Function):
 
 
 class ConvTransposeLayer(Function):
-    """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias, init, weight): upsampling.
+    """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias, init, weight): transposed
+    convolution, which enlarges images.
 
     The gradient of ``conv`` for its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
     ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be less than ``stride`` or

@@ -92,8 +92,8 @@ def mixed(f: Formula, taps: Sequence[Taps], space: Sequence[Size]) -> tuple[Valu
 
 
 class AffineGrid(Function):
-    """affine_grid(theta, size, align_corners=false): the places in the input of each pixel of the output of an affine
-    map, for ``grid_sample``.
+    """affine_grid(theta, size, align_corners=false): for ``grid_sample``: where in the input each output pixel
+    of an affine map comes from.
 
     ``theta`` [B, 2, 3] maps (x, y, 1) of an output pixel to x and y in the input; ``size`` is [H, W]. For volumes
     [B, 3, 4] and [D, H, W]. Both run from -1 to 1: between the borders of an image, or with ``align_corners`` between
