@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, schedule
@@ -14,6 +15,9 @@ from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.queries import used_values
 
 _MAX_VECTOR: Final = 8  # most elements of a vector
+#: Elements of columns from which a block takes longer than another launch: one of an H200 adds 12 columns of 8,192 rows
+#: in 33 us.
+_MOST_OF_BLOCK: Final = 1 << 15
 _PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per part
 
 
@@ -26,8 +30,11 @@ def split_choice(region: Region) -> tuple[Region, Cut] | None:
         return None
     columns, length = isinstance(whole, Columns), math.prod(region.inner)
     elements = region.rows * length
-    cached = GPU_CACHED_SPLITS if elements <= MAX_CACHED_ELEMENTS else GPU_COLUMN_SPLITS
-    most = wanted_parts(cached if columns else GPU_ROW_SPLITS, whole.geometry.grid[0], elements, length)
+    limits, tasks = GPU_ROW_SPLITS, whole.geometry.grid[0]
+    if columns:
+        limits = GPU_CACHED_SPLITS if elements <= MAX_CACHED_ELEMENTS else GPU_COLUMN_SPLITS
+        limits = replace(limits, min_elements=min(limits.min_elements, tasks * _MOST_OF_BLOCK))
+    most = wanted_parts(limits, tasks, elements, length)
     if most < 2:
         return None
     exact = [

@@ -84,3 +84,13 @@ def test_limits_are_inclusive() -> None:
     assert wanted_parts(limits, limits.busy, elements, 3 * limits.min_part) == 1
     assert wanted_parts(limits, limits.busy - 1, elements, elements) == 3
     assert wanted_parts(limits, 1, elements, limits.min_part - 1) == 1
+
+
+@pytest.mark.parametrize(("rows", "columns", "split"), [(8192, 12, True), (512, 12, False), (1024, 20, False)])
+def test_one_block_does_not_add_many_elements_of_few_columns(rows: int, columns: int, split: bool) -> None:
+    builder = RegionBuilder((columns,), (rows,), [Access(DType.F32, (1, columns))], [Access(DType.F32, (1, 0))])
+    builder.element()
+    total = builder.reduce("sum", builder.input(0))
+    builder.row()
+    builder.store(0, total)
+    assert (cuda.split_choice(builder.region()) is not None) is split
