@@ -40,9 +40,9 @@ class FewChannels:
     places: int
 
 
-def few_channels(node: Node) -> FewChannels | None:
-    """The sides of a convolution, a gradient of it, or a product of many rows; None if neither has few channels, if a
-    convolution has groups, if dtypes differ, or if nothing is computed. Sizes are ints."""
+def few_channels(node: Node, most: int = MOST) -> FewChannels | None:
+    """The sides of a convolution, a gradient of it, or a product of many rows; None if neither has up to ``most``
+    channels, if a convolution has groups, if dtypes differ, or if nothing is computed. Sizes are ints."""
     types = (*node.input_types, *node.types)
     if (
         node.op.name.removesuffix("_last") not in ("matmul", "conv", "conv_dgrad", "conv_wgrad")
@@ -55,7 +55,7 @@ def few_channels(node: Node) -> FewChannels | None:
         return None
     into, out, taps, places = found
     few, many = sorted((into, out))
-    return FewChannels(few, many, taps, into <= out, places) if few <= MOST else None
+    return FewChannels(few, many, taps, into <= out, places) if few <= most else None
 
 
 _SIDES: Final = (

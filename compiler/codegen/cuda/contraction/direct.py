@@ -7,18 +7,22 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contraction.convolution import Convolution
+from dslc.compiler.codegen.cuda.contraction.convolution import Convolution, conv_wgrad
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
-from dslc.compiler.codegen.cuda.contraction.few_channels import FewSums, FromFew, Sides, ToFew
-from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
+from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, Sides, ToFew
+from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, deciding
+from dslc.compiler.codegen.cuda.contraction.tiles import seconds_of
 from dslc.compiler.codegen.cuda.contraction.windows import Shape, Three
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ops.attrs import bool_attr
-from dslc.compiler.ops.spatial.few_channels import FewChannels, few_channels, is_of_few_channels
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr, flag_attr
+from dslc.compiler.ops.spatial.few_channels import MOST, FewChannels, few_channels, is_of_few_channels
 
 _ONE: Final = (1, 1, 1)
+_MOST_OF_SUMS: Final = 64  # few channels of a gradient for weights: runs of them read the other side again
 
 
 def depthwise(node: Node) -> Shape | None:
@@ -30,12 +34,35 @@ def depthwise(node: Node) -> Shape | None:
 
 
 def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
-    """The kernel for few channels that can compute a product, a convolution or its gradient; None if there is none."""
-    found = few_channels(node)
+    """The kernel for few channels that can compute a product, a convolution or its gradient; None if there is none. A
+    sum of the weight's gradient with channels first may have more."""
+    found = few_channels(node, _MOST_OF_SUMS if node.op.name == "conv_wgrad" else MOST)
     if found is None:
         return None
     made = _product(node, found) if node.op.name == "matmul" else _convolution(node, found)
     return made if made is not None and made.possible else None
+
+
+def is_direct(node: Node) -> bool:
+    """Whether the kernels for few channels compute a node. In f32 with channels first, a gradient for weights has them
+    where models of time say that they are faster than tiles."""
+    if node.op.name != "conv_wgrad" or node.types[0].dtype is not DType.F32 or flag_attr(node.attrs, "tf32"):
+        return is_of_few_channels(node)
+    spec, found = without_tiles(node), few_channels(node, _MOST_OF_SUMS)
+    if not isinstance(spec, FewSums) or found is None or (found.few > MOST and prod(found.taps) == 1):
+        return False
+    return spec.seconds < _tiles_seconds(node)
+
+
+def seconds_of_weights(node: Node) -> float:
+    """Modelled time of the gradient for the weights of a convolution without groups, by own kernels in f32 or TF32."""
+    spec = without_tiles(node) if is_direct(node) else None
+    return spec.seconds if isinstance(spec, FewSums) else _tiles_seconds(node)
+
+
+def _tiles_seconds(node: Node) -> float:
+    problem, cores, _ = deciding(conv_wgrad(node), flag_attr(node.attrs, "tf32"))
+    return seconds_of(problem, cores)
 
 
 def _convolution(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums | None:
@@ -103,7 +130,7 @@ def direct(
     if shape is not None:
         spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", epilogue)
     else:
-        spec = without_tiles(node) if forced or is_of_few_channels(node) else None
+        spec = without_tiles(node) if forced or is_direct(node) else None
     if spec is None or not spec.possible:
         return None
     if isinstance(spec, ToFew | FromFew):

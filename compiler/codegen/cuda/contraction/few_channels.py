@@ -32,15 +32,11 @@ from dslc.compiler.codegen.target import Geometry
 
 _VECTOR_BYTES: Final = 16  # of a load
 _MAX_PIXELS: Final = 8
-_MAX_HELD: Final = 96  # elements of the other side that a thread holds in registers
-_MAX_SUMS: Final = 64  # sums that a thread holds in registers
+MAX_HELD: Final = 96  # elements of the other side that a thread holds in registers
 _MAX_WIDTH: Final = 16  # groups of channels of a block
 _WEIGHT_BYTES: Final = 28 << 10  # of shared memory for weights, next to sums; a block has 48 KiB
-_HELD_BYTES: Final = 32 << 10  # of shared memory for the sums of a block's warps
 _BUSY_THREADS: Final = 384 * H200.multiprocessors  # threads that keep the device busy
 _MOST_BLOCKS: Final = 4 * H200.multiprocessors  # that load weights; each goes on with further pieces
-_BUSY_BLOCKS: Final = 2 * H200.multiprocessors
-_MIN_PIECES: Final = 4  # per thread of the gradient for the weights
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class _Pieces(CodeWithArgs):
+class Pieces(CodeWithArgs):
     """What the three kernels have in common: a thread computes with pieces of ``pixels`` neighbours of one side and
     ``lanes`` of the many channels. ``back``: the side is the image, else the result."""
 
@@ -78,22 +74,35 @@ class _Pieces(CodeWithArgs):
         """Groups of channels that threads compute at once."""
         return -(-self.sides.shape.channels // lanes)
 
+    @property
+    def few(self) -> int:
+        """Of the few channels, those of a thread."""
+        return self.sides.few
+
+    @property
+    def _vector(self) -> int:
+        """Elements of a load."""
+        return _VECTOR_BYTES // self.sides.shape.dtype.itemsize
+
+    @property
+    def _most_pixels(self) -> int:
+        """Neighbours per thread; with channels first, those of a load, so that a warp reads whole lines."""
+        return _MAX_PIXELS if self.sides.shape.last else max(4, self._vector)
+
     @cached_property
     def _block(self) -> tuple[int, int]:
         """Lanes and pixels: the most elements of the many channels that fit into registers and leave the device enough
         threads. Pieces of a gradient begin at multiples of the stride, so that code knows their taps."""
         s = self.sides.shape
         step = s.stride[2] if self.back else 1
-        vector = _VECTOR_BYTES // s.dtype.itemsize
-        most = _MAX_PIXELS if s.last else max(4, vector)
-        widest = min(4, vector, power_of_two(s.channels))
+        widest, most = min(4, self._vector, power_of_two(s.channels)), self._most_pixels
         found = (1, step)
         for lanes, pixels in product((1, 2, 4), (step, 2 * step, 4 * step, 8 * step)):
             if lanes > widest or pixels > max(step, min(most, self._own[2])):
                 continue
             threads = s.batch * self._at_once(lanes) * prod(self._own[:2]) * -(-self._own[2] // pixels)
             busy = threads >= _BUSY_THREADS or lanes * pixels <= widest
-            if busy and self._room(pixels, lanes) <= _MAX_HELD and lanes * pixels >= prod(found):
+            if busy and self._room(pixels, lanes) <= MAX_HELD and lanes * pixels >= prod(found):
                 found = (lanes, pixels)
         return found
 
@@ -147,12 +156,12 @@ class _Pieces(CodeWithArgs):
         s, other, own = self.sides.shape, self._other, self._own
         lowest, _ = s.span(self.pixels, self.back)
         step = self.pixels // s.stride[2] if self.back else self.pixels * s.stride[2]
-        vector = _VECTOR_BYTES // s.dtype.itemsize
+        vector = self._vector
         across = gcd(vector, step, other[2])
         lines = s.taps[0] * s.taps[1]
         text = s.head(self.lanes, self.pixels, self.back)
         text += constants(
-            FEW=self.sides.few, WIDTH=self.width, ROWS=self.rows, VECTOR=across, SHIFT=lowest % across,
+            FEW=self.few, WIDTH=self.width, ROWS=self.rows, VECTOR=across, SHIFT=lowest % across,
             OWN_VECTOR=gcd(vector, self.pixels, own[2]), UNROLLED=lines if prod(s.taps) <= UNROLLED_TAPS else 1, **more,
         )  # fmt: skip
         numbers = Numbers(ITEMS=self.items, CHANNELS=s.channels)
@@ -163,7 +172,7 @@ class _Pieces(CodeWithArgs):
 
 
 @dataclass(frozen=True)
-class ToFew(_Pieces):
+class ToFew(Pieces):
     """The kernel ``k(x, w, others..., y, numbers)`` of a result with few channels, or with ``back``
     ``k(dy, w, others..., dx, numbers)`` of an image with few."""
 
@@ -194,7 +203,7 @@ class ToFew(_Pieces):
 
 
 @dataclass(frozen=True)
-class FromFew(_Pieces):
+class FromFew(Pieces):
     """The kernel ``k(x, w, others..., y, numbers)`` of an image with few channels, or with ``back``
     ``k(dy, w, others..., dx, numbers)`` of a result with few."""
 
@@ -213,66 +222,6 @@ class FromFew(_Pieces):
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         return _finished("from_few_channels.cu", *self._text(), self.epilogue, self.sides.shape)
-
-
-@dataclass(frozen=True)
-class FewSums(_Pieces):
-    """The kernel ``k(many, few, parts, numbers)``: ``count`` parts of the gradient for weights, in the dtype of sums.
-    ``back``: the image has the many channels, else the gradient of the result."""
-
-    def _room(self, pixels: int, lanes: int) -> int:
-        s = self.sides.shape
-        sums = s.taps[2] * self.sides.few * lanes
-        held = s.span(pixels, self.back)[1] * self.sides.few + pixels * lanes
-        return max(held, 0 if sums <= _MAX_SUMS else _MAX_HELD + sums)
-
-    @property
-    def _sums(self) -> int:
-        """Sums of a line of taps."""
-        return self.sides.shape.taps[2] * self.sides.few * self.lanes
-
-    @property
-    def _most_columns(self) -> int:
-        warps = BLOCK_THREADS // 32 if self.sides.shape.last else 1
-        return _HELD_BYTES // (warps * self._sums * self.sides.shape.dtype.computed.itemsize)
-
-    @property
-    def lines(self) -> int:
-        """Lines of taps per thread."""
-        s = self.sides.shape
-        return max(1, min(s.taps[0] * s.taps[1], _MAX_SUMS // self._sums))
-
-    @property
-    def possible(self) -> bool:
-        return super().possible and self._sums <= 2 * _MAX_SUMS
-
-    @property
-    def _blocks(self) -> tuple[int, int]:
-        """Blocks of one part: of channels, and of lines of taps."""
-        s = self.sides.shape
-        return -(-s.channels // (self.width * self.lanes)), -(-s.taps[0] * s.taps[1] // self.lines)
-
-    @property
-    def count(self) -> int:
-        """Parts of the sum."""
-        wanted = -(-_BUSY_BLOCKS // prod(self._blocks))
-        return max(1, min(wanted, -(-self.items // (self.rows * _MIN_PIECES))))
-
-    @property
-    def elements(self) -> int:
-        """Of one part."""
-        return self.sides.shape.channels * self.sides.few * prod(self.sides.shape.taps)
-
-    @property
-    def geometry(self) -> Geometry:
-        across, down = self._blocks
-        return Geometry((across, self.count, down), (BLOCK_THREADS, 1, 1))
-
-    @cached_property
-    def _code_and_args(self) -> tuple[Code, ScalarArgs]:
-        text, numbers = self._text(LINES=self.lines)
-        numbers.add("WEIGHTS", self.elements)
-        return Code("few_channels_sums.cu", text + numbers.text()), numbers.scalar_args
 
 
 def _finished(

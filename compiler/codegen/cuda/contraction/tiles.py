@@ -14,7 +14,6 @@ from dslc.compiler.ir.types import DType
 
 _MULTIPROCESSORS: Final = H200.multiprocessors  # of one device, so that the bits do not depend on the device
 _MIN_SPLIT_DEPTH: Final = 128  # products per part of a split sum
-_MAX_PARTS: Final = 64  # of a split sum
 _VECTOR_ELEMENTS: Final = 4  # 32-bit elements in 16 bytes
 _MAX_THREAD_SUMS: Final = 32  # that fit registers in addition to four values of k per row and column
 _MAX_PADDING: Final = 8  # elements after each line of a tile
@@ -26,6 +25,12 @@ _SINGLES_FACTOR: Final = 1.7  # factor of a step if an operand is loaded element
 _WINDOWS_FACTOR: Final = 2.9  # factor of a step if addresses in windows are computed per element
 _LAUNCH_MICROSECONDS: Final = 1.3  # of the launch that adds parts
 _BANDWIDTH: Final = 5e6  # bytes of parts per microsecond
+#: Operations per second of the first tile of large problems; measured with the shares below, but 16 bits, which are
+#: 0.4 of the peak.
+_RATES: Final = {"16 bits": 0.4 * H200.matrix16, "tf32": 100e12, None: 30e12}
+#: What a block waits in any case, of the time of a full multiprocessor; not measured in 16 bits.
+_ALONE: Final = {"16 bits": 1.0, "tf32": 1 / 3, None: 1 / 3}
+_START: Final = 5e-6  # seconds of a large problem's launches, and of those who wait in them
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 _MIN_PART: Final = 16  # products per part
 
@@ -53,16 +58,17 @@ class Tile:
         return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
 
 
-#: Tiles, the approximate fraction of the peak arithmetic rate that each reaches, and how many blocks a multiprocessor
-#: holds. Small tiles read shared memory more often.
+#: Tiles, the rate that each reaches by that of the first one, and with how many blocks of a multiprocessor. Small tiles
+#: read shared memory more often, and wait for it less with many blocks. In f32 and TF32 measured on an H200, with 47
+#: gradients for weights and three numbers of parts each ("Weight gradients" in ``benchmarks/results/ops.md``).
 _TILES: Final = (
     (Tile(128, 128, 8, 8, 8), 1.0, 2),
-    (Tile(64, 128, 8, 8, 8), 0.9, 4),
-    (Tile(64, 64, 4, 8, 16), 0.75, 4),
-    (Tile(32, 64, 4, 4, 16), 0.5, 6),
-    (Tile(16, 128, 4, 4, 16), 0.45, 6),
-    (Tile(32, 32, 4, 4, 16), 0.4, 8),
-    (Tile(32, 32, 4, 4, 32), 0.4, 8),
+    (Tile(64, 128, 8, 8, 8), 0.72, 2),
+    (Tile(64, 64, 4, 8, 16), 0.83, 4),
+    (Tile(32, 64, 4, 4, 16), 0.6, 4),
+    (Tile(16, 128, 4, 4, 16), 0.42, 4),
+    (Tile(32, 32, 4, 4, 16), 0.55, 8),
+    (Tile(32, 32, 4, 4, 32), 0.55, 8),
 )
 #: Tiles of small problems, with microseconds of a block without steps, of a step, and of each step of another block on
 #: the same multiprocessor.
@@ -82,14 +88,14 @@ _MMA_TILES: Final = (
     (Tile(128, 64, 64, 32, 64, 3), 0.6, 2),
     (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
     (Tile(128, 32, 32, 32, 64, 4), 0.35, 2),
-    (Tile(128, 16, 32, 16, 64, 4), 0.2, 3),
+    (Tile(128, 16, 32, 16, 64, 4), 0.2, 2),
 )
 _TF32_TILES: Final = (
     (Tile(128, 128, 32, 64, 16, 2), 1.0, 2),
-    (Tile(64, 128, 32, 64, 16, 3), 0.95, 2),
-    (Tile(64, 64, 32, 32, 32, 2), 0.8, 2),
-    (Tile(128, 32, 32, 32, 16, 3), 0.6, 2),
-    (Tile(128, 16, 32, 16, 16, 3), 0.35, 2),
+    (Tile(64, 128, 32, 64, 16, 3), 0.78, 4),
+    (Tile(64, 64, 32, 32, 32, 2), 0.76, 4),
+    (Tile(128, 32, 32, 32, 16, 3), 0.76, 4),
+    (Tile(128, 16, 32, 16, 16, 3), 0.5, 4),
 )
 _SMALL_TF32_TILES: Final = (
     (Tile(64, 64, 32, 32, 32, 2), 2.78, 0.54, 0.58),
@@ -121,11 +127,19 @@ def tiling_of(problem: Problem, cores: Cores) -> Tiling:
 
 def tilings(problem: Problem, cores: Cores) -> list[Tiling]:
     """The tilings that the model considers, the one with the least modelled time first."""
-    if cores == "16 bits":
-        return _tiled(problem, _MMA_TILES)
-    if is_latency_bound(problem):
+    return [tiling for _, tiling in _timed(problem, cores)]
+
+
+def seconds_of(problem: Problem, cores: Cores) -> float:
+    """The least modelled time."""
+    return _timed(problem, cores)[0][0]
+
+
+def _timed(problem: Problem, cores: Cores) -> list[tuple[float, Tiling]]:
+    if cores != "16 bits" and is_latency_bound(problem):
         return _quickest(problem, cores == "tf32")
-    return _tiled(problem, _TF32_TILES if cores == "tf32" else _large(problem))
+    rows = _MMA_TILES if cores == "16 bits" else _TF32_TILES if cores == "tf32" else _large(problem)
+    return _tiled(problem, rows, _RATES[cores], _ALONE[cores])
 
 
 def is_latency_bound(problem: Problem) -> bool:
@@ -153,8 +167,8 @@ def used_parts(problem: Problem, tile: Tile, split: int) -> int:
     return up(problem.count("k"), replace(problem, split=split).part(tile.depth))
 
 
-def _quickest(problem: Problem, tf32: bool) -> list[Tiling]:
-    """The tiles and the numbers of parts by their modelled time.
+def _quickest(problem: Problem, tf32: bool) -> list[tuple[float, Tiling]]:
+    """The tiles and the numbers of parts by their modelled seconds.
 
     The steps of a block run one after the other, and other blocks of the multiprocessor share its arithmetic. More
     parts mean fewer steps, but another launch must add them.
@@ -179,28 +193,29 @@ def _quickest(problem: Problem, tf32: bool) -> list[Tiling]:
         if _room(row[0], problem.a.dtype.computed) > 1
         for split in divided(row[0])
     )
-    return [Tiling(tile, split) for _, _, split, tile in sorted(timed, key=lambda t: t[:3])]
+    return [(1e-6 * us, Tiling(tile, split)) for us, _, split, tile in sorted(timed, key=lambda t: t[:3])]
 
 
-def _tiled(problem: Problem, rows: Sequence[Row]) -> list[Tiling]:
-    """The same for problems limited by arithmetic, which two blocks per multiprocessor keep busy. The sum is split if
-    there would be too few blocks."""
+def _tiled(problem: Problem, rows: Sequence[Row], rate: float, alone: float) -> list[tuple[float, Tiling]]:
+    """The same for problems limited by arithmetic. The sum is split if there would be too few blocks to keep the
+    multiprocessors busy. ``rate``: of the first tile; ``alone``: see ``_ALONE``."""
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
     def split_of(row: Row) -> int:
-        tile, _, most = row
-        held = min(2, most)
+        tile, _, held = row
         tiles = up(m, tile.rows) * up(n, tile.cols) * z
-        return max(1, min(held * _MULTIPROCESSORS // tiles, k // _MIN_SPLIT_DEPTH, _MAX_PARTS))
+        return max(1, min(held * _MULTIPROCESSORS // tiles, k // _MIN_SPLIT_DEPTH, _SPLITS[-1]))
 
     def time(row: Row) -> float:
-        tile, share, most = row
-        held, split = min(2, most), split_of(row)
-        blocks = up(m, tile.rows) * up(n, tile.cols) * z * split
-        return up(blocks, held * _MULTIPROCESSORS) * held * up(k, split) * tile.rows * tile.cols / share
+        tile, share, held = row
+        split = split_of(row)
+        whole, rest = divmod(up(m, tile.rows) * up(n, tile.cols) * z * split, held * _MULTIPROCESSORS)
+        waiting = held * alone + up(rest, _MULTIPROCESSORS) * (1 - alone) if rest else 0
+        products = (whole * held + waiting) * up(k, split) * tile.rows * tile.cols
+        return _START + 2 * products * _MULTIPROCESSORS / (share * rate)
 
     return [
-        Tiling(row[0], split if (split := split_of(row)) == 1 else used_parts(problem, row[0], split))
+        (time(row), Tiling(row[0], split if (split := split_of(row)) == 1 else used_parts(problem, row[0], split)))
         for row in sorted(rows, key=time)
     ]
 

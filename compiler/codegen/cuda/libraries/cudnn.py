@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, Literal
 
+from dslc.compiler.codegen.cuda.contraction.direct import seconds_of_weights
 from dslc.compiler.codegen.cuda.libraries.cudnn_attention import (
     VendorAttention,
     attention_call,
     why_own_attention,
 )
+from dslc.compiler.codegen.cuda.libraries.cudnn_pace import weights_seconds
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import PLAN, engine_and_knobs
 from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
 from dslc.compiler.ir.described import described
@@ -25,9 +27,9 @@ from dslc.runtime.artifact.instructions import GraphOp
 _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
 #: Channels up to which dslc's own convolution of 16 bits or in TF32 is faster: for ResNet-50's first on an H200, the
 #: algorithm that cuDNN 9.19 chooses takes 1.9 times as long with 256 images of 16 bits, 3.7 times with 32; for
-#: SqueezeNet's in TF32 with 128 images, twice as long. So is its weight gradient in TF32: 2.1 ms, cuDNN 43 for
-#: SqueezeNet's. Of 16 bits it is for windows that do not overlap: 138 us for the patches of ViT-B/16 with 64 images;
-#: cuDNN's only algorithm with repeatable bits takes 1,800. It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
+#: SqueezeNet's in TF32 with 128 images, twice as long. Its weight gradient of 16 bits is for windows that do not
+#: overlap: 138 us for the patches of ViT-B/16 with 64 images; cuDNN's only algorithm with repeatable bits takes 1,800.
+#: It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
 _PLANES: Final = 4  # axes of images with two spatial ones
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
@@ -78,7 +80,7 @@ class VendorConv:
     @property
     def product(self) -> tuple[int, int, int, int]:
         """As many matrix products as groups, of image patches and weights, or of the gradient of either."""
-        out, into, places = self.channels[0] // self.groups, self.channels[1], self._places
+        out, into, places = self.channels[0] // self.groups, self.channels[1], self.places
         window = prod(self.weight) // (self.channels[0] * into)
         if self.kind == "conv":
             return self.groups, places, out, into * window
@@ -94,10 +96,10 @@ class VendorConv:
     @property
     def multiply_adds(self) -> int:
         """Those of the convolution; a gradient has as many."""
-        return prod(self.weight) * self._places
+        return prod(self.weight) * self.places
 
     @property
-    def _places(self) -> int:
+    def places(self) -> int:
         """The images' places in the result of the convolution."""
         result = {"conv": self.out, "conv_dgrad": self.inputs[0], "conv_wgrad": self.inputs[1]}[self.kind]
         return prod(result) // self.channels[0]
@@ -206,10 +208,10 @@ def _own(node: Node, architecture: str) -> str | None:
     dtype, channels = node.types[0].dtype, call.channels
     if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
         return f"{channels[1]} to {channels[0]} channels in {dtype}"
-    few, tf32 = channels[1] <= _MAX_OWN_CHANNELS, call.compute == "tf32"
-    if few and call.kind == "conv" and (tf32 or dtype in _HALF):
-        return "few channels"
-    if few and call.kind == "conv_wgrad" and tf32:
+    if call.kind == "conv_wgrad" and dtype is DType.F32 and seconds_of_weights(node) < weights_seconds(call):
+        return "an own kernel is faster than cuDNN's repeatable one"
+    few = channels[1] <= _MAX_OWN_CHANNELS
+    if few and call.kind == "conv" and (call.compute == "tf32" or dtype in _HALF):
         return "few channels"
     if few and call.kind == "conv_wgrad" and dtype in _HALF and call.stride == call.weight[1:-1]:
         return "patches of few channels"

@@ -13,12 +13,15 @@ from gpu_kernels.convolutions import DTYPES, KINDS, ROUNDING, convolution, drawn
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 from op_laws.evaluation import apply, values_of
+from real_gpu.vendor_cases import convolution as node_of_sizes
 from thinning import taken
 
 from dslc.compiler.codegen.cuda.contraction import few_channels as kernels
-from dslc.compiler.codegen.cuda.contraction.direct import without_tiles
-from dslc.compiler.codegen.cuda.contraction.few_channels import FewSums, FromFew, ToFew
-from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
+from dslc.compiler.codegen.cuda.contraction import few_channels_sums as sums_kernel
+from dslc.compiler.codegen.cuda.contraction.direct import is_direct, without_tiles
+from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, ToFew
+from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract
 from dslc.compiler.codegen.cuda.contraction.variants import DIRECT
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant, variants
@@ -34,11 +37,13 @@ WAYS: Final = ("to", "from")
 
 @pytest.fixture(autouse=True)
 def of_small_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also few places have the kernels, blocks compute several pieces, and first layers may be large."""
+    """Also few places have the kernels, blocks compute several pieces, first layers may be large, and no gradient for
+    weights is faster by tiles."""
     monkeypatch.setattr(rule, "_MIN_PLACES", 1)
     monkeypatch.setattr(rule, "_MOST_FIRST", 1000)
     monkeypatch.setattr(rule, "_MOST_FIRST_STRIDE", 8)
     monkeypatch.setattr(kernels, "_MOST_BLOCKS", 2)
+    monkeypatch.setattr(sums_kernel, "_START", -1.0)
 
 
 def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int = 0) -> None:
@@ -174,6 +179,34 @@ def test_tiles_are_variants_of_the_kernels() -> None:
     for name in others:
         launches = lower_variant(node, Choice("own", name)) or []
         assert launches and not any(isinstance(launch.spec, ToFew) for launch in launches)
+
+
+@pytest.mark.parametrize(("into", "out", "taps", "runs"), [(7, 16, (3,), 2), (12, 6, (1, 2), 1), (13, 13, (5,), 5)])
+def test_sums_of_more_channels_are_of_runs(into: int, out: int, taps: tuple[int, ...], runs: int) -> None:
+    """The last run overlaps the one before it, whose sums count."""
+    ones, twos = (1,) * len(taps), (2,) * len(taps)
+    sizes = {"taps": taps, "stride": ones, "pad": ones, "dilation": twos, "space": (9,) * len(taps), "batch": 2}
+    node, xs = convolution("conv_wgrad", False, DType.F32, {**sizes, "into": into, "out": out}, 0)
+    spec = without_tiles(node)
+    assert isinstance(spec, FewSums) and spec.runs == runs
+    [wanted] = apply(node.op, [v.astype(np.float64) for v in xs], dict(node.attrs))
+    [got] = on_machine(node, xs, variant=DIRECT)
+    assert np.abs(got.astype(np.float64) - wanted).max() <= 2 * ROUNDING[DType.F32] * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(("x", "w", "sums"), [
+    ((16, 16, 16384), (16, 16, 5), True), ((32, 16, 64, 64), (32, 16, 3, 3), True),
+    ((8, 64, 128, 128), (3, 64, 7, 7), True), ((16, 64, 56, 56), (64, 64, 3, 3), False),
+    ((8, 8, 128, 128), (64, 8, 1, 1), False), ((16, 128, 28, 28), (128, 128, 3, 3), False),
+])  # fmt: skip
+def test_gradients_for_weights_in_f32_take_the_faster_kernels(
+    x: tuple[int, ...], w: tuple[int, ...], sums: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As measured on an H200."""
+    monkeypatch.undo()
+    node = node_of_sizes("conv_wgrad", x, w, "f32", pad=[k // 2 for k in w[2:]])
+    assert is_direct(node) is sums
+    assert type((lower(node) or [])[0].spec) is (FewSums if sums else Contract)
 
 
 def test_parts_of_the_sum_fill_the_device() -> None:

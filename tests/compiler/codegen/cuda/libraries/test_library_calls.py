@@ -193,6 +193,21 @@ def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node
     assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and "dgrad" in str(made))
 
 
+@pytest.mark.parametrize(("x", "w", "tf32", "own"), [
+    ((16, 16, 16384), (16, 16, 5), False, True), ((16, 64, 56, 56), (256, 64, 1, 1), False, True),
+    ((16, 64, 28, 28), (128, 64, 3, 3), False, False), ((16, 256, 14, 14), (256, 256, 3, 3), False, False),
+    ((128, 16, 54, 54), (64, 16, 3, 3), True, True), ((128, 16, 54, 54), (64, 16, 1, 1), True, False),
+    ((128, 64, 27, 27), (256, 64, 3, 3), True, False),
+])  # fmt: skip
+def test_a_weight_gradient_in_f32_takes_what_was_faster(
+    x: tuple[int, ...], w: tuple[int, ...], tf32: bool, own: bool
+) -> None:
+    """On an H200."""
+    pad = tuple(k // 2 for k in w[2:])
+    made = convolution("conv_wgrad", x, w, tf32, pad=pad, dtype=DType.F32, **({"tf32": True} if tf32 else {}))
+    assert isinstance(library_call(made, "sm_90"), Launch) is not own
+
+
 def test_only_patches_of_few_channels_have_an_own_weight_gradient() -> None:
     for channels, stride in ((8, (2, 2)), (16, (4, 4))):
         made = convolution("conv_wgrad", (8, channels, 64, 64), (64, channels, 4, 4), True, stride=stride)
