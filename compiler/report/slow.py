@@ -29,7 +29,8 @@ _MEASURE: Final = "`dslc bench` measures it, and `dslc tune` looks for a faster 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Nodes of one op on one source line. ``share``: of the modelled time of the program of ``entry``; ``of_roof``:
+    """Nodes of one op on one source line, or on several ``lines`` that take little each and much together; the place is
+    then the one that takes most. ``share``: of the modelled time of the program of ``entry``; ``of_roof``:
     their time at the machine's speed by their modelled one; ``bound``: what the roof consists of, ``memory`` or
     ``arithmetic``; ``why`` and ``help``: one line each."""
 
@@ -45,6 +46,7 @@ class Slow:
     bound: str
     why: str
     help: str
+    lines: int = 1
 
     @property
     def place(self) -> str | None:
@@ -53,11 +55,18 @@ class Slow:
 
     def text(self) -> str:
         """What the warning says."""
-        many = f" ({self.nodes:,} times)" if self.nodes > 1 else ""
+        many = f" ({self._counts()})" if self.nodes > 1 else ""
         return (
             f"`{self.op}`{many} takes {self.share:.0%} of {self.entry}'s modelled time on {self.target}, "
             f"at {self.of_roof:.0%} of the speed of its {self.bound}: {self.why}"
         )
+
+    def _counts(self) -> str:
+        return f"{self.nodes:,} times" + (f" on {self.lines:,} lines" if self.lines > 1 else "")
+
+    def label(self) -> str:
+        """The op, and how often it occurs."""
+        return self.op if self.nodes == 1 else f"{self.op}, {self._counts()}"
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,21 +94,42 @@ def _of_program(program: Program, choices: Choices) -> Iterable[Slow]:
     for node in program.computing:
         total += seconds(node, machine)
         groups[line_of(node), what(node)].append(node)
-    for (line, op), nodes in groups.items():
-        taken = sum(max(0.0, work(node, machine) - machine.of_node(node).start) for node in nodes)
-        if taken < max(SHARE * total, LAUNCHES * len(nodes) * machine.device.launch):
+    small: dict[str, list[Node]] = defaultdict(list)  # by op: the nodes of lines that take less than SHARE
+    for (_, op), nodes in groups.items():
+        if not _is_slow(nodes, machine):
             continue
-        roofs = [roof(node, machine) for node in nodes]
-        moving, arithmetic = map(sum, zip(*roofs))
-        of_roof = sum(map(max, roofs)) / taken
-        if of_roof >= ROOF:
-            continue
-        longest = max(nodes, key=lambda node: work(node, machine))
-        why, help = _reason(longest, program, target, machine)
-        yield Slow(
-            program.target, program.entry, line.file, line.number, op, len(nodes), taken, taken / total, of_roof,
-            "memory" if moving > arithmetic else "arithmetic", why, help,
-        )  # fmt: skip
+        if _taken(nodes, machine) >= SHARE * total:
+            yield _told(op, nodes, total, program, target, machine)
+        else:
+            small[op] += nodes
+    for op, nodes in small.items():
+        if _taken(nodes, machine) >= SHARE * total:
+            yield _told(op, nodes, total, program, target, machine)
+
+
+def _taken(nodes: Iterable[Node], machine: Machine) -> float:
+    """The modelled seconds of these nodes, without what a launch costs."""
+    return sum(max(0.0, work(node, machine) - machine.of_node(node).start) for node in nodes)
+
+
+def _is_slow(nodes: list[Node], machine: Machine) -> bool:
+    """Whether nodes take much longer than launches and than at the machine's speed."""
+    taken = _taken(nodes, machine)
+    at_least = LAUNCHES * len(nodes) * machine.device.launch
+    return taken >= at_least and sum(max(roof(node, machine)) for node in nodes) < ROOF * taken
+
+
+def _told(op: str, nodes: list[Node], total: float, program: Program, target: Target, machine: Machine) -> Slow:
+    taken, roofs = _taken(nodes, machine), [roof(node, machine) for node in nodes]
+    moving, arithmetic = map(sum, zip(*roofs))
+    longest = max(nodes, key=lambda node: work(node, machine))
+    why, help = _reason(longest, program, target, machine)
+    line = line_of(longest)
+    return Slow(
+        program.target, program.entry, line.file, line.number, op, len(nodes), taken, taken / total,
+        sum(map(max, roofs)) / taken, "memory" if moving > arithmetic else "arithmetic", why, help,
+        len({line_of(node) for node in nodes}),
+    )  # fmt: skip
 
 
 def _reason(node: Node, program: Program, target: Target, machine: Machine) -> tuple[str, str]:
@@ -126,7 +156,7 @@ def slow_table(found: Iterable[Slow]) -> str:
     rows = [
         (
             cell(each.place or "-"),
-            cell(each.op if each.nodes == 1 else f"{each.op}, {each.nodes:,} times"),
+            cell(each.label()),
             cell(f"{each.entry} on {each.target}"),
             number(f"{each.share:.0%}"),
             number(f"{each.of_roof:.0%} of {each.bound}"),

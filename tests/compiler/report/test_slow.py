@@ -123,6 +123,16 @@ def test_small_kernels_and_cpus_do_not_count(path: Path, monkeypatch: pytest.Mon
     assert slow_lines([small], {}) == []
 
 
+def test_small_lines_of_one_op_count_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 slow layers on lines of their own, each takes 3 % of the step and all take nearly the whole of it."""
+    monkeypatch.setattr(cost, "machine_of", slowed("product"))
+    lines = "".join(f"  x = x |> linear(2048) as fc{i}\n" for i in range(30))
+    path.write_text(f"nn 1\ndim B in 1..4096 = 2048\nmodel Net(x: [B, 2048]) -> [B, 2048] {{\n{lines}  return x\n}}\n")
+    [found] = slow_lines([planned(path)], {})
+    assert (found.nodes, found.lines) == (30, 30) and found.share > 0.9 and 4 <= found.line < 34
+    assert "(30 times on 30 lines)" in found.text() and "30 times on 30 lines" in slow_table([found])
+
+
 def test_a_line_of_several_programs_counts_once_and_the_table_escapes(path: Path) -> None:
     program = planned(path)
     choices = measured(program, ROOF / 2)
