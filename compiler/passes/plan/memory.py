@@ -51,7 +51,7 @@ def work_bound(program: Program, build: Build) -> int:
 
 
 @dataclass(slots=True)
-class _Work:
+class _Range:
     """One range of the work region: values that replace each other in place."""
 
     size: int
@@ -68,7 +68,7 @@ class _Planner:
         self.happens = HappensBefore(schedule, program.streams, program.waits)
         self.schedule = schedule
         self.build = build
-        self.content, self.first = contents(graph), first_bytes(graph)
+        self.content, self.first_byte = contents(graph), first_bytes(graph)
         self.end = len(schedule)  # the time of the moves
         self.users: dict[Value, list[Node]] = {}
         self.last: dict[Value, int] = {}  # in use until all later nodes follow the nodes that access it
@@ -94,14 +94,14 @@ class _Planner:
         buffers = self._buffers()[2]
         return self.constant_bytes + lower_bound(buffers)
 
-    def _buffers(self) -> tuple[list[_Work], list[tuple[Input, Value]], list[Buffer]]:
+    def _buffers(self) -> tuple[list[_Range], list[tuple[Input, Value]], list[Buffer]]:
         """Places the values with bytes of their own. Returns the ranges of the work region, the updates that need a
         move, and all buffers that share the work region: the ranges, then copies saved by these moves."""
         self._inputs()
         self._results()
         late = self._updates()
         work = self._work()
-        saves = [_Work(aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
+        saves = [_Range(aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
         return work, late, [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
 
     def plan(self) -> MemoryPlan:
@@ -109,10 +109,10 @@ class _Planner:
         offsets, work_bytes, least = assign(buffers)
         offsets = [self.constant_bytes + offset for offset in offsets]
         scratch: dict[Node, tuple[Place, ...]] = {}
-        for stretch, offset in zip(work, offsets):
-            if stretch.scratch is not None:
-                scratch[stretch.scratch] = (*scratch.get(stretch.scratch, ()), Place("work", offset))
-            for value in stretch.values:
+        for piece, offset in zip(work, offsets):
+            if piece.scratch is not None:
+                scratch[piece.scratch] = (*scratch.get(piece.scratch, ()), Place("work", offset))
+            for value in piece.values:
                 self.places[value] = Place("work", offset)
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
         places = {v: self._place(v) for v in self.content}
@@ -123,7 +123,7 @@ class _Planner:
 
     def _place(self, value: Value) -> Place:
         """The place of a value whose content has one."""
-        whole, first = self.places[self.content[value]], self.first[value]
+        whole, first = self.places[self.content[value]], self.first_byte[value]
         return Place(whole.region, whole.offset + first) if first else whole
 
     def _io(self, size: int) -> Place:
@@ -132,42 +132,59 @@ class _Planner:
         return place
 
     def _inputs(self) -> None:
+        """Places all inputs: the step block's scalars, data in io, constants in work, and what lasts."""
         scalars = scalar_offsets([i.name for i in self.graph.inputs if i.kind is Kind.SCALAR])
         for source in self.graph.inputs:
-            if source.kind is Kind.SCALAR:
-                assert source.value.type.rank == 0, f"the scalar {source.name} is {source.value.type}"
-                self.places[source.value] = Place("io", scalars[source.name])
-            elif source.kind is Kind.DATA:
-                self.places[source.value] = self._io(source.value.type.bytes)
-            elif source.kind is Kind.CONSTANT:
-                self.places[source.value] = Place("work", self.constant_bytes)
-                self.constant_bytes += aligned(source.value.type.bytes)
-            elif source.kind is Kind.PREPARED or (source.kind is Kind.STATE and self.in_context):
-                continue
-            else:
-                name = OF_STATE + source.name if source.kind is Kind.STATE else source.name
-                assert name in self.build.state, f"{name} is not part of the state"
-                self.places[source.value] = Place("state", self.build.state[name])
+            match source.kind:
+                case Kind.SCALAR:
+                    assert source.value.type.rank == 0, f"the scalar {source.name} is {source.value.type}"
+                    self.places[source.value] = Place("io", scalars[source.name])
+                case Kind.DATA:
+                    self.places[source.value] = self._io(source.value.type.bytes)
+                case Kind.CONSTANT:
+                    self.places[source.value] = Place("work", self.constant_bytes)
+                    self.constant_bytes += aligned(source.value.type.bytes)
+                case Kind.PREPARED:
+                    pass
+                case Kind.STATE:
+                    if not self.in_context:
+                        self._state(OF_STATE + source.name, source.value)
+                case _:
+                    self._state(source.name, source.value)
+        self._prepared()
+        if self.in_context:
+            self._context()
 
-        for source in sorted((i for i in self.graph.inputs if i.kind is Kind.PREPARED), key=lambda i: i.name):
+    def _state(self, name: str, value: Value) -> None:
+        """Places an input of the state region, where the build has assigned its bytes."""
+        assert name in self.build.state, f"{name} is not part of the state"
+        self.places[value] = Place("state", self.build.state[name])
+
+    def _prepared(self) -> None:
+        """Places what ``prepare`` computes, in the order of names, so that all programs agree."""
+        for source in self._sorted(Kind.PREPARED):
             self.places[source.value] = Place("prepared", self.prepared_bytes)
             self.prepared_bytes += aligned(source.value.type.bytes)
 
+    def _context(self) -> None:
+        """Places the states that a caller carries from run to run, in the order of names."""
         end = 0
-        for source in sorted((i for i in self.graph.inputs if i.kind is Kind.STATE), key=lambda i: i.name):
-            if self.in_context:
-                self.places[source.value] = Place("context", end)
-                self.carried.append((source.name, source.value.type, end))
-                end += aligned(source.value.type.bytes)
+        for source in self._sorted(Kind.STATE):
+            self.places[source.value] = Place("context", end)
+            self.carried.append((source.name, source.value.type, end))
+            end += aligned(source.value.type.bytes)
+
+    def _sorted(self, kind: Kind) -> list[Input]:
+        return sorted((i for i in self.graph.inputs if i.kind is kind), key=lambda i: i.name)
 
     def _results(self) -> None:
         for name, value in sorted(self.graph.outputs.items(), key=self._order_of_result):
             content = self.content[value]
-            apart = name.startswith(SHARD) and content in self.places  # sums lie side by side, each at its own place
+            shared = name.startswith(SHARD) and content in self.places  # each sum of shards has bytes of its own
             if content not in self.places:
                 self.places[content] = self._io(content.type.bytes)
             place = self._place(value)
-            if apart or place.region != "io":  # a state or a constant
+            if shared or place.region != "io":  # a state or a constant
                 target = self._io(value.type.bytes)
                 self.moves.append(Move(value.type, place, target, name))
                 place = target
@@ -239,10 +256,10 @@ class _Planner:
             after.append(Move(value.type, place, target, source.name))
         self.moves += after
 
-    def _work(self) -> list[_Work]:
+    def _work(self) -> list[_Range]:
         """The ranges of the work region with their lifetimes; in-place successors share a range."""
-        stretches: list[_Work] = []
-        holds: dict[Value, _Work] = {}
+        ranges: list[_Range] = []
+        holds: dict[Value, _Range] = {}
         for time, node in enumerate(self.schedule):
             if node.op.view:
                 continue
@@ -251,18 +268,18 @@ class _Planner:
                 if new in self.places:
                     continue
                 size = aligned(new.type.bytes)
-                stretch = self._inherited(node, new, holds, taken) if size else None
-                if stretch is None:
-                    stretch = _Work(size, time, time, [])
-                    stretches.append(stretch)
-                stretch.values.append(new)
-                stretch.end = max(stretch.end, self.last[new])
-                holds[new] = stretch
+                piece = self._inherited(node, new, holds, taken) if size else None
+                if piece is None:
+                    piece = _Range(size, time, time, [])
+                    ranges.append(piece)
+                piece.values.append(new)
+                piece.end = max(piece.end, self.last[new])
+                holds[new] = piece
             until = self.happens.until[node] - 1
-            stretches += [_Work(aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
-        return stretches
+            ranges += [_Range(aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
+        return ranges
 
-    def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
+    def _inherited(self, node: Node, new: Value, holds: dict[Value, _Range], taken: set[int]) -> _Range | None:
         """The range of an input that dies here and that this output may overwrite; None if there is none."""
         for i, value in enumerate(node.inputs):
             old = self.content[value]

@@ -72,28 +72,53 @@ def streams(program: Program, build: Build) -> Program:
     single = total_seconds(program.schedule, machine)
     if not single:
         return program  # nothing computes: there is nothing to run at once
-    tried, found = list[Mapping[Node, tuple[Node, ...]]](), list[tuple[float, Program]]()
-    alone = work_bound(program, build)
+    search = _Search(program, build, single)
     for most in tables.mosts:
         plans = [_ListSchedule(tables, count, most) for count in counts]
-        plans = [plan for plan in plans if plan.seconds <= (1 - _GAIN) * single and len(plan.waits) <= _MOST_EVENTS]
+        search.take([p for p in plans if p.seconds <= (1 - _GAIN) * single and len(p.waits) <= _MOST_EVENTS])
+    return search.best()
+
+
+class _Search:
+    """Plans memory for schedules on streams, and prices those that fit. ``single``: the modelled seconds of one
+    stream."""
+
+    def __init__(self, program: Program, build: Build, single: float) -> None:
+        self.program, self.build, self.single = program, build, single
+        self.alone = work_bound(program, build)  # bytes of work on one stream
+        self._tried: list[Mapping[Node, tuple[Node, ...]]] = []
+        self._found: list[tuple[float, Program]] = []  # price, plan
+
+    def best(self) -> Program:
+        """The plan with the least price; the program as it was if none fits."""
+        return min(self._found, key=lambda each: each[0])[1] if self._found else self.program
+
+    def take(self, plans: list[_ListSchedule]) -> None:
+        """Of these schedules, keeps the first that fits: the fastest before others, and fewer streams if they are
+        nearly as fast."""
         while plans:
             least = min(plan.seconds for plan in plans)
-            best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
-            plans.remove(best)
-            if best.waits in tried:
-                if any(best.waits == planned.waits for _, planned in found):
-                    break
-                continue
-            tried.append(best.waits)
-            planned = memory(dataclasses.replace(program, streams=best.streams, waits=best.waits), build)
-            assert planned.memory is not None
-            io, work = planned.memory.io_bytes, planned.memory.work_bytes
-            rest = build.state_bytes + io
-            if work <= most_bytes(alone, rest) and (build.budget is None or io + work <= build.budget):
-                found.append((best.seconds / single + (work - alone) / max(LEAST_BYTES, alone + rest), planned))
-                break
-    return min(found, key=lambda each: each[0])[1] if found else program
+            plan = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
+            plans.remove(plan)
+            if plan.waits not in self._tried:
+                self._tried.append(plan.waits)
+                if self._fits(plan):
+                    return
+            elif any(plan.waits == planned.waits for _, planned in self._found):
+                return
+
+    def _fits(self, plan: _ListSchedule) -> bool:
+        """Whether the schedule's memory is within the limits; then it is kept with its price of time and bytes."""
+        changed = dataclasses.replace(self.program, streams=plan.streams, waits=plan.waits)
+        planned = memory(changed, self.build)
+        assert planned.memory is not None
+        io, work = planned.memory.io_bytes, planned.memory.work_bytes
+        rest, budget = self.build.state_bytes + io, self.build.budget
+        if work > most_bytes(self.alone, rest) or (budget is not None and io + work > budget):
+            return False
+        bytes_more = (work - self.alone) / max(LEAST_BYTES, self.alone + rest)
+        self._found.append((plan.seconds / self.single + bytes_more, planned))
+        return True
 
 
 def most_bytes(alone: int, rest: int = 0, part: float = 1.0) -> int:
@@ -171,21 +196,27 @@ class _ListSchedule:
         self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
         self._place: dict[Node, tuple[int, int]] = {}  # stream, and index on it
         self._seen: dict[Node, list[int]] = {}
-        busy, wait = Busy(), tables.wait
-        for node, others in tables.follows.items():
+        busy = Busy()
+        for node in tables.follows:
             waiting, working = tables.halves[node]
-            found: list[tuple[float, int, int, float, list[Node]]] = []
-            for number, stream in enumerate(self._all):
-                waits = self._waits(number, others)
-                begin = max((stream.ends[-1] if stream.ends else 0.0, *(self._end(n) + wait for n in waits)))
-                end = busy.end(begin + waiting, working) + wait * len(waits)
-                found.append((end, len(waits), number, begin, waits))
-                if not stream.nodes:
-                    break  # the others are empty, too
-            _, _, number, begin, waits = min(found)
+            number, begin, waits = self._chosen(tables, node, busy)
             begin, waits = self._freeing(tables, tables.alive[node], number, begin, waits)
             self._put(node, number, busy.add(begin + waiting, working), waits, tables.freed[node])
         self.seconds = max((s.ends[-1] for s in self._all if s.ends), default=0.0)
+
+    def _chosen(self, tables: _Tables, node: Node, busy: Busy) -> tuple[int, float, list[Node]]:
+        """The stream on which a node ends first, of equal ones that with the fewest waits; its start and its waits."""
+        (waiting, working), wait = tables.halves[node], tables.wait
+        found: list[tuple[float, int, int, float, list[Node]]] = []
+        for number, stream in enumerate(self._all):
+            waits = self._waits(number, tables.follows[node])
+            begin = max((stream.ends[-1] if stream.ends else 0.0, *(self._end(n) + wait for n in waits)))
+            end = busy.end(begin + waiting, working) + wait * len(waits)
+            found.append((end, len(waits), number, begin, waits))
+            if not stream.nodes:
+                break  # the others are empty, too
+        _, _, number, begin, waits = min(found)
+        return number, begin, waits
 
     def _freeing(
         self, tables: _Tables, alive: int, number: int, begin: float, waits: list[Node]
