@@ -29,28 +29,35 @@ MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can ho
 
 def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None if no kernel exists for it. Sizes must be ints."""
-    types, elementwise = (*node.input_types, *node.types), is_elementwise(node.op)
-    if any(t.dtype not in SUPPORTED for t in types):
-        return None
-    if any(t.dtype.is_half for t in types) and not (elementwise or node.op.moves or node.op.in_halves):
+    if not _has_kernel_for_types(node):
         return None
     if not any(t.bytes for t in node.types):
         return []
-    if "body" in node.attrs and has_bits(node.attrs):
-        return None
-    if elementwise:
-        if not all(can_emit(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
-            return None
-        launches: list[Launch] | None = pointwise.pointwise(node)
-    else:
-        found = LOWERINGS.get(node.op.name)
-        launches = None if found is None else found(node)
+    launches = _described(node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
     launches = [_without_canonical_strides(x) for x in launches]
     launches = [x for x in launches if not isinstance(x.spec, Region) or x.spec.rows]
     launches = [_on_cpu(x) for x in split_rows(launches, split_choice, inplace_pairs(node))]
     return [x for x in launches if tasks_of(x.spec)]
+
+
+def _has_kernel_for_types(node: Node) -> bool:
+    """False for a dtype that no kernel takes, and for 16-bit floats of an op that does not compute in them."""
+    types = (*node.input_types, *node.types)
+    in_halves = is_elementwise(node.op) or node.op.moves or node.op.in_halves
+    return all(t.dtype in SUPPORTED and (in_halves or not t.dtype.is_half) for t in types)
+
+
+def _described(node: Node) -> list[Launch] | None:
+    """The launches as regions that all targets share, or as this target's kernels; None without a lowering."""
+    if "body" in node.attrs and has_bits(node.attrs):
+        return None
+    if is_elementwise(node.op):
+        supported = all(can_emit(expr, dtypes) for expr, dtypes in pointwise.trees(node))
+        return pointwise.pointwise(node) if supported else None
+    found = LOWERINGS.get(node.op.name)
+    return None if found is None else found(node)
 
 
 def _on_cpu(launch: Launch) -> Launch:

@@ -68,11 +68,8 @@ def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Valu
         if step.op.name == "slice":
             found[step.out] = (step.inputs[0], _slice_access(step))
         elif step.op.name == "reshape":
-            [given] = step.inputs
-            source, access = found[given]
-            moving = (s for s, size in zip(access.strides, given.type.ints) if size != 1)
-            strides = tuple(next(moving) if size != 1 else 0 for size in step.types[0].ints)
-            found[step.out] = (source, replace(access, strides=strides))
+            source, access = found[step.inputs[0]]
+            found[step.out] = (source, replace(access, strides=_reshaped(step, access.strides)))
     read = {v for step in steps if step.op.name not in PLACES for v in step.inputs}
     values = [*node.inputs, *(step.out for step in steps)]
     read.update(values[i] for i in results_of(node.attrs, len(values)))
@@ -81,6 +78,12 @@ def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Valu
         for v, (source, access) in found.items()
         if v in read
     }
+
+
+def _reshaped(step: Node, strides: Sequence[int]) -> tuple[int, ...]:
+    """The strides after a ``reshape`` that adds and removes axes of size 1."""
+    kept = (s for s, size in zip(strides, step.input_types[0].ints) if size != 1)
+    return tuple(next(kept) if size != 1 else 0 for size in step.types[0].ints)
 
 
 def _broadcast(strides: Sequence[int], sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:

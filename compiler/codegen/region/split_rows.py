@@ -69,10 +69,14 @@ class _Saved:
 
 
 class _Splitter:
+    """Makes the launches of one region. Values have the numbers of the whole region; each launch renumbers its own."""
+
     def __init__(self, launch: Launch, cut: Cut, conflicts: set[tuple[Value, Value]], free: int) -> None:
         self.launch, self.cut, self.conflicts, self.free = launch, cut, conflicts, free
         self.region: Region = launch.spec
-        assert not self._counts() or (cut.axis == 0 and not cut.interleaved), "an element's index is split in order"
+        assert not self._reads_index() or (cut.axis == 0 and not cut.interleaved), (
+            "an element's index is split in order"
+        )
         self.split = len(self.region.outer)
         self.row_strides = dense(self.region.outer)
         self.dtypes = dtypes_of(self.region)
@@ -92,13 +96,11 @@ class _Splitter:
         self.storing = [i for i, s in stages if not s.element and (s.stores or s.flags)]  # row stages
 
     def launches(self) -> list[Launch]:
+        """For each reducing stage partial results and their combination, then the elements. Row stages store with the
+        last combination, or after the elements if they overwrite what these read."""
         late = self._conflict()
         for i in self.reducing:
-            partial = [
-                self._block(self.dtypes[r.value].computed, self.cut.count) for r in self.region.stages[i].reduces
-            ]
-            for frame in part_frames(self.region, self.cut):
-                self._in_frame(frame, [i], partial)
+            partial = self._reduce_parts(i)
             self._combine(i, partial, self.storing if i == self.reducing[-1] and not late else [])
         if self.elements:
             whole = Frame(self.region.outer, self.region.inner, lambda access: access)
@@ -108,7 +110,15 @@ class _Splitter:
             self._combine(None, (), self.storing)
         return self.found
 
-    def _counts(self) -> bool:
+    def _reduce_parts(self, number: int) -> list[_Saved]:
+        """Launches that reduce the parts of the rows in stage ``number``, and where they store the partial results."""
+        reduced = [self.dtypes[each.value].computed for each in self.region.stages[number].reduces]
+        partial = [self._block(dtype, self.cut.count) for dtype in reduced]
+        for frame in part_frames(self.region, self.cut):
+            self._in_frame(frame, [number], partial)
+        return partial
+
+    def _reads_index(self) -> bool:
         """Whether a stage reads an element's index."""
         return any(self.region.index in used_values(stage) for stage in self.region.stages)
 
@@ -160,13 +170,7 @@ class _Splitter:
         launches need them, and that runs the stores of row stages."""
         stages, inner = self.region.stages, (self.cut.count,) if partial else ()
         reductions = [] if number is None else self._reductions(number)
-        waiting = [i for i in self.storing if i not in storing]  # row stages whose stores come later
-        later = {
-            n
-            for i, stage in enumerate(stages)
-            if number is not None and ((stage.element and i > number) or i in waiting)
-            for n in self._reached(stage)
-        }
+        later = set[int]() if number is None else self._needed_after(number, storing)
         new = {n: self._block(saved.dtype) for n, saved in zip(reductions, partial) if n in later}
         seen = dict.fromkeys(reductions)
         written = _written(stages[i] for i in storing)
@@ -201,6 +205,17 @@ class _Splitter:
         writes = (*(saved.block for saved in new.values()), *(self.launch.writes[n] for n in targets))
         self.found.append(Launch(b.region(), reads, writes))
         self.saved |= new
+
+    def _needed_after(self, number: int, storing: Sequence[int]) -> set[int]:
+        """The values that launches after the one of stage ``number`` need: those of later element stages, and of row
+        stages that store later than ``storing``."""
+        waiting = {i for i in self.storing if i not in storing}
+        return {
+            n
+            for i, stage in enumerate(self.region.stages)
+            if (stage.element and i > number) or i in waiting
+            for n in self._reached(stage)
+        }
 
     def _rows(self, b: RegionBuilder, lets: Sequence[int], known: dict[int, Expr]) -> None:
         """A row stage that computes these values again."""
