@@ -13,6 +13,7 @@ _OBJECT: Final = re.compile(r"<[^<>\n]*(?:<[^<>\n]*>[^<>\n]*)* at 0x[0-9a-fA-F]+
 
 _MOST: Final = 1000  # names of a folder that are compared with a wrong one
 _SIMILAR: Final = 0.7  # how similar a name must be, as difflib counts
+_SIMILAR_STEMS: Final = 0.8  # and what is before the dot, if the suffixes differ
 
 #: Units of memory sizes, in bytes.
 BYTE_UNITS: Final = {
@@ -73,8 +74,17 @@ def meant_path(path: str | os.PathLike[str], other: str, *, suffix: str = "") ->
         return f"did you mean `{path.name}{suffix}`?"
     kept = [name for name in sorted(names) if not suffix or name.endswith(suffix)]
     close = next((name for name in kept if name.lower() == path.name.lower()), None)
+    kept = [name for name in kept if _alike(Path(name), path)]
     close = close or next(iter(get_close_matches(path.name, kept, 1, _SIMILAR)), None)
     return f"did you mean `{close}`?" if close else other
+
+
+def _alike(one: Path, other: Path) -> bool:
+    """False for files of different kinds whose names differ much, such as `make.py` and `mask.npy`."""
+    from difflib import SequenceMatcher
+
+    left, right = (path.name.partition(".")[0] for path in (one, other))
+    return one.suffix == other.suffix or SequenceMatcher(None, left, right).ratio() >= _SIMILAR_STEMS
 
 
 def of_percentage(value: float, *, below: bool = False) -> str | None:

@@ -16,6 +16,7 @@ from dslc.base.words import meant_path
         ("Train.CSV", "did you mean `train.csv`?"),
         ("train.csv.gz", "did you mean `train.csv`?"),
         ("other.bin", "check it"),
+        ("tram.cs", "check it"),
         ("~/train.csv", "`~` is not replaced here: write the whole path"),
         ("https:/host.org/train.csv", "files are read from disks: download it first, and name the copy"),
     ],
