@@ -132,6 +132,10 @@ class Conv:
     def input_gradient(self) -> Steps | None:
         """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels and is
         not one product either; with ``last``, any number of them."""
+        if not self.last and self.channels == self.out == 1 < self.groups and all(w.stride == 1 for w in self.space):
+            of_lines = DepthwiseLines.gradient(self.dtype, self.batch, self.groups, self.space)
+            if of_lines.possible:
+                return Steps((Step(of_lines, ("in0", "in1", "out0")),))
         classes = [residue_classes(w) for w in self.space]
         met = list(product(*([c for c in axis if c.taps] for axis in classes)))
         if len(met) > MAX_CLASSES:

@@ -33,13 +33,14 @@ _TASK_PRODUCTS: Final = 1 << 16  # of a task, about
 Line: TypeAlias = tuple[list[Any], Any]
 
 
-@described("DepthwiseLines", "dtype batch groups out space")
+@described("DepthwiseLines", "dtype batch groups out space turned")
 @dataclass(frozen=True, slots=True)
 class DepthwiseLines(KernelSpec):
     """``k(x, w, y)``: x [batch, groups, *size]; w [groups*out, 1, *k]; y [batch, groups*out, *count].
 
     A vector of a line of y meets the positions of its windows in order, in one sum of fused multiply-adds. Lines beyond
-    the border are a line of zeros, and so are places beyond the ends of a line.
+    the border are a line of zeros, and so are places beyond the ends of a line. ``turned``: a window meets the weights
+    from the last to the first, and sums from its end, as in the gradient for an image with stride 1.
     """
 
     dtype: DType
@@ -47,6 +48,13 @@ class DepthwiseLines(KernelSpec):
     groups: int
     out: int
     space: tuple[Window, ...]
+    turned: bool = False
+
+    @classmethod
+    def gradient(cls, dtype: DType, batch: int, groups: int, space: Sequence[Window]) -> DepthwiseLines:
+        """``k(dy, w, dx)`` of a convolution with stride 1 and one result for each channel."""
+        back = (Window(w.count, w.k, 1, w.dilation * (w.k - 1) - w.pad, w.dilation) for w in space)
+        return cls(dtype, batch, groups, 1, tuple(back), True)
 
     @property
     def possible(self) -> bool:
@@ -200,8 +208,10 @@ class DepthwiseLines(KernelSpec):
             """Some vectors of each line, for which a weight is in a register once."""
             each = [(met, to, at) for met, to in lines for at in starts]
             totals = [values.const(0, self.dtype).value for _ in each]
-            for tap, weight in enumerate(weights):
+            taps = range(len(weights))
+            for tap in reversed(taps) if self.turned else taps:
                 n, j = divmod(tap, w.k)
+                weight = weights[taps[-1] - tap if self.turned else tap]
                 for v, (met, _, at) in enumerate(each):
                     place = code.add(code.mul(at, w.stride), j * w.dilation - w.pad)
                     x = self._near(code, met[n], place) if isinstance(place, int) else None

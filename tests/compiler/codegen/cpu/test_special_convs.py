@@ -106,6 +106,36 @@ def test_a_depthwise_convolution(
     assert got.tobytes() == divided.tobytes() == product.tobytes()
 
 
+#: Channels, size, kernel, pad, dilation.
+GRADIENTS: list[tuple[int, tuple[int, ...], tuple[int, ...], int, int]] = [
+    (3, (14, 14), (3, 3), 1, 1),
+    (2, (5, 40), (2, 5), 0, 2),
+    (3, (200,), (7,), 9, 1),
+    (2, (4, 5, 9), (3, 1, 2), 1, 1),
+]
+
+
+@pytest.mark.parametrize(("case", "dtype"), thinned(((c, d) for c in GRADIENTS for d in ("f4", "f8")), 2))
+def test_the_input_of_a_depthwise_convolution(
+    case: tuple[Any, ...], dtype: str, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stride 1; with the bits of the product."""
+    groups, size, kernel, pad, dilation = case
+    rng = np.random.default_rng(fuzz_seed)
+    counts = tuple(n + 2 * pad - dilation * (k - 1) for n, k in zip(size, kernel))
+    dy = rng.standard_normal((2, groups, *counts)).astype(dtype)
+    w = rng.standard_normal((groups, 1, *kernel)).astype(dtype)
+    attrs = _attrs(len(size), 1, pad, dilation, groups, size)
+    node = Builder().node(OPS["conv_dgrad"], *values_of([dy, w]), **attrs)
+    native = Native(node)
+    assert [type(launch.spec) for launch in native.launches] == [DepthwiseLines]
+    _agree(native, "conv_dgrad", attrs, [dy, w])
+    [got] = native.run([dy, w])
+    monkeypatch.setattr(depthwise_lines, "_MAX_TAPS", 0)
+    [product] = Native(node).run([dy, w])
+    assert got.tobytes() == product.tobytes()
+
+
 def test_long_windows_and_many_border_vectors_are_products() -> None:
     for size, taps, pad, dilation in ((400, 65, 32, 1), (4000, 9, 1000, 250), (10_000, 3, 1, 1)):
         x, w = np.zeros((1, 2, size), np.float32), np.zeros((2, 1, taps), np.float32)
