@@ -11,8 +11,9 @@ After::
 
 The pointwise node must be the only reader of the convolution. cuDNN adds a bias for each channel and a residual, and
 applies relu. dslc's own kernels, such as those of depthwise convolutions and of few channels, compute any formula; they
-take it where they compute the convolution in any case. Both compute in f32 and round once. Measured times decide if all
-of them are known. Training keeps its nodes: gradients read the values in between. Linear in nodes and reads.
+take it where they compute the convolution in any case, unless the convolution alone has a measured way. Both compute in
+f32 and round once. Measured times decide if all of them are known. Training keeps its nodes: gradients read the values
+in between. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def _takes(build: Build) -> Takes:
         one, alone = (lowered(node, build.target, vendor) or () for node in (found, first))
         called = any(isinstance(launch.spec, LibraryCall) for launch in one)
         own = not any(isinstance(launch.spec, LibraryCall) for launch in alone)
-        taken = called or (own and 0 < len(one) <= len(alone))
+        own = own and 0 < len(one) <= len(alone)
+        measured = (build.choices.seconds(node, build.providers) is not None for node in (first, found))
+        taken = called or (own and tuple(measured) != (True, False))
         return taken and not_measured_slower(build, first, last, found)
 
     return rule

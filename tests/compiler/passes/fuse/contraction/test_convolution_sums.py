@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -124,6 +126,19 @@ def test_own_kernels_compute_any_formula(name: str, provider: Literal["vendor", 
     assert last.op.name == "contraction" and passed(after, build=build) is after
     [launch] = lowered(last, "sm_90", provider == "vendor") or []
     assert launch.spec.epilogue is not None and not isinstance(launch.spec, LibraryCall)
+
+
+def test_a_measured_way_of_a_convolution_is_not_lost() -> None:
+    given = Given()
+    graph = given.graph(OWN["bias"](given))
+    whole = passed(graph).nodes[-1]
+    [alone] = [node for node in graph.nodes if node.op.name == "conv_last"]
+    ways = {
+        key_of(node): (Measured(Choice("own", "tile"), seconds),) for node, seconds in ((alone, 2e-6), (whole, 1e-6))
+    }
+    both, first = Choices(ways), Choices({key_of(alone): ways[key_of(alone)]})
+    assert passed(graph, build=replace(BUILD, choices=first)) is graph
+    assert passed(graph, build=replace(BUILD, choices=both)) is not graph
 
 
 def test_only_predict_on_a_gpu_and_no_own_kernel_for_cudnns() -> None:
