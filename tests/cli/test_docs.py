@@ -44,7 +44,7 @@ PAGES = [
 FOREIGN = re.compile(r"\b(?:docker|mypy|pip|torchrun|python \S+\.py) [^`\n]*")
 #: Options of scripts and of pytest that pages name.
 OTHERS = {"--update-golden", "--source", "--length", "--temperature", "--torch", "--mode",
-          "--modes", "--rounds", "--only", "--run", "--threads", "--turns"}  # fmt: skip
+          "--modes", "--room", "--rounds", "--only", "--run", "--threads", "--turns"}  # fmt: skip
 
 
 def test_every_option_that_a_page_names_is_there() -> None:
