@@ -13,6 +13,7 @@ from gpu_kernels.sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.scatter import row_order, scatter_elements
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_block import BlockScatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_elements import BinScatter, Elements, LineScatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import RowsFew
 from dslc.compiler.ir.graph import Node
@@ -135,7 +136,7 @@ def test_the_bits_do_not_depend_on_which_block_is_first(name: str) -> None:
 
 def test_the_kernels_of_each_way(way: str) -> None:
     found = [type(launch.spec) for launch in lower(case(IDS["one"], "sum")[0]) or []]
-    assert found.count(LineScatter) == (way == "lines")
+    assert found.count(BlockScatter) == (way == "lines")
     assert found.count(BinScatter) == {"lines": 0, "bins": 2, "parts": 3}[way]
 
 
@@ -143,7 +144,9 @@ def test_few_elements_are_combined_in_one_launch(way: str, monkeypatch: pytest.M
     """As rows are; but the last of equal indices has no other kernel."""
     monkeypatch.setattr(scatter_elements, "MANY_ROWS", LENGTH)
     found = [type(launch.spec) for launch in lower(case(IDS["one"], "sum")[0]) or []]
-    assert found == [LineScatter if way == "lines" else RowsFew]
+    assert found == [BlockScatter if way == "lines" else RowsFew]
+    if way == "lines":
+        assert [type(launch.spec) for launch in lower(case(IDS["one"], "max")[0]) or []] == [LineScatter]
     assert lower(case(IDS["one"], "last")[0])
 
 
