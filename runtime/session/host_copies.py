@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from dslc.runtime.session import fork
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from numpy.typing import NDArray
 
 #: Bytes of a part: smaller ones are copied before another thread has begun, which takes 20 us.
@@ -69,22 +71,43 @@ def copy_into(target: NDArray[Any], source: NDArray[Any]) -> None:
     if len(parts) < 2:
         np.copyto(target, source, casting="no")
         return
-    idle = _idle.setdefault(fork.generation(), deque())
-    begun: list[_Helper] = []
-    errors: list[Exception | None] = []
-    try:
+    with Aside() as aside:
         for part in parts[1:]:
-            helper = _next(idle)
-            helper.begin(*part)
-            begun.append(helper)
+            aside.begin(*part)
         np.copyto(*parts[0], casting="no")
-    finally:
-        while begun:  # also after an interrupt: the caller may reuse the arrays
-            errors.append(begun[-1].end())
-            idle.append(begun.pop())
-    for error in errors:
-        if error is not None:
-            raise error
+
+
+class Aside:
+    """Copies that other threads make meanwhile, as ``copy_into``; all are complete at the end of the ``with``, also
+    after an interrupt, as the caller may reuse the arrays."""
+
+    def __init__(self) -> None:
+        self._idle = _idle.setdefault(fork.generation(), deque())
+        self._begun: deque[_Helper] = deque()
+        self._error: Exception | None = None
+
+    def begin(self, target: NDArray[Any], source: NDArray[Any]) -> None:
+        """Begin a copy; waits for the oldest one if as many as may be are under way."""
+        if len(self._begun) >= _MOST:
+            self._end()
+        helper = _next(self._idle)
+        helper.begin(target, source)
+        self._begun.append(helper)
+
+    def _end(self) -> None:
+        self._error = self._begun[0].end() or self._error
+        self._idle.append(self._begun.popleft())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._begun:
+            self._end()
+        if self._error is not None and error is None:
+            raise self._error
 
 
 def _next(idle: deque[_Helper]) -> _Helper:
