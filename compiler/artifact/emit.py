@@ -151,7 +151,8 @@ def state_table(layout: StateLayout) -> dict[str, Any]:
         }
         for t in layout.tensors
     ]
-    return {"bytes": layout.bytes, "tensors": tensors, "forward_order": list(layout.forward_order)}
+    slices = {} if layout.slices is None else {"slices": layout.slices}
+    return {"bytes": layout.bytes, "tensors": tensors, "forward_order": list(layout.forward_order), **slices}
 
 
 def _computes(instruction: Instruction) -> bool:

@@ -41,6 +41,8 @@ class StateLayout:
     forward_order: tuple[str, ...]
     #: the pieces of each trained parameter, and of its slots, if the step has shards
     pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
+    #: the number of slices, if there are more than the step's shards
+    slices: int | None = None
 
     @property
     def offsets(self) -> Mapping[str, int]:
@@ -96,4 +98,6 @@ def layout_state(
         offset += aligned(type.bytes)
     shards = 1 if spec is None else spec.shards
     counted = [(t.name, prod(t.type.ints), t.type.dtype.itemsize) for t in tensors if t.trained] if shards > 1 else []
-    return StateLayout(tuple(tensors), offset, tuple(trained), pieces_of(counted, slice_count(shards)))
+    slices = slice_count(shards, sum(aligned(count * itemsize) for _, count, itemsize in counted))
+    more = slices if slices > slice_count(shards) else None
+    return StateLayout(tuple(tensors), offset, tuple(trained), pieces_of(counted, slices), more)

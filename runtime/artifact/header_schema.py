@@ -24,6 +24,7 @@ from dslc.base.schema import (
 )
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_RANK
+from dslc.runtime.artifact.slices import MOST_SLICES
 
 FORMAT: Final = (1, 4)
 #: The first minor version whose header says how many bytes kernels touch.
@@ -142,7 +143,8 @@ HEADER: Final = Record(
                     200_000,
                 ),
                 "forward_order": ListOf(_TENSOR, 200_000),
-            }
+            },
+            {"slices": Int(2, MOST_SLICES)},
         ),
         "programs": ListOf(
             Record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import prod
 from typing import Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError
@@ -78,6 +79,10 @@ class _Ports:
             return
         if self.entry == "update_step":
             for index, port in enumerate(self.plan.inputs):
+                whole, _, start = port.name.rpartition(".")
+                if port.name not in self._sums and whole in self._sums and start.isdecimal():
+                    self._piece(index, port, prod(self._sums[whole]["shape"]) - int(start))
+                    continue
                 if port.name not in self._sums:
                     self._refuse("inputs", index, f"{port.name!r} is not an input of {self.entry}")
                 self._summed("inputs", index, port)
@@ -151,6 +156,12 @@ class _Ports:
         if buffer.shape != shape or buffer.dtype not in dtypes:
             expected = f"{' or '.join(dtypes)}[{', '.join(map(str, shape))}]"
             self._refuse(table, index, f"{port.name!r} is {expected}, the plan has {buffer}")
+
+    def _piece(self, index: int, port: Port, most: int) -> None:
+        """Checks a piece of what shards add up, which has at most so many elements."""
+        buffer = self.plan.buffers[port.buffer]
+        if len(buffer.shape) != 1 or not 0 < buffer.shape[0] <= most or buffer.dtype not in ("f64", "f32"):
+            self._refuse("inputs", index, f"{port.name!r} is f32 or f64, up to {most} elements, the plan has {buffer}")
 
     def _one(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:
         buffer = self.plan.buffers[port.buffer]

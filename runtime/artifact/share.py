@@ -20,7 +20,7 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.header_schema import AS_PARAM
 from dslc.runtime.artifact.instructions import Fill, Instruction, accesses
 from dslc.runtime.artifact.plan import Buffer, Plan
-from dslc.runtime.artifact.slices import Piece, aligned, pieces_of, slice_bytes, slice_count
+from dslc.runtime.artifact.slices import Piece, aligned, pieces_of, slice_bytes, slice_count, stage_count
 
 #: Bytes of a region: (offset, size).
 Range = tuple[int, int]
@@ -47,10 +47,11 @@ class Share:
         """The bytes of this process's slices among all trained parameters, padding included."""
         return self.span(self.rank)
 
-    @property
+    @cached_property
     def stages(self) -> int:
         """The stages in which processes exchange sums and update: one after another, each with a part of all slices."""
-        return 1
+        own = self.count // self.size
+        return 1 if self.reads_all else min(own & -own, stage_count(own * self.each))
 
     def span(self, rank: int, stage: int | None = None) -> Range:
         """The bytes of a process's slices, or those of one stage, among all trained parameters."""
@@ -133,6 +134,15 @@ class Share:
         inside = start <= here and end <= start + size
         return (replace(buffer, offset=self.whole_bytes + tensor.slot * size + here - start) if inside else None), apart
 
+    def stages_of(self, buffer: Buffer) -> set[int]:
+        """The stages in which this process updates a buffer of the whole state; empty for what is not in slices."""
+        tensor = self.tensors[bisect_right(self._starts, buffer.offset) - 1]
+        if not tensor.pieces:
+            return set()
+        first = tensor.flat + buffer.offset - tensor.offset - self.owned[0]
+        each = self.owned[1] // self.stages
+        return {*range(max(0, first // each), min(self.stages - 1, (first + buffer.bytes - 1) // each) + 1)}
+
     @cached_property
     def _starts(self) -> list[int]:
         return [t.offset for t in self.tensors]
@@ -152,7 +162,7 @@ class _Tensor:
 def share_of(header: Mapping[str, Any], rank: int, size: int) -> Share | None:
     """The share of a process; None if each updates all: alone, or for a program that does not divide its update so."""
     train = header["interface"]["train"] or {}
-    count = slice_count(train.get("shards", 1))
+    count = int(header["state"].get("slices", slice_count(train.get("shards", 1))))
     if size == 1 or "update" not in train or count % size:
         return None
     table = header["state"]["tensors"]

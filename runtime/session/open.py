@@ -17,6 +17,7 @@ from dslc.runtime.artifact.share import Share, shared_plan
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 from dslc.runtime.session.context import Loaded
+from dslc.runtime.session.update_stages import in_stages
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
@@ -140,13 +141,17 @@ def loaded_programs(artifact: Artifact, target: str, share: Share | None = None)
     for program in (p for p in artifact.all_programs() if p.target == target):
         amounts = program.io_bytes, program.work_bytes
         carried = interface.carried(program.context, program.sizes)
-        plan = each_step(artifact.plan(program))
+        whole = plan = each_step(artifact.plan(program))
+        if share is not None:
+            plan = shared_plan(whole, program.entry, share)
+            if target != "cpu" and program.entry == "update_step":
+                plan = in_stages(plan, whole, share)
         found.setdefault(program.entry, []).append(
             Loaded(
                 program.entry,
                 program.sizes,
                 *amounts,
-                plan if share is None else shared_plan(plan, program.entry, share),
+                plan,
                 program.context_bytes,
                 carried,
                 program.prepared_bytes,

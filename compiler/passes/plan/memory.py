@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Final
 
 from dslc.compiler.ir.build import SHARD, Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
@@ -48,6 +49,10 @@ def work_bound(program: Program, build: Build) -> int:
     assert program.schedule is not None, "memory is planned on a schedule"
     alone = dataclasses.replace(program, streams={}, waits={})
     return _Planner(alone, program.schedule, build).bound()
+
+
+#: The most bytes of flags and numbers, which would tie an update's slices to one order if they took turns in a place.
+_SMALL: Final = 4096  # a byte for each of as many parameters
 
 
 @dataclass(slots=True)
@@ -82,6 +87,7 @@ class _Planner:
         self.last.update(dict.fromkeys(self.kept, self.end))
         self.places: dict[Value, Place] = {}  # by content (not by view)
         self.in_context = program.entry not in TRAINING
+        self.may_be_cut = program.entry == "update_step"  # whose slices several processes update in an order of stages
         self.carried: list[tuple[str, TensorType, int]] = []
         self.io_bytes = STEP_BLOCK
         self.constant_bytes = 0
@@ -277,6 +283,9 @@ class _Planner:
                 holds[new] = piece
             until = self.happens.until[node] - 1
             ranges += [_Range(aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
+        for piece in ranges if self.may_be_cut else ():
+            if piece.size <= _SMALL:
+                piece.start, piece.end = 0, self.end
         return ranges
 
     def _inherited(self, node: Node, new: Value, holds: dict[Value, _Range], taken: set[int]) -> _Range | None:

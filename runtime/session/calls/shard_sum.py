@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -54,20 +55,24 @@ class Parts:
         self.terms = terms
         self.dtype = numpy_dtype(terms.dtype)
         self.count = terms.bytes // terms.item
-        at = {t.name: t.at // terms.item for t in terms.rows}
-        self._spans = {t.name: (slice(at[t.name], at[t.name] + t.elements), t.shape) for t in terms.rows}
+        self._spans = {t.name: slice(t.at // terms.item, t.at // terms.item + t.elements) for t in terms.rows}
         self._halves = {t.name: t.dtype for t in terms.rows if t.dtype != terms.dtype}
 
     def arrays(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Views of a vector, by name and in their shapes."""
-        return {name: vector[span].reshape(shape) for name, (span, shape) in self._spans.items()}
+        """Views of a vector, as the update reads it."""
+        first = {name: at // self.terms.item for name, at, _ in self.terms.reads}
+        return {n: vector[first[n] : first[n] + prod(shape)].reshape(shape) for n, _, shape in self.terms.reads}
+
+    def given(self, vector: NDArray[Any]) -> Outputs:
+        """A vector as outputs of a shard."""
+        return [(name, "shard", vector[span]) for name, span in self._spans.items()]
 
     def take(self, vector: NDArray[Any], outputs: Outputs, *, add: bool) -> None:
         """Write what a shard gives into a vector, or add it: the vector is the left term."""
         with _quiet():
             for name, kind, view in outputs:
                 if kind == "shard":
-                    target, given = vector[self._spans[name][0]], view.reshape(-1)
+                    target, given = vector[self._spans[name]], view.reshape(-1)
                     for start in range(0, target.size, _BLOCK):
                         here = target[start : start + _BLOCK]
                         there = self._widened(name, given[start : start + _BLOCK])
@@ -104,7 +109,7 @@ class Running:
         """Add the next micro-batch's outputs of kind shard; the shard's outputs after its last one."""
         self._parts.take(self._sum, outputs, add=self._added > 0)
         self._added = (self._added + 1) % self._count
-        return None if self._added else [(n, "shard", view) for n, view in self._parts.arrays(self._sum).items()]
+        return None if self._added else self._parts.given(self._sum)
 
 
 class Tree:

@@ -6,8 +6,8 @@ the sums. The sums lie as the update reads them. So each of the two is a vector 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -57,8 +57,9 @@ class Span(NamedTuple):
 @dataclass(frozen=True)
 class Terms:
     """``first``: where the shard's io has what it gives, ``read``: where the update's io has the sums; ``dtype``: of
-    the sums, f32 or f64; ``given_bytes`` and ``bytes`` of both, each tensor aligned. ArtifactError R301 if the plans do
-    not fit each other."""
+    the sums, f32 or f64; ``given_bytes`` and ``bytes`` of both, each tensor aligned. ``reads``: the update's inputs, in
+    the sums: (name, offset, shape). It may read a tensor in pieces, side by side: ``NAME.0``, ``NAME.16``, each with
+    the number of its first element. ArtifactError R301 if the plans do not fit each other."""
 
     dtype: str
     rows: tuple[Term, ...]
@@ -66,12 +67,14 @@ class Terms:
     read: int
     given_bytes: int
     bytes: int
+    reads: tuple[tuple[str, int, tuple[int, ...]], ...]
 
     @staticmethod
     def of(shard: Plan, update: Plan) -> Terms:
         given = {p.name: shard.buffers[p.buffer] for p in shard.outputs if p.kind == "shard"}
-        wanted = {p.name: update.buffers[p.buffer] for p in update.inputs}
-        dtypes = {b.dtype for b in wanted.values()}
+        read_by_name = {p.name: update.buffers[p.buffer] for p in update.inputs}
+        dtypes = {b.dtype for b in read_by_name.values()}
+        wanted = _joined(read_by_name, given)
         fits = {n: b.shape for n, b in given.items()} == {n: b.shape for n, b in wanted.items()}
         halves = {b.dtype for b in given.values()} - dtypes
         if not fits or len(dtypes) != 1 or (halves and (len(halves) > 1 or dtypes != {"f32"} or not halves <= HALVES)):
@@ -83,7 +86,8 @@ class Terms:
             for name, b in given.items()
         ]
         rows.sort(key=lambda term: term.at)
-        return Terms(dtypes.pop(), tuple(rows), first, read, _extent(given.values()), _extent(wanted.values()))
+        reads = tuple((name, b.offset - read, tuple(b.shape)) for name, b in read_by_name.items())
+        return Terms(dtypes.pop(), tuple(rows), first, read, _extent(given.values()), _extent(wanted.values()), reads)
 
     @property
     def item(self) -> int:
@@ -110,6 +114,27 @@ class Terms:
                 run = Run(term.given + skipped * ITEMSIZE[term.dtype], low - start, count)
                 found.setdefault(term.dtype, []).append(run)
         return [span for dtype, runs in found.items() for span in _neighbours(dtype, runs, self.item)]
+
+
+def _joined(read: Mapping[str, Buffer], given: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """What an update reads, with the pieces of a tensor that lie side by side as one."""
+    found: dict[str, Buffer] = {}
+    pieces: dict[str, list[tuple[int, Buffer]]] = {}
+    for name, buffer in read.items():
+        whole, _, start = name.rpartition(".")
+        if name not in given and whole in given and start.isdecimal():
+            pieces.setdefault(whole, []).append((int(start), buffer))
+        else:
+            found[name] = buffer
+    for name, listed in pieces.items():
+        listed.sort(key=lambda piece: piece[0])
+        first, end = listed[0][1], 0
+        for at, buffer in listed:
+            if at == end and buffer.offset == first.offset + at * ITEMSIZE[buffer.dtype]:
+                end += prod(buffer.shape)
+        if end == prod(given[name].shape) and name not in found:
+            found[name] = replace(first, shape=given[name].shape)
+    return found
 
 
 def sum_bytes_of(update: Plan) -> int:

@@ -32,7 +32,9 @@ import dslc
 from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksError
 from dslc.cli.app import run
 from dslc.compiler.ops import registry
+from dslc.runtime.artifact import slices
 from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.artifact.share import share_of
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import nccl
 from dslc.runtime.cuda.sizes import CONTEXT
@@ -114,6 +116,36 @@ def test_any_number_of_gpus(
         assert fake.groups == each_step * size * STEPS
     for number in range(max(sizes)):
         assert devices.device(number).info().memory.used == 0
+
+
+@pytest.mark.parametrize(("compute", "shards", "sizes"), [("f32", 4, (2, 4)), ("f16", 4, (2, 4)), ("f16", 2, (2,))])
+def test_stages(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, compute: str, shards: int, sizes: tuple[int, ...]
+) -> None:
+    """What arrives in a stage is added and updated, and leaves, while that of others moves."""
+    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    if compute == "f32":
+        path = built(tmp_path, ADAMW, shards=shards, provider="reference")
+    else:
+        path = scaled(tmp_path, ADAMW, shards, scale=None)
+    fake = on_gpus(path, machine, max(sizes), monkeypatch)
+    alone = opened(path, "cpu")
+    expected = trained(alone, ADAMW)
+
+    def work(group: Group) -> Any:
+        session = opened(path, f"gpu:{group.rank}", part=(group.rank, group.size))
+        session.join(group)
+        found = trained(session, ADAMW, group)
+        session.close()
+        return found
+
+    for size in sizes:
+        share = share_of(read_artifact(path).header, 0, size)
+        assert share is not None and share.stages == 4 * shards // size
+        fake.groups = 0
+        for each in together(places(size), work):
+            assert each.result() == expected
+        assert fake.groups == 2 * share.stages * size * STEPS
 
 
 @pytest.mark.parametrize("divided", [False, True], ids=["all update all", "each its slices"])

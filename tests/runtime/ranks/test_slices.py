@@ -22,13 +22,24 @@ from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ops import registry
 from dslc.compiler.options import Options, entry_sizes, precision_of
+from dslc.runtime.artifact import slices
 from dslc.runtime.artifact.file import read_artifact
-from dslc.runtime.artifact.instructions import Fill, Instruction, Kernel, accesses
+from dslc.runtime.artifact.instructions import (
+    BulkBegin,
+    Copy,
+    EventRecord,
+    EventWait,
+    Fill,
+    Instruction,
+    Kernel,
+    accesses,
+)
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.artifact.share import share_of, shared_plan
-from dslc.runtime.artifact.slices import aligned, pieces_of, slice_bytes
+from dslc.runtime.artifact.slices import aligned, pieces_of, slice_bytes, slice_count, stage_count
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.load import load
+from dslc.runtime.session.update_stages import conflicts, in_stages
 
 STEPS = 4
 _TRAIN = "optimizer = sgd(lr=0.05, momentum=0.9, clip_norm=1.0)"
@@ -114,6 +125,12 @@ def test_the_slots_of_a_rank_are_their_part(tmp_path: Path) -> None:
         assert all(a + count <= b for (a, count), (b, _) in pairwise(updated))
 
 
+def test_large_models_have_more_slices_than_shards() -> None:
+    assert [stage_count(size << 20) for size in (0, 43, 44, 175, 176, 704)] == [1, 1, 2, 2, 4, 8]
+    assert [slice_count(2, size << 20) for size in (0, 87, 88, 500)] == [2, 2, 4, 8]
+    assert slice_count(8) == 8 and slice_count(1024, 1 << 40) == 64
+
+
 def test_what_cannot_be_divided_is_updated_by_all(tmp_path: Path) -> None:
     header = read_artifact(built(tmp_path, LAMB, provider="reference")).header
     assert "update" not in header["interface"]["train"]
@@ -155,8 +172,69 @@ def test_plans_for_a_gpu_are_divided(tmp_path: Path, source: str, precision: str
                 found = shared_plan(plan, entry, share)
                 assert _launches(found) < _launches(plan)
                 assert max(b.end for b in found.buffers if b.region == "state") <= share.bytes
-                if precision != "f16":  # whose flags may take turns in one place with other values
-                    assert not list(_replaced(found))
+                assert not list(_replaced(found))
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("source", [ADAMW, NO_AVERAGE], ids=["adamw", "transformer"])
+def test_plans_for_a_gpu_are_cut_into_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, precision: str
+) -> None:
+    """Each stage updates its slices, all instructions are in one, and what follows another one still does."""
+    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    (tmp_path / "net.nn").write_text(source + MESH.format(shards=4))
+    checked, options = check_file(tmp_path / "net.nn"), Options(target="sm_90", precision=precision, provider="own")
+    asked = precision_of(checked, options)
+    header = {"interface": interface(checked, "net", asked), "state": state_table(layout_state(checked, asked.params))}
+    assert header["state"]["slices"] > 4
+    sizes = next(sizes for name, sizes in entry_sizes(checked, options) if name == "update_step")
+    whole = plan_of(pipeline.compile_entry(checked, "update_step", sizes, options)[0])
+    for rank, size in ((0, 2), (1, 2), (3, 4)):
+        share = share_of(header, rank, size)
+        assert share is not None and share.stages >= 4
+        own = shared_plan(whole, "update_step", share)
+        found = in_stages(own, whole, share)
+        work = [i for i in own.instructions if not isinstance(i, EventRecord | EventWait)]
+        kept = [replace(i, stream=int(isinstance(i, Fill))) for i in work if hasattr(i, "stream")]
+        cut = [i for i in found.instructions if hasattr(i, "where")]
+        assert sorted(map(repr, cut)) == sorted(map(repr, kept))
+        stage, updated = -1, dict[int, set[int]]()
+        for instruction in found.instructions:
+            stage += isinstance(instruction, BulkBegin)
+            for number in accesses(instruction)[1]:
+                if whole.buffers[number].region == "state":
+                    updated.setdefault(stage, set()).update(share.stages_of(whole.buffers[number]))
+        assert all(of <= {n} for n, of in updated.items()) and stage == share.stages - 1
+        assert rank > 0 or len(updated) > 1  # the last ranks may have padding alone
+        orders = [{repr(i): n for n, i in enumerate(each)} for each in (kept, cut)]
+        for before, after, _ in conflicts(own, kept):
+            first, second = repr(kept[before]), repr(kept[after])
+            assert (orders[0][first] < orders[0][second]) == (orders[1][first] < orders[1][second])
+
+
+def test_what_cannot_be_cut_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instruction that changes two stages, or one that an earlier stage follows and that follows a later one."""
+    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    artifact = read_artifact(built(tmp_path, ADAMW, shards=2, provider="reference"))
+    whole, share = artifact.plan(artifact.programs("update_step")[0]), share_of(artifact.header, 0, 2)
+    assert share is not None and share.stages > 1
+    own = shared_plan(whole, "update_step", share)
+    assert any(isinstance(i, BulkBegin) for i in in_stages(own, whole, share).instructions)
+    slot = next(t for t in share.tensors if t.slot == 0 and t.flat == 0)
+    both = Buffer("state", slot.offset, "f32", (share.owned[1] // 4,))
+    number = len(own.buffers)
+    more = replace(own, buffers=(*own.buffers, both), instructions=(*own.instructions, Fill(number, bytes(4), 0, 0)))
+    assert in_stages(more, replace(whole, buffers=(*whole.buffers, both)), share) is more
+    last = next(
+        b for i in own.instructions for b in accesses(i)[1]
+        if whole.buffers[b].region == "state" and share.stages_of(whole.buffers[b]) == {share.stages - 1}
+    )  # fmt: skip
+    first = next(
+        b for i in own.instructions for b in accesses(i)[1]
+        if whole.buffers[b].region == "state" and share.stages_of(whole.buffers[b]) == {0}
+    )  # fmt: skip
+    back = replace(own, instructions=(*own.instructions, Copy(last, first, 0, 0)))
+    assert in_stages(back, whole, share) is back
 
 
 def _replaced(plan: Plan) -> Iterator[Instruction]:

@@ -72,10 +72,14 @@ SEVERAL = BATCHNORM.replace("|> batchnorm as bn", "|> batchnorm as z |> conv(4, 
 ACCUMULATED = BATCHNORM.replace("norm=1.0)", "norm=1.0)\n  accumulate = 3").replace("|> max", "|> dropout(0.2) |> max")
 
 
-def scaled(folder: Path, source: str, shards: int = 8, compute: DType = DType.F16) -> Path:
+def scaled(folder: Path, source: str, shards: int = 8, compute: DType = DType.F16, scale: float | None = 16.0) -> Path:
     """The artifact of a net with a loss scale, computed by numpy: in f16, or in f32, which needs no scale."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "precision_of", lambda *_: Precision(compute, DType.F32, LossScale(start=16.0)))
+        patch.setattr(
+            pipeline,
+            "precision_of",
+            lambda *_: Precision(compute, DType.F32, None if scale is None else LossScale(start=scale)),
+        )
         traits = replace(traits_of("cpu"), compute_dtypes=("f32", "f64", "f16"))
         patch.setattr(precision_pass, "traits_of", lambda _: traits)
         return built(folder, source, shards, provider="reference")

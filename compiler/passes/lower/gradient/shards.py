@@ -58,7 +58,8 @@ def update_graph(graph: Graph, train: TrainSpec, cut: Mapping[str, tuple[Piece, 
     if scaling is not None:
         verdict = scaling.judge([totals[name] for name in names], sums[LOSS_SUM].value)
     pieces = {name: cut[name] for name in names if len(cut.get(name, ())) > 1}
-    train, inputs = _with_pieces(train, whole, pieces)
+    alone = update.clip_norm is None and verdict is None  # nothing reads a whole sum
+    train, inputs = _with_pieces(train, whole, pieces, sums=alone)
     [update] = train.updates
     b = Builder(name="shards", phase=Phase.UPDATE)
     count = b(OPS["full"], value=float(train.shards * train.accumulate), dtype=DType.FLOAT, shape=())
@@ -70,7 +71,15 @@ def update_graph(graph: Graph, train: TrainSpec, cut: Mapping[str, tuple[Piece, 
         return {name: b(OPS["div"], total, count) for name, total in of.items()}
 
     gradients = {name: totals[name] for name in names}
-    if update.clip_norm is None:
+    if alone:
+        of_pieces = {name: [piece_name(name, p) for p in pieces[name]] for name in pieces}
+        parts = {
+            part: inputs[f"{SHARD}{name}" if part == name else _sum_name(name, number, pieces)].value
+            for name in names
+            for number, part in enumerate(of_pieces.get(name, [name]))
+        }
+        gradients = means(parts, inputs)
+    elif update.clip_norm is None:
         gradients = means(_cut(gradients, pieces), inputs)
     else:  # the norm is that of whole tensors
         within = clipped(update, list(means(gradients, whole).values()))
@@ -91,12 +100,27 @@ def update_graph(graph: Graph, train: TrainSpec, cut: Mapping[str, tuple[Piece, 
     return Graph((*inputs.values(), *added), nodes, outputs, tuple(updates))
 
 
+def _sum_name(name: str, number: int, pieces: Mapping[str, tuple[Piece, ...]]) -> str:
+    """The input for the sum of a piece, by its number: ``shard.w.16``, whose first element has this number."""
+    return f"{SHARD}{name}.{pieces[name][number].start}"
+
+
 def _with_pieces(
-    train: TrainSpec, inputs: Mapping[str, Input], pieces: Mapping[str, tuple[Piece, ...]]
+    train: TrainSpec, inputs: Mapping[str, Input], pieces: Mapping[str, tuple[Piece, ...]], sums: bool
 ) -> tuple[TrainSpec, dict[str, Input]]:
-    """The section and the inputs with the pieces of each of these parameters and its slots instead of the whole."""
+    """The section and the inputs with the pieces of each of these parameters and its slots instead of the whole; and of
+    its sum, in the sum's place, if ``sums``."""
     [update] = train.updates
-    found = dict(inputs)
+    found: dict[str, Input] = {}
+    for key, source in inputs.items():
+        name = key.removeprefix(SHARD)
+        if not sums or key == name or name not in pieces:
+            found[key] = source
+            continue
+        for number, piece in enumerate(pieces[name]):
+            named = _sum_name(name, number, pieces)
+            type = TensorType(source.value.type.dtype, (piece.stop - piece.start,))
+            found[named] = Input(named, source.kind, type, source.span)
     for name, parts in pieces.items():
         for slot in ("", *(f".{each}" for each in train.slots(update, name))):
             source = found.pop(f"{name}{slot}")
