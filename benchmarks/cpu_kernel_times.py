@@ -52,16 +52,16 @@ MATMULS = [
     ("1024", (1024, 1024), (1024, 1024), False, False),
     ("1024 x W^T", (1024, 1024), (1024, 1024), False, True),
 ]
-CONVS = [  # name, batch, channels, out, size, k, stride, pad, and groups of more than one
-    ("lenet conv1", 64, 1, 6, 28, 5, 1, 2),
-    ("lenet conv2", 64, 6, 16, 14, 5, 1, 0),
-    ("resnet stem", 32, 3, 64, 32, 3, 1, 1),
-    ("resnet 64", 32, 64, 64, 32, 3, 1, 1),
-    ("resnet 64-128 /2", 32, 64, 128, 32, 3, 2, 1),
-    ("resnet 64-128 1x1 /2", 32, 64, 128, 32, 1, 2, 0),
-    ("resnet 128", 32, 128, 128, 16, 3, 1, 1),
-    ("resnet 256", 32, 256, 256, 8, 3, 1, 1),
-    ("resnet 512", 32, 512, 512, 4, 3, 1, 1),
+CONVS = [  # name, batch, channels, out, size, k, stride, pad, groups
+    ("lenet conv1", 64, 1, 6, 28, 5, 1, 2, 1),
+    ("lenet conv2", 64, 6, 16, 14, 5, 1, 0, 1),
+    ("resnet stem", 32, 3, 64, 32, 3, 1, 1, 1),
+    ("resnet 64", 32, 64, 64, 32, 3, 1, 1, 1),
+    ("resnet 64-128 /2", 32, 64, 128, 32, 3, 2, 1, 1),
+    ("resnet 64-128 1x1 /2", 32, 64, 128, 32, 1, 2, 0, 1),
+    ("resnet 128", 32, 128, 128, 16, 3, 1, 1, 1),
+    ("resnet 256", 32, 256, 256, 8, 3, 1, 1, 1),
+    ("resnet 512", 32, 512, 512, 4, 3, 1, 1, 1),
     ("mobilenet 96 /2", 1, 96, 96, 112, 3, 2, 1, 96),
     ("mobilenet 144", 1, 144, 144, 56, 3, 1, 1, 144),
     ("mobilenet 960", 1, 960, 960, 7, 3, 1, 1, 960),
@@ -146,8 +146,7 @@ def works() -> list[Work]:
         flops = 2 * out.size * left.shape[-1]
         blas = lambda left=left, right=right, out=out: np.matmul(left, right, out=out)  # noqa: E731
         found.append(Work(name, Matmul(DType.F32, a, b, ta, tb).steps(), [x, y], out.shape, flops, blas))
-    for name, batch, channels, out, size, k, stride, pad, *several in CONVS:
-        [groups] = several or [1]
+    for name, batch, channels, out, size, k, stride, pad, groups in CONVS:
         into, each = channels // groups, out // groups
         spec = Conv(DType.F32, batch, groups, into, each, (Window(size, k, stride, pad, 1),) * 2)
         count = spec.space[0].count
