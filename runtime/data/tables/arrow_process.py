@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any, Final
 
@@ -25,11 +25,12 @@ _MOST_ROWS: Final = 1 << 24  # of a group
 _LARGEST: Final = 512 << 20  # bytes of a column in a group, as the file declares them, and decoded
 _TEXT: Final = 64  # bytes that a Python text takes besides its characters
 _AT_A_TIME: Final = 1 << 16  # rows that are decoded together
+_SAMPLED: Final = 100  # rows of a group that tell the numbers of a list
 _MOST_THRIFT: Final = 10_000_000  # texts and lists in a Parquet footer, each
 
 
 class Refused(Exception):
-    """The file is not a table that is read here; the text says why."""
+    """The file is not a table that is read here; the texts say why and, if it is known, what helps."""
 
 
 def main() -> None:
@@ -43,15 +44,20 @@ def main() -> None:
     errors = (pyarrow.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError, TypeError, OverflowError)
     try:
         opened = _Parquet(path) if kind == "parquet" else _Ipc(path)
-        _answer(opened.described())
+        described = opened.described()
+        _answer(described)
     except (Refused, *errors) as error:
         _answer({"error": reason(error)})
         return
+    widths = dict(zip(described["names"], described["widths"]))
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            parts = [_bytes_of(opened.column(asked["group"], name)) for name in asked["columns"]]
-        except (Refused, *errors) as error:
+            parts = [_bytes_of(opened.column(asked["group"], name), widths[name]) for name in asked["columns"]]
+        except Refused as error:
+            _answer({"error": error.args[0], "help": error.args[1] if len(error.args) > 1 else None})
+            continue
+        except errors as error:
             _answer({"error": reason(error)})
             continue
         _answer({"columns": [[form, [len(part) for part in inner]] for form, inner in parts]})
@@ -83,18 +89,27 @@ class _Parquet:
             raise Refused(f"it has {meta.num_columns} columns in {meta.num_row_groups} row groups")
         self._schema = self._file.schema_arrow
         self.groups = [meta.row_group(at).num_rows for at in range(meta.num_row_groups)]
-        # The place of each column among the leaves; a nested column is several leaves.
-        leaves = [meta.schema.column(at).path for at in range(meta.num_columns)]
-        self._leaf = {name: at for at, name in enumerate(leaves)}
+        self._leaves = [meta.schema.column(at).path for at in range(meta.num_columns)]
 
     def described(self) -> dict[str, Any]:
-        return _described(self._schema, self.groups)
+        return _described(self._schema, self.groups, self._first)
 
-    def column(self, group: int, name: str) -> list[Any]:
-        if name in self._leaf:
-            chunk = self._file.metadata.row_group(group).column(self._leaf[name])
+    def _first(self, group: int, name: str) -> Any:
+        self._check(group, name)
+        return next(self._file.iter_batches(_SAMPLED, row_groups=[group], columns=[name], use_threads=False))
+
+    def _check(self, group: int, name: str) -> None:
+        """Refuse a column that unpacks to too much. The path of a list's leaf begins with its name."""
+        nested = _is_list(self._schema.field(name).type)
+        for at, path in enumerate(self._leaves):
+            if path != name and not (nested and path.startswith(f"{name}.")):
+                continue
+            chunk = self._file.metadata.row_group(group).column(at)
             if chunk.total_uncompressed_size > _LARGEST:
                 raise Refused(f"a row group holds {chunk.total_uncompressed_size} bytes of `{name[:60]}`")
+
+    def column(self, group: int, name: str) -> list[Any]:
+        self._check(group, name)
         parts = self._file.iter_batches(_AT_A_TIME, row_groups=[group], columns=[name], use_threads=False)
         return _sound((part.column(0) for part in parts), self.groups[group])
 
@@ -124,23 +139,44 @@ class _Ipc:
         return self._readers[name]
 
     def described(self) -> dict[str, Any]:
-        return _described(self._schema, self.groups)
+        return _described(self._schema, self.groups, lambda at, name: self._reader(name).get_batch(at)[:_SAMPLED])
 
     def column(self, group: int, name: str) -> list[Any]:
         return _sound([self._reader(name).get_batch(group).column(0)], self.groups[group])
 
 
-def _described(schema: Any, groups: list[int]) -> dict[str, Any]:
+def _described(schema: Any, groups: list[int], first: Callable[[int, str], Any]) -> dict[str, Any]:
+    """``first``: a batch of the first rows of a group, with one column."""
     for rows in groups:
         if not 0 <= rows <= _MOST_ROWS:
             raise Refused(f"a group has {rows} rows, more than {_MOST_ROWS}: write smaller row groups")
-    return {"names": schema.names, "forms": [_form(field.type) for field in schema], "groups": groups}
+    forms = [_form(field.type) for field in schema]
+    widths = [_width(field, groups, first) if form.startswith("list") else 1 for field, form in zip(schema, forms)]
+    return {"names": schema.names, "forms": forms, "widths": widths, "groups": groups}
+
+
+def _width(field: Any, groups: list[int], first: Callable[[int, str], Any]) -> int:
+    """The numbers of a list of the column: those of its type, or of the first row that has one; 0 if none has."""
+    from pyarrow import compute, types
+
+    if types.is_fixed_size_list(field.type):
+        return int(field.type.list_size)
+    for group in (at for at, rows in enumerate(groups) if rows):
+        part = first(group, field.name)
+        part.validate(full=True)
+        for each in compute.list_value_length(part.column(0)).drop_null():
+            return int(each.as_py())
+    return 0
 
 
 def _form(dtype: Any) -> str:
-    """How a column is sent: ``number``, ``f64``, ``date``, ``text``; else its type with a question mark before."""
+    """How a column is sent: ``number``, ``f64``, ``date``, ``text``, or that of a list's numbers with ``list of ``
+    before; else its type with a question mark before."""
     from pyarrow import types
 
+    if _is_list(dtype):
+        inner = _form(dtype.value_type)
+        return f"list of {inner}" if inner in ("number", "f64") else f"?{str(dtype)[:60]}"
     if types.is_dictionary(dtype):
         dtype = dtype.value_type
     if types.is_float64(dtype) or types.is_decimal(dtype):
@@ -152,6 +188,12 @@ def _form(dtype: Any) -> str:
     if types.is_date(dtype) or types.is_timestamp(dtype):
         return "date"
     return f"?{str(dtype)[:60]}"
+
+
+def _is_list(dtype: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype))
 
 
 def _is_text(dtype: Any) -> bool:
@@ -187,15 +229,36 @@ def _bound(size: int) -> None:
         raise Refused(f"a column unpacks to more than {_LARGEST} bytes in one row group: write smaller row groups")
 
 
-def _bytes_of(column: list[Any]) -> tuple[str, list[bytes]]:
-    """The dtype for numpy, or ``text``, and the bytes: missing, then values, or ends and UTF-8."""
-    parts = [_part_of(part) for part in column]
+def _bytes_of(column: list[Any], width: int) -> tuple[str, list[bytes]]:
+    """The dtype for numpy, or ``text``, and the bytes: missing, then values, or ends and UTF-8. ``width``: the numbers
+    of a list."""
+    parts = [_list_part(part, width) if _is_list(part.type) else _part_of(part) for part in column]
     missing = b"".join(part[1] for part in parts)
     form = parts[0][0] if parts else "text"
     values = [value for part in parts for value in part[2]]
     if form == "text":
         return form, [missing, array("q", accumulate(map(len, values))).tobytes(), b"".join(values)]
     return form, [missing, b"".join(values)]
+
+
+def _list_part(column: Any, width: int) -> tuple[str, bytes, list[bytes]]:
+    """As ``_part_of``, of the numbers of lists; those of a list that is missing are missing."""
+    import numpy as np
+    from pyarrow import compute, types
+
+    lengths = compute.list_value_length(column).drop_null().to_numpy(zero_copy_only=False)
+    if not (lengths == width).all():
+        other = int(lengths[lengths != width][0])
+        raise Refused(f"a list has {other} numbers, the first one {width}", "pad the lists to one length")
+    child = column.flatten()
+    form, lacking, values = _part_of(child.dictionary_decode() if types.is_dictionary(child.type) else child)
+    if not column.null_count:
+        return form, lacking, values
+    there = compute.is_valid(column).to_numpy(zero_copy_only=False)
+    missing, found = np.ones((len(column), width), np.uint8), np.zeros((len(column), width), np.dtype(form))
+    missing[there] = np.frombuffer(lacking, np.uint8).reshape(-1, width)
+    found[there] = np.frombuffer(b"".join(values), np.dtype(form)).reshape(-1, width)
+    return form, missing.tobytes(), [found.tobytes()]
 
 
 def _part_of(column: Any) -> tuple[str, bytes, list[bytes]]:

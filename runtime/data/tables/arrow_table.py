@@ -20,7 +20,7 @@ from dslc.runtime.data.file import open_file
 from dslc.runtime.data.kinds import refuse_other_kind
 from dslc.runtime.data.library_process import LibraryProcess
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.tables.table import place_of
+from dslc.runtime.data.tables.table import MOST_COLUMNS, place_of
 from dslc.runtime.session.host_memory import ensure_free
 
 _LONGEST_FOOTER: Final = 16 << 20  # bytes; those of published files have some MiB
@@ -51,14 +51,30 @@ class ArrowTable:
         _check_ends(source, kind)
         self._process: _Process | None = _process_of(source, kind)
         found = self._process.described
-        self.names: Sequence[str] = found["names"]
+        self._fields: list[str] = found["names"]
         self._forms: list[str] = found["forms"]
-        self.doubles = frozenset(name for name, form in zip(self.names, self._forms) if form == "f64")
+        self._widths: list[int] = found["widths"]
+        self.names: Sequence[str] = self._named()
+        doubles = (column for column, (field, _) in zip(self.names, self._places) if self._forms[field].endswith("f64"))
+        self.doubles = frozenset(doubles)
         self._starts = np.cumsum([0, *found["groups"]], dtype=np.int64)
         self.count = int(self._starts[-1])
         ensure_free(self.count * _ROW, [(source.name, self.count * _ROW)])
         self._cache: OrderedDict[tuple[int, int], Raw] = OrderedDict()
         self._cached = 0
+
+    def _named(self) -> list[str]:
+        """The names of the columns: of a list those of its numbers. ``_places``: the field of each, and the number in
+        a list."""
+        self._places: list[tuple[int, int | None]] = []
+        names = []
+        for field, (name, form, width) in enumerate(zip(self._fields, self._forms, self._widths)):
+            if form.startswith("list") and not 0 < width <= MOST_COLUMNS:
+                self._forms[field] = form = f"?{form} ({width} numbers)"
+            listed = form.startswith("list")
+            names += [f"{name}[{at}]" for at in range(width)] if listed else [name]
+            self._places += [(field, at if listed else None) for at in range(width if listed else 1)]
+        return names
 
     def close(self) -> None:
         self._process = None  # it ends if no other table uses it
@@ -70,34 +86,37 @@ class ArrowTable:
     def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
         groups = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(groups, kind="stable")
+        places = [self._places[column] for column in columns]
+        fields = [*dict.fromkeys(field for field, _ in places)]
         parts: list[list[Raw]] = [[] for _ in columns]
         for group in np.unique(groups).tolist():
             inside = rows[groups == group] - int(self._starts[group])
-            for found, raw in zip(parts, self._columns(group, columns)):
-                found.append(raw.take(inside))
+            raws = dict(zip(fields, self._decoded(group, fields)))
+            for found, (field, at) in zip(parts, places):
+                found.append(raws[field].take(inside if at is None else inside * self._widths[field] + at))
         back = np.argsort(order, kind="stable")
         return [_joined(found).take(back) for found in parts], {}
 
-    def _columns(self, group: int, columns: Sequence[int]) -> list[Raw]:
-        lacking = [column for column in dict.fromkeys(columns) if (group, column) not in self._cache]
-        for column in lacking:
-            if self._forms[column].startswith("?"):
-                name, form = self.names[column], self._forms[column][1:]
+    def _decoded(self, group: int, fields: Sequence[int]) -> list[Raw]:
+        lacking = [field for field in fields if (group, field) not in self._cache]
+        for field in lacking:
+            if self._forms[field].startswith("?"):
+                name, form = self._fields[field], self._forms[field][1:]
                 cause = f"the column `{name[:60]}` is {form}: not numbers, texts, truth values or dates"
                 lists = "list" in form
                 help = "write a column for each element of a list" if lists else "convert it, or name other columns"
                 raise DataError("R102", cause, place=place_of(self._source), help=help)
         if lacking:
             assert self._process is not None, "the table is closed"
-            fresh = self._process.read(group, [self.names[column] for column in lacking])
-            for column, raw in zip(lacking, fresh):
-                self._cache[group, column] = raw
+            fresh = self._process.read(group, [self._fields[field] for field in lacking])
+            for field, raw in zip(lacking, fresh):
+                self._cache[group, field] = raw
                 self._cached += _bytes(raw)
         found = []
-        for column in columns:
-            self._cache.move_to_end((group, column))
-            found.append(self._cache[group, column])
-        while self._cached > _CACHED and len(self._cache) > len(set(columns)):
+        for field in fields:
+            self._cache.move_to_end((group, field))
+            found.append(self._cache[group, field])
+        while self._cached > _CACHED and len(self._cache) > len(fields):
             self._cached -= _bytes(self._cache.popitem(last=False)[1])
         return found
 
@@ -143,20 +162,20 @@ class _Process(LibraryProcess):
     def head(self) -> dict[str, Any]:
         found = super().head()
         if "error" in found:
-            self._damaged(found["error"])
+            self._damaged(found["error"], found.get("help"))
         return found
 
     def failed(self, why: str) -> NoReturn:
         self._damaged(f"the process that decodes it {why}")
 
-    def _damaged(self, why: str) -> NoReturn:
+    def _damaged(self, why: str, help: str | None = None) -> NoReturn:
         self.sound = False
         self.end(0.05)
         raise DataError(
             "R101",
             f"it cannot be read: {why[:300]}",
             place=place_of(self._source),
-            help="write it again, in row groups of at most a million rows",
+            help=help or "write it again, in row groups of at most a million rows",
         )
 
     def __del__(self) -> None:

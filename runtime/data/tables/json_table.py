@@ -1,10 +1,12 @@
-"""A JSON lines file as a table: one object per line, whose values are numbers, texts, truths or null."""
+"""A JSON lines file as a table: one object per line, whose values are numbers, texts, truths, null or lists of
+numbers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -14,6 +16,7 @@ from dslc.base.json_size import too_large
 from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.tables import nested
 from dslc.runtime.data.tables.advice import said
 from dslc.runtime.data.tables.lines import Lines
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
@@ -37,15 +40,24 @@ class JsonTable:
         self._lines.index(2, header=False)
         self.count = self._lines.count
         self.large = self._lines.size > AT_ONCE
-        names: dict[str, None] = {}
+        records: list[dict[str, Any]] = []
         for row in range(min(self.count, _SAMPLED)):
             try:
-                names.update(dict.fromkeys(record_of(self._lines.line(row), first=row == 0)))
+                records.append(record_of(self._lines.line(row), first=row == 0))
             except ValueError as error:
                 if row == 0:
                     why, help = _fault(self._lines.line(0), said(error))
                     refuse_table(source, f"line 1: {why}", help)
-        self.names: Sequence[str] = list(names)
+        first: dict[str, Any] = {}
+        for record in records:
+            first |= {name: value for name, value in record.items() if first.get(name) is None}
+        self._shapes = {name: nested.shape_of(value) for name, value in first.items()}
+        found = [(name, list(nested.columns_of(name, value))) for name, value in first.items()]
+        self.names: Sequence[str] = [column for _, columns in found for column in columns]
+        self._is_list = {name: columns != [name] for name, columns in found}
+        self._places = [
+            (name, at if self._is_list[name] else None) for name, columns in found for at in range(len(columns))
+        ]
 
     def close(self) -> None:
         pass
@@ -54,20 +66,34 @@ class JsonTable:
         return self._lines.place(row)
 
     def read(self, rows: NDArray[np.int64], columns: Sequence[int]) -> tuple[list[Raw], dict[int, str]]:
-        names, errors = [self.names[column] for column in columns], dict[int, str]()
-        values: list[list[Any]] = [[] for _ in names]
+        places, errors = [self._places[column] for column in columns], dict[int, str]()
+        keys = dict.fromkeys(key for key, _ in places)
+        values: list[list[Any]] = [[] for _ in places]
         for at, row in enumerate(rows.tolist()):
             record: dict[str, Any] = {}
             try:
                 record = record_of(self._lines.line(row), first=row == 0)
             except ValueError as error:
                 errors[at] = said(error)
-            for found, name in zip(values, names):
-                value = record.get(name)
+            lists = {key: self._list(key, record.get(key), errors, at) for key in keys if self._is_list[key]}
+            for found, (key, place) in zip(values, places):
+                value = record.get(key) if place is None else lists[key][place]
                 if isinstance(value, list | dict):
-                    errors[at], value = f"`{name[:60]}` is a list or an object, not one value", None
+                    errors[at], value = f"`{key[:60]}` is a list or an object, not one value", None
                 found.append(value)
         return [raw_objects(found) for found in values], errors
+
+    def _list(self, key: str, value: object, errors: dict[int, str], at: int) -> list[Any]:
+        """The numbers of a list in a row, all missing if there is none or another one."""
+        shape = self._shapes[key]
+        assert shape is not None
+        if value is not None and nested.shape_of(value) == shape:
+            return nested.flat(value)
+        if value is not None:
+            here = nested.shape_of(value)
+            kind = f"a list of shape {list(here)}" if here else "no list of lists of one length"
+            errors[at] = f"`{key[:60]}` is {kind}; that of the first line has the shape {list(shape)}"
+        return [None] * prod(shape)
 
 
 def record_of(line: bytes, *, first: bool) -> dict[str, Any]:

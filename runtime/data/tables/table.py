@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dslc.runtime.data.source import Source
 
 MOST_COLUMNS: Final = 100_000
+_NUMBERED: Final = re.compile(r"\[[0-9]+\]\Z")
 _CALL: Final = re.compile(r"([a-zA-Z_.]+)\((.+)\)\Z")
 
 
@@ -76,23 +77,38 @@ def wrong_count(source: Source, names: Sequence[str], shape: tuple[int, ...]) ->
 
 
 def chosen(source: Source, names: Sequence[str]) -> list[int]:
-    """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``, ``tokens(a)``.
+    """The indices of the columns that the source's key names: ``a``, ``a,b``, ``first..last``, ``tokens(a)``; of a list
+    ``emb``, its columns ``emb[0]`` and so on.
     DataError R101 for a name that occurs twice, R102 for a column that is missing."""
     key = source.key
     assert key is not None
     at = {name: number for number, name in enumerate(names)}
     found: list[int] = []
     if (text := text_key(key)) is not None:
-        _require(text.column, at, source)
+        if text.column not in at:
+            _absent(text.column, at, source)
         return _unique([at[text.column]], names, source)
     for part in [key] if key in at else key.split(","):
         low, dots, high = part.partition("..")
         if part in at or not dots:
             low = high = part
-        for name in (low, high):
-            _require(name, at, source)
-        found.extend(range(at[low], at[high] + 1))
+        ends = [_ends(name, at) or _absent(name, at, source) for name in (low, high)]
+        found.extend(range(ends[0][0], ends[1][1] + 1))
     return _unique(found, names, source)
+
+
+def _ends(name: str, at: Mapping[str, int]) -> tuple[int, int] | None:
+    """The first and last column with a name, or of the list with it; None if there is none. ``at``: the number of each
+    column."""
+    if name in at:
+        return at[name], at[name]
+    first = at.get(f"{name}[0]")
+    if first is None:
+        return None
+    last = first
+    while at.get(f"{name}[{last + 1 - first}]") == last + 1:
+        last += 1
+    return first, last
 
 
 def _unique(columns: list[int], names: Sequence[str], source: Source) -> list[int]:
@@ -105,21 +121,21 @@ def _unique(columns: list[int], names: Sequence[str], source: Source) -> list[in
     return columns
 
 
-def _require(name: str, names: Mapping[str, int], source: Source) -> None:
-    """Raise DataError R102 if the table has no such column."""
-    if name not in names:
-        close, call = nearest(name, names), _CALL.match(name)
-        there = ", ".join(f"`{each}`" for each in [*names][:8])[:200]
-        alone = len(names) == 1 and (not close or name in re.split(r"\W", close))  # a line of another separator
-        close = None if alone else close
-        help = f"did you mean `{close}`?" if close else f"it has {there or 'none'}"
-        if alone:
-            help += "; the first line of a CSV is its header, and between fields are commas, semicolons or tabs"
-        if not close and not name.isdecimal() and [*names] == [str(at) for at in range(len(names))]:
-            help = f"the first line is no header, because it holds numbers alone: columns are 0 to {len(names) - 1}"
-        if name.isdecimal() and not close:
-            help += "; columns have numbers only if the first line of a CSV holds numbers alone"
-        if call is not None:
-            mask = ".mask" if "mask" in call[1] else ""
-            help = f"texts are read by tokens{mask}({call[2]}), or bytes{mask}({call[2]}) without a tokenizer"
-        raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)
+def _absent(name: str, names: Mapping[str, int], source: Source) -> NoReturn:
+    """Raise DataError R102 for a column that the table does not have."""
+    whole = [*dict.fromkeys(_NUMBERED.sub("", each) for each in names)]  # a list instead of its columns
+    close, call = nearest(name, whole), _CALL.match(name)
+    there = ", ".join(f"`{each}`" for each in whole[:8])[:200]
+    alone = len(names) == 1 and (not close or name in re.split(r"\W", close))  # a line of another separator
+    close = None if alone else close
+    help = f"did you mean `{close}`?" if close else f"it has {there or 'none'}"
+    if alone:
+        help += "; the first line of a CSV is its header, and between fields are commas, semicolons or tabs"
+    if not close and not name.isdecimal() and [*names] == [str(at) for at in range(len(names))]:
+        help = f"the first line is no header, because it holds numbers alone: columns are 0 to {len(names) - 1}"
+    if name.isdecimal() and not close:
+        help += "; columns have numbers only if the first line of a CSV holds numbers alone"
+    if call is not None:
+        mask = ".mask" if "mask" in call[1] else ""
+        help = f"texts are read by tokens{mask}({call[2]}), or bytes{mask}({call[2]}) without a tokenizer"
+    raise DataError("R102", f"there is no column `{name[:60]}`", place=place_of(source), help=help)

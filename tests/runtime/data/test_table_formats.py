@@ -334,7 +334,7 @@ def test_floats_that_may_stand_for_several_integers_are_refused(
 
 
 def test_a_list_where_a_value_belongs_is_told(tmp_path: Path, opened: Any, refused: Any) -> None:
-    (tmp_path / "t.jsonl").write_text('{"x": [1, 2]}\n')
+    (tmp_path / "t.jsonl").write_text('{"x": ["a", "b"]}\n')
     paths = [tmp_path / "t.jsonl"]
     try:
         import pyarrow as pa
@@ -342,7 +342,7 @@ def test_a_list_where_a_value_belongs_is_told(tmp_path: Path, opened: Any, refus
     except ImportError:
         pass
     else:
-        parquet.write_table(pa.table({"x": pa.array([[1.0, 2.0]])}), tmp_path / "t.parquet")
+        parquet.write_table(pa.table({"x": pa.array([["a", "b"]])}), tmp_path / "t.parquet")
         paths.append(tmp_path / "t.parquet")
     for path in paths:
         error = refused(lambda path=path: opened(x=(f"{path}:x", "f32", ("B", 2))))
