@@ -95,7 +95,6 @@ class DevicePlan:
         self._in_frames = frames > 0
         self._input_bytes, self._results = input_bytes(plan), Results(plan)
         self._step_block = StepBlock(plan.scalars, name)
-        lane.tell_arrivals(() if self._in_frames else slots.both, len(self._results.pieces) - 1, owned)
 
         bases = {"state": state.address, "prepared": state.prepared, "work": lane.work}
         bases |= {} if context is None else {"context": context}
@@ -191,7 +190,7 @@ class DevicePlan:
 
     def run_steps(self, count: int, changes: Changes = (), stages: Stages | None = None) -> list[DeviceOutputs]:
         self._start(count, self._copy_out, changes, stages)
-        run = RunResults(self._lane, slot := self._slot, self.name, self._results, count)
+        run = RunResults(self._lane, slot := self._slot, self._slots.blocks, self.name, self._results, count)
         slot.pending = weakref.ref(run)
         return [DeviceOutputs(run, step) for step in range(count)]
 

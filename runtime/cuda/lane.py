@@ -9,7 +9,6 @@ the host is a whole step ahead.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from dslc.base.errors import DslcError
+from dslc.runtime.cuda.arrays.pinned import Block, Blocks, pinned
 from dslc.runtime.cuda.sizes import SLOTS
 
 if TYPE_CHECKING:
@@ -57,15 +57,14 @@ class DeviceInput(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``io``: the frames of training steps on
-    the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the results have reached
-    ``outputs``; ``arrivals``: their first piece, the second, and so on. ``run``: the number of its last run, whose
-    ``done`` is recorded; ``seen``: that of the last run known to be done."""
+    """``inputs``: pinned host memory, u8, and its address; ``outputs``: that of the results. ``io``: the frames of
+    training steps on the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the
+    results have reached ``outputs``. ``run``: the number of its last run, whose ``done`` is recorded; ``seen``: that of
+    the last run known to be done."""
 
     inputs: NDArray[np.uint8]
     inputs_at: int
-    outputs: NDArray[np.uint8]
-    outputs_at: int
+    outputs: Block
     io: int
     arrived: Any
     done: Any
@@ -73,7 +72,6 @@ class Slot:
     seen: int = 0
     pending: weakref.ref[Pending] | None = None
     placed: list[DeviceInput] = field(default_factory=list)
-    arrivals: list[Any] = field(default_factory=list)
 
     @property
     def busy(self) -> bool:
@@ -93,10 +91,10 @@ class Counters:
 
 
 class Slots:
-    """Two slots that alternate."""
+    """Two slots that alternate. ``blocks``: what they have for results."""
 
-    def __init__(self, lane: Lane, both: Sequence[Slot]) -> None:
-        self.both = both
+    def __init__(self, lane: Lane, both: Sequence[Slot], blocks: Blocks) -> None:
+        self.both, self.blocks = both, blocks
         self._lane, self._turn = lane, 0
 
     def next(self) -> Slot:
@@ -104,6 +102,8 @@ class Slots:
         self._turn = (self._turn + 1) % SLOTS
         slot = self.both[self._turn]
         self._lane.settle(slot)
+        if not slot.outputs.free:
+            slot.outputs = self.blocks.take([each.outputs for each in self.both])
         return slot
 
 
@@ -123,35 +123,20 @@ class Lane:
         self.contexts = {layout: _block(device, size, owned) for layout, size in sizes.contexts.items()}
         wanted = [(sizes.inputs, sizes.outputs, sizes.frame * sizes.steps)]
         wanted += [(*sizes.update, 0)] if sizes.update is not None else []
+        blocks = [Blocks(device, outputs, SLOTS, owned) for _, outputs, _ in wanted]
         parts = [
-            [
-                (*_pinned(device, inputs, owned), *_pinned(device, outputs, owned), _block(device, frames, owned))
-                for _ in range(SLOTS)
-            ]
-            for inputs, outputs, frames in wanted
+            [(*pinned(device, inputs, owned.noted), block, _block(device, frames, owned)) for block in of.all]
+            for of, (inputs, _, frames) in zip(blocks, wanted)
         ]
         self.stream = idle_stream(device, owned)
         self.copies = idle_stream(device, owned)
         pairs = [[Slot(*part, _event(device, owned), _event(device, owned)) for part in pair] for pair in parts]
         self.all_slots = [slot for pair in pairs for slot in pair]
-        self.slots, self.slots_of_updates = Slots(self, pairs[0]), Slots(self, pairs[-1])
+        self.slots, self.slots_of_updates = Slots(self, pairs[0], blocks[0]), Slots(self, pairs[-1], blocks[-1])
         frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots.both)
         for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
             if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
-
-    def tell_arrivals(self, slots: Sequence[Slot], count: int, owned: Owned) -> None:
-        """Have slots tell of at least ``count`` pieces of their results when these have arrived."""
-        for slot in slots:
-            while len(slot.arrivals) < count:
-                slot.arrivals.append(_event(self.device, owned))
-
-    def wait_until(self, event: Any) -> None:
-        """Wait for an event of the lane's stream; as ``wait_for``."""
-        with self.device as device:
-            if not device.driver.done(event):
-                self.counters.waits += 1
-                device.driver.wait_host(event)
 
     def settle(self, slot: Slot) -> None:
         """Wait for a slot's run and copy its unread results out of the slot."""
@@ -185,7 +170,10 @@ class Lane:
         run = slot.run
         if slot.seen == run:
             return
-        self.wait_until(slot.done)
+        with self.device as device:
+            if not device.driver.done(slot.done):
+                self.counters.waits += 1
+                device.driver.wait_host(slot.done)
         slot.seen = run  # of two threads the slower one may write an older number, which costs another query
 
 
@@ -194,16 +182,6 @@ def _block(device: Device, size: int, owned: Owned) -> int:
     if not size:
         return 0
     return device.pool.allocate(size, owned.noted).address
-
-
-def _pinned(device: Device, size: int, owned: Owned) -> tuple[NDArray[np.uint8], int]:
-    """Pinned memory as numpy sees it, and its address."""
-    if not size:
-        return np.empty(0, np.uint8), 0
-    address = device.driver.allocate_host(size, owned.noted)
-    view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-    view[:] = 0
-    return view, address
 
 
 def idle_stream(device: Device, owned: Owned) -> Any:

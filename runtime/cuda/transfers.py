@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,19 +14,19 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.plan import Buffer, Plan, Port
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.session.backend import LateOutputs
-from dslc.runtime.session.host_copies import Aside, copies
+from dslc.runtime.session.host_copies import copies
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cuda.arrays.pinned import Blocks
     from dslc.runtime.cuda.binding import Binder
     from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
-#: Bytes of results that a run copies at a time, more if these were ``_MOST_PIECES``: the host copies the first ones for
-#: the caller while others arrive. A thread takes 85 us for so many, a bus of 50 GB/s 20 us.
-PIECE: Final = 1 << 20
-_MOST_PIECES: Final = 64
+#: Bytes from which on a caller gets the memory that the GPU has written instead of a copy: one thread copies so many in
+#: 85 us, and threads that sleep begin later than that.
+LENT: Final = 1 << 20
 _ALIGNMENT: Final = 64
 _SHARD: Final = "shard."  # names what the shards of a step add up
 
@@ -127,17 +128,11 @@ def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]
 
 
 class Results:
-    """The places of a plan's outputs in a slot. ``spans`` are copied together, those of one step in ``pieces``;
-    ``bytes`` is their total per step."""
+    """The places of a plan's outputs in a slot. ``spans`` are copied together; ``bytes`` is their total per step.
+    ``apart``: no byte belongs to two outputs."""
 
     def __init__(self, plan: Plan) -> None:
         self.spans, self.bytes = output_spans(plan)
-        piece = PIECE * max(1, -(-self.bytes // (PIECE * _MOST_PIECES)))
-        self.pieces = [
-            Span(s.region, s.offset + start, min(piece, s.bytes - start), s.at + start)
-            for s in self.spans
-            for start in range(0, s.bytes, piece)
-        ]
         self.in_io = all(span.region == "io" for span in self.spans)
         self.ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
         self._in_slots: dict[tuple[int, int], list[tuple[str, str, NDArray[Any]]]] = {}
@@ -146,21 +141,25 @@ class Results:
             at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
             kind = numpy_dtype(buffer.dtype)
             self.ports.append((port.name, port.kind, at, at + buffer.bytes, kind, buffer.shape))
+        places = sorted((at, end) for _, _, at, end, _, _ in self.ports if at < end)
+        self.apart = all(end <= at for (_, end), (at, _) in pairwise(places))
 
     def in_slot(self, slot: Slot, step: int) -> list[tuple[str, str, NDArray[Any]]]:
         """The outputs of a step in a slot of the plan's lane, which lives as long as the plan."""
-        key = id(slot), step
+        key = slot.outputs.address, step
         if key not in self._in_slots:
-            self._in_slots[key] = self.views(slot.outputs, step)
+            self._in_slots[key] = self.views(slot.outputs.memory, step)
         return self._in_slots[key]
 
-    def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
-        """The outputs of a step, as read-only views."""
+    def views(
+        self, block: NDArray[np.uint8], step: int, *, writeable: bool = False
+    ) -> list[tuple[str, str, NDArray[Any]]]:
+        """The outputs of a step, as views."""
         first = step * self.bytes
         found = []
         for name, kind, at, end, dtype, shape in self.ports:
             view = block[first + at : first + end].view(dtype).reshape(shape)
-            view.flags.writeable = False
+            view.flags.writeable = writeable
             found.append((name, kind, view))
         return found
 
@@ -171,10 +170,11 @@ def view_of(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[An
 
 
 class RunResults:
-    """The results of a run of some steps; they are in its slot until ``settle`` copies them, which frees the slot."""
+    """The results of a run of some steps; they are in its slot until ``settle`` copies them, which frees the slot.
+    ``blocks``: those of the slots, which callers may keep."""
 
-    def __init__(self, lane: Lane, slot: Slot, name: str, results: Results, steps: int) -> None:
-        self._lane, self._slot, self._name = lane, slot, name
+    def __init__(self, lane: Lane, slot: Slot, blocks: Blocks, name: str, results: Results, steps: int) -> None:
+        self._lane, self._slot, self._blocks, self._name = lane, slot, blocks, name
         self._results, self._steps = results, steps
         self._copies: dict[int, NDArray[np.uint8]] = {}  # at most one: the first copy made by any thread
         self._error: DslcError | None = None
@@ -196,41 +196,27 @@ class RunResults:
         them is done, and the copy that is recorded first is the one that counts."""
         if not self._copies:
             self._wait()
-            self._copies.setdefault(0, self._slot.outputs[: self._steps * self._results.bytes].copy())
+            self._copies.setdefault(0, self._slot.outputs.memory[: self._steps * self._results.bytes].copy())
 
-    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-        """Copies of the first step's outputs, each piece as soon as it has arrived; ``rows`` as for ``LateOutputs``."""
-        slot, pieces, arrived = self._slot, self._results.pieces, 0
-        if len(pieces) < 2 or self._copies:
+    def given(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        """The first step's outputs as the caller's own; ``rows`` as for ``LateOutputs``."""
+        results, memory = self._results, None
+        if results.bytes >= LENT and results.apart and not self._copies:
+            self._wait()
+            memory = self._blocks.lend(self._slot.outputs)
+        if memory is None:
             return copies(((name, view) for name, _, view in self.of(0)), rows)
-        found: dict[str, NDArray[Any]] = {}
-        with Aside() as aside:
-            for (name, _, at, *_), (_, _, view) in zip(self._results.ports, self._results.in_slot(slot, 0)):
-                part = view[: rows[name]] if name in rows else view
-                found[name] = np.empty(part.shape, part.dtype)
-                flat = found[name].reshape(-1).view(np.uint8)
-                for number, piece in enumerate(pieces):
-                    first, last = max(at, piece.at), min(at + part.nbytes, piece.at + piece.bytes)
-                    if first < last:
-                        if arrived <= number:
-                            self._wait(number)
-                            arrived = number + 1
-                        aside.begin(flat[first - at : last - at], slot.outputs[first:last])
-        self._wait()
-        return found
+        views = results.views(memory, 0, writeable=True)
+        return {name: view[: rows[name]] if name in rows else view for name, _, view in views}
 
     def fail(self, error: DslcError) -> None:
         self._error = error
 
-    def _wait(self, piece: int | None = None) -> None:
-        """Wait for the run, or only for a piece of its results."""
+    def _wait(self) -> None:
         if self._error is not None:
             raise self._error
         try:
-            if piece is not None and piece < min(len(self._slot.arrivals), len(self._results.pieces) - 1):
-                self._lane.wait_until(self._slot.arrivals[piece])
-            else:
-                self._lane.wait_for(self._slot)
+            self._lane.wait_for(self._slot)
         except DslcError as error:
             error.place = f"{self._name}: {error.place}"
             raise
@@ -250,8 +236,8 @@ class DeviceOutputs(LateOutputs):
     def settle(self) -> None:
         self._run.settle()
 
-    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-        return self._run.copies(rows)
+    def given(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        return self._run.given(rows)
 
 
 def send(
@@ -286,15 +272,12 @@ def send(
 
 
 def copy_results(lane: Lane, slot: Slot, binder: Binder, results: Results, first: int, count: int) -> None:
-    """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of all. The
-    slot's ``arrivals`` are recorded after the pieces of one step but the last, after which the run is done."""
-    driver, to = lane.device.driver, slot.outputs_at + first * results.bytes
-    for number, span in enumerate(results.pieces if count == 1 else results.spans):
+    """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of all."""
+    driver, to = lane.device.driver, slot.outputs.address + first * results.bytes
+    for span in results.spans:
         source, target = binder.base(span.region) + span.offset, to + span.at
         if count == 1:
             driver.copy_out(target, source, span.bytes, lane.stream)
-            if number < min(len(slot.arrivals), len(results.pieces) - 1):
-                driver.record(slot.arrivals[number], lane.stream)
         else:
             driver.copy_rows(target, results.bytes, source, lane.frame, span.bytes, count, lane.stream)
         lane.counters.bytes_out += span.bytes * count

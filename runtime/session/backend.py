@@ -35,8 +35,8 @@ class LateOutputs(ABC):
     def settle(self) -> None:
         """Wait and copy the outputs, so that later reads remain valid."""
 
-    def copies(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-        """Arrays of the caller's own by name, of those in ``rows`` so many first rows."""
+    def given(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+        """Arrays of the caller's own by name, of those in ``rows`` so many first rows. Each output is read once."""
         return copies(((name, view) for name, _, view in self), rows)
 
 

@@ -8,21 +8,31 @@ from dslc.base.errors import ForkError
 
 
 class _Generation:
-    """The number of forks between the process that imported dslc's runtime and this one."""
+    """The number of forks between the process that imported dslc's runtime and this one, and of those of this one."""
 
     count = 0
+    children = 0
 
     @classmethod
     def step(cls) -> None:
         cls.count += 1
 
+    @classmethod
+    def born(cls) -> None:
+        cls.children += 1
 
-os.register_at_fork(after_in_child=_Generation.step)
+
+os.register_at_fork(after_in_parent=_Generation.born, after_in_child=_Generation.step)
 
 
 def generation() -> int:
     """A number that differs between a process and its forked children."""
     return _Generation.count
+
+
+def children() -> int:
+    """How often this process was forked."""
+    return _Generation.children
 
 
 def is_child(born: int) -> bool:

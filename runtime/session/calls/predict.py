@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dslc.runtime.session.context import Context, Holder, Loaded, States
 
     Kept: TypeAlias = tuple[Holder | None, States | None]
+    _Begun: TypeAlias = tuple[Outputs, Cut | None]
 
 
 AFRESH: Final[Kept] = (None, None)
@@ -84,26 +85,37 @@ class Predict(Call):
         """An array, or the named tuple of the interface. Owned by the caller. ``states``: the states of a model that
         carries some; by default each run starts with the initial ones."""
         results: dict[str, NDArray[Any]] = {}
-        for program, piece in pieces:
-            context.start(program, *states)
-            start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
+        for outputs, piece in _behind(self._runs(context, arrays, pieces, scalars, states)):
             if len(pieces) == 1:
-                results = _copies(
-                    bound.run(), dict.fromkeys(self._row_results, piece.rows) if piece is not None else {}
-                )
+                rows = {} if piece is None else dict.fromkeys(self._row_results, piece.rows)
+                results = _owned(outputs, rows)
                 break
-            for name, _, view in bound.run():
+            for name, _, view in outputs:
                 if piece is None or name not in self._row_results:
                     results.setdefault(name, copied(view))
                     continue
                 if name not in results:
-                    rows = dims[self.interface.batch or ""]
-                    results[name] = np.empty((rows, *view.shape[1:]), view.dtype)
-                copy_into(results[name][start : start + piece.rows], view[: piece.rows])
+                    rows_of_all = dims[self.interface.batch or ""]
+                    results[name] = np.empty((rows_of_all, *view.shape[1:]), view.dtype)
+                copy_into(results[name][piece.start : piece.start + piece.rows], view[: piece.rows])
         if not pieces:
             results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
         return self._given(results)
+
+    def _runs(
+        self,
+        context: Context,
+        arrays: Arrays,
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+        states: Kept,
+    ) -> Iterator[_Begun]:
+        """Begins one run after the other."""
+        for program, piece in pieces:
+            context.start(program, *states)
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
+            yield bound.run(), piece
 
     def run_on_device(
         self,
@@ -138,9 +150,21 @@ class Predict(Call):
         return kind(*(results[r.name] for r in self.interface.results))
 
 
-def _copies(outputs: Outputs, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+def _behind(runs: Iterable[_Begun]) -> Iterator[_Begun]:
+    """Outputs that are late, each after the next run has begun, so that the host copies them and feeds the run after
+    that while a GPU computes; others at once, because the next run overwrites them."""
+    late: list[_Begun] = []
+    for each in runs:
+        yield from late
+        late = [each] if isinstance(each[0], LateOutputs) else []
+        if not late:
+            yield each
+    yield from late
+
+
+def _owned(outputs: Outputs, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     if isinstance(outputs, LateOutputs):
-        return outputs.copies(rows)
+        return outputs.given(rows)
     return copies(((name, view) for name, _, view in outputs), rows)
 
 

@@ -404,21 +404,21 @@ LETTING_GO = (
 
 
 @pytest.mark.parametrize("code", [999, 700])
-@pytest.mark.parametrize("what", ["predict", "arriving", "train_step", "evaluate", "save"])
+@pytest.mark.parametrize("what", ["predict", "kept", "train_step", "evaluate", "save"])
 def test_every_call_of_a_run_may_fail(
     tmp_path: Path, machine: Machine, code: int, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is ours; the session goes on with the right numbers, or says why it cannot. ``arriving``: results
-    arrive in pieces."""
+    """The error is ours; the session goes on with the right numbers, or says why it cannot. ``kept``: callers
+    keep the memory of results."""
     path, kernels = write_gpu_line(tmp_path, ptx=False)
-    monkeypatch.setattr(transfers, "PIECE", 8 if what == "arriving" else transfers.PIECE)
+    monkeypatch.setattr(transfers, "LENT", 8 if what == "kept" else transfers.LENT)
 
     def run(session: Session) -> Any:
         match what:
             case "predict":
                 return session.predict(x=batch(1, 6)["x"])
-            case "arriving":
-                return session.predict(x=batch(1)["x"])
+            case "kept":
+                return tuple(session.predict(x=batch(step)["x"]) for step in range(4))
             case "train_step":
                 return [(r.loss, r.metrics) for r in [session.train_step(**batch(i)) for i in range(3)]]
             case "evaluate":

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
-from fake_gpu.gpu_pair import Pair, batch, equal
+from fake_gpu.gpu_pair import ROWS, Pair, batch, equal
 
+from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import transfers
+from dslc.runtime.cuda.arrays.pinned import MOST_LENT
+from dslc.runtime.session import fork
+from dslc.runtime.session.calls import predict
 
 #: Calls of the runtime's functions. Each takes about 0.3 us.
 _MOST = 142
@@ -31,22 +37,86 @@ def _calls_of_runtime(call: Callable[[], object]) -> int:
     return found
 
 
-@pytest.mark.parametrize("piece", [4, 20, 64, 1 << 20])
-def test_results_are_copied_as_they_arrive(
-    pair: Callable[..., Pair], piece: int, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def lent(monkeypatch: pytest.MonkeyPatch, pair: Callable[..., Pair]) -> Pair:
+    """A session that lends the memory of all results."""
+    monkeypatch.setattr(transfers, "LENT", 1)
+    return pair()
+
+
+def _address(result: Any) -> int:
+    return int(result[0].ctypes.data)
+
+
+def test_large_results_are_where_the_gpu_wrote_them(lent: Pair) -> None:
+    one, found = lent, set()
+    for step in range(12):
+        result = one.gpu.predict(x=batch(step)["x"])
+        assert equal(result, one.cpu.predict(x=batch(step)["x"])) and result[0].flags.writeable
+        found.add(_address(result))
+    assert found <= set(one.fake.host_memory) and len(found) == 2  # as a new result replaces the last one
+    before, result = len(one.fake.host_memory), None
+    kept = [one.both(lambda s: s.predict(x=batch(step, 3)["x"])) for step in range(20)]  # noqa: B023
+    assert all(equal(*both) for both in kept)  # nothing overwrites what a caller keeps
+    pinned = [_address(gpu) for gpu, _ in kept if _address(gpu) in one.fake.host_memory]
+    assert len(pinned) == len(set(pinned)) == MOST_LENT  # the others are copies
+    assert len(one.fake.host_memory) <= before + MOST_LENT
+
+
+def test_a_view_keeps_the_memory_of_a_result(lent: Pair) -> None:
+    part = lent.gpu.predict(x=batch(0)["x"])[0][1:, ::2]
+    wanted = part.copy()
+    for step in range(1, 6):
+        lent.gpu.predict(x=batch(step)["x"])
+    np.testing.assert_array_equal(part, wanted)
+    part[:] = 0  # it is the caller's
+    assert equal(*lent.both(lambda s: s.predict(x=batch(7)["x"])))
+
+
+def test_results_outlive_their_session(lent: Pair) -> None:
+    kept, freed = lent.gpu.predict(x=batch(0)["x"]), lent.fake.calls["cuMemFreeHost"]
+    allocated = len(lent.fake.host_memory)
+    lent.gpu.close()
+    assert equal(kept, lent.cpu.predict(x=batch(0)["x"])) and len(lent.fake.host_memory) == 1
+    del kept
+    with devices.device(0):
+        assert not lent.fake.host_memory and lent.fake.calls["cuMemFreeHost"] - freed == allocated
+
+
+def test_memory_that_a_child_shares_is_not_written_again(lent: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned memory is the same in a parent and in its forked child."""
+    shared = _address(lent.gpu.predict(x=batch(0)["x"]))
+    monkeypatch.setattr(fork, "children", lambda: 1)
+    found = {_address(lent.gpu.predict(x=batch(step)["x"])) for step in range(8)}
+    assert shared not in found
+
+
+def test_outputs_of_the_same_bytes_are_copied(lent: Pair) -> None:
+    lent.gpu.predict(x=batch(0)["x"])
+    plan = next(p.plan for p in lent.gpu._calls.predict.programs)
+    results = transfers.Results(plan)
+    assert results.apart
+    twice = dataclasses.replace(plan, outputs=(*plan.outputs, *plan.outputs[:1]))
+    assert not transfers.Results(twice).apart
+
+
+def test_the_next_run_of_a_call_begins_before_results_are_copied(
+    pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "PIECE", piece)
     one = pair()
-    for rows in (4, 3, 1, 9):
-        assert equal(*one.both(lambda s: s.predict(x=batch(rows, rows)["x"])))  # noqa: B023
-    before, bytes_out = one.fake.calls.copy(), one.gpu.counters["bytes_out"]
-    one.gpu.predict(x=batch(4)["x"])
-    made = one.fake.calls - before
-    assert (
-        made["cuMemcpyDtoHAsync"] == made["cuEventRecord"] == -(-(one.gpu.counters["bytes_out"] - bytes_out) // piece)
-    )
-    for step in range(3):
-        assert equal(*one.both(lambda s: s.train_step(**batch(step), lr=0.01, beta=0.25)))  # noqa: B023
+    one.both(lambda s: s.predict(x=batch(0, 13)["x"]))
+    begun: list[int] = []
+    real, first = predict.copy_into, one.fake.calls["cuGraphLaunch"]
+
+    def copy_into(target: Any, source: Any) -> None:
+        begun.append(one.fake.calls["cuGraphLaunch"] - first)
+        real(target, source)
+
+    monkeypatch.setattr(predict, "copy_into", copy_into)
+    given = {"x": batch(1, 4 * ROWS)["x"]}
+    found = one.gpu.predict(**given)
+    assert sorted(set(begun)) == [2, 3, 4] and begun[-1] == 4
+    assert equal(found, one.cpu.predict(**given))
 
 
 def test_a_repeated_call_makes_few_calls(pair: Callable[..., Pair]) -> None:
