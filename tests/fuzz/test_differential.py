@@ -24,25 +24,8 @@ pytestmark = pytest.mark.slow
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 COUNT = 4_000 if SOAK else 300
 PARTS = 10
-#: Compositions of functions that programs draw; tests hold them next to PyTorch
-#: (``test_functions_against_torch.py``, ``test_relaxed.py``).
-COMPOSED = frozenset(
-    [
-        "bce",
-        "channel_shuffle",
-        "embedding_bag",
-        "gumbel_softmax",
-        "lp_pool",
-        "multi_margin",
-        "multilabel_margin",
-        "multilabel_soft_margin",
-        "pairwise_distance",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "rrelu",
-        "soft_margin",
-    ]
-)
+#: programs among which each function must be; the rarest is in one of 70, so that no seed misses them
+MOST = 5_000
 
 
 def failure(program: Program, folder: Path) -> Exception | None:
@@ -83,12 +66,12 @@ def test_programs_give_what_the_interpreter_gives(part: int, fuzz_seed: int, tmp
 
 
 def test_every_function_and_optimizer_is_in_the_programs(fuzz_seed: int) -> None:
-    seen: set[str] = set()
-    for number in range(500):
-        seen |= program_of(fuzz_seed * 100_000 + number).functions
-    missing = sorted((functions().keys() | optimizers().keys()) - seen - COMPOSED)
-    assert not seen & COMPOSED and functions().keys() >= COMPOSED, "a rule is there now, or a function is gone"
-    assert not missing, f"a rule of fuzzing/ is missing for {missing}"
+    missing = functions().keys() | optimizers().keys()
+    for number in range(MOST):
+        missing = missing - program_of(fuzz_seed * 100_000 + number).functions
+        if not missing:
+            return
+    pytest.fail(f"a rule of fuzzing/ is missing for {sorted(missing)}")
 
 
 def test_programs_that_failed_once() -> None:

@@ -38,7 +38,7 @@ LIMIT = 300  # programs of a normal run
 def fuzz_seed() -> int:
     """The same in every run: a control shows that the laws find a bug. With a fresh seed a rare op (softmax) was missed
     by 300 programs now and then."""
-    return 7
+    return 10
 
 
 def cases(seed: int, folder: Path) -> Iterator[Case]:

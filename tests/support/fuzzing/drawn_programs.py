@@ -9,6 +9,7 @@ from fuzzing import rules_formulas as rules_formulas  # adds its rules
 from fuzzing import rules_images as rules_images
 from fuzzing import rules_loops as rules_loops
 from fuzzing import rules_losses as rules_losses
+from fuzzing import rules_random as rules_random
 from fuzzing import rules_shape as rules_shape
 from fuzzing.programs import Program, random_program
 from fuzzing.rules import RULES

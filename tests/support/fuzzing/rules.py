@@ -1,7 +1,9 @@
 """How to call each function with fitting arguments, one rule a function: pointwise, integers, reductions, losses.
 
 ``RULES`` maps what a rule is for to the rule: a function's name, or ``structure: NAME`` for what is no function
-(``rules_shape.py`` adds those of shapes, layers and structure, ``rules_formulas.py`` more pointwise ones).
+(``rules_shape.py`` adds those of shapes, layers and structure, ``rules_formulas.py`` more pointwise ones,
+``rules_random.py`` the random ones, ``rules_images.py`` and ``rules_losses.py`` the rest of these, ``rules_loops.py``
+loops at run time).
 """
 
 from __future__ import annotations

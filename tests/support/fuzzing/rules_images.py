@@ -1,9 +1,11 @@
-"""How to call the functions that resize images or read them at places, and those of boxes, as ``rules.py``."""
+"""How to call the functions that resize and pool images, exchange space and channels or read places, and those of
+boxes, as ``rules.py``."""
 
 from __future__ import annotations
 
 from fuzzing.programs import Writer
 from fuzzing.rules import rule
+from fuzzing.rules_shape import image
 
 
 @rule("interpolate")
@@ -17,6 +19,39 @@ def _interpolate(w: Writer) -> None:
         scale, sizes = "scale=1.5", tuple(int(s) * 3 // 2 for s in x.shape[2:])
     text = f'interpolate({x.name}, {scale}, mode="{mode}"{how})'
     w.write("interpolate", text, [x], (*x.shape[:2], *sizes), bound=4 * x.bound)
+
+
+@rule("lp_pool")
+def _lp_pool(w: Writer) -> None:
+    x = image(w)
+    p, of = w.rng.choice([("2", "{x}"), ("1", "{x}"), ("3", "abs({x})"), ("1.5", "abs({x})")])
+    k = w.size(1, 2)
+    stride = w.rng.choice([None, 1, 2])
+    step = stride or k
+    counts = [(int(n) - k) // step + 1 for n in x.shape[2:]]
+    text = f"lp_pool({of.format(x=x.name)}, {p}, {k}{f', stride={stride}' if stride else ''})"
+    also = ("abs",) if "abs" in text else ()
+    w.write("lp_pool", text, [x], (*x.shape[:2], *counts), bound=4 * x.bound, also=also)
+
+
+@rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
+def _shuffle(w: Writer) -> None:
+    name = w.rng.choice(["pixel_shuffle", "pixel_unshuffle", "channel_shuffle"])
+    x = image(w, 1)
+    channels, *space = (int(s) for s in x.shape[1:])
+    if name == "channel_shuffle":
+        groups = w.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
+        w.write(name, f"channel_shuffle({x.name}, {groups})", [x], x.shape)
+        return
+    r = w.size(1, 3)
+    wide = r ** len(space)
+    if name == "pixel_shuffle":
+        y = w.like((x.shape[0], channels * wide, *space))
+        shape = (channels, *(n * r for n in space))
+    else:
+        y = w.like((x.shape[0], channels, *(n * r for n in space)))
+        shape = (channels * wide, *space)
+    w.write(name, f"{name}({y.name}, {r})", [y], (x.shape[0], *shape), bound=y.bound)
 
 
 @rule("affine_grid")

@@ -1,4 +1,4 @@
-"""How to call the losses with a margin, of distributions and of masks, as ``rules.py``."""
+"""How to call the losses with a margin, of probabilities, distributions and masks, as ``rules.py``."""
 
 from __future__ import annotations
 
@@ -42,6 +42,39 @@ def _with_margin(w: Writer) -> None:
     text = f'{name}({given}{target}, margin=0.4, reduce="{reduce}")'
     bound = 50.0 if reduce == "none" else 50.0 * w.count(shape)
     w.write(name, text, uses, shape if reduce == "none" else (), bound=bound, also=("cast",) if target else ())
+
+
+@rule("bce")
+def _bce(w: Writer) -> None:
+    x = w.tame(w.pick(), 5)
+    t, reduce = w.like(x.shape), _reduce(w)
+    form = w.rng.choice(["sigmoid({x})", "clip({x}, 0, 1)"])  # the second is 0 or 1 at many elements
+    text = f'bce({form.format(x=x.name)}, sigmoid({t.name}), reduce="{reduce}")'
+    shape, bound = (x.shape, 100.0) if reduce == "none" else ((), 100.0 * w.count(x.shape))
+    w.write("bce", text, [x, t], shape, bound=bound, also=("sigmoid",) + (("clip",) if "clip" in text else ()))
+
+
+@rule("soft_margin", "multi_margin", "multilabel_margin", "multilabel_soft_margin")
+def _of_classes(w: Writer) -> None:
+    name = w.rng.choice(["soft_margin", "multi_margin", "multilabel_margin", "multilabel_soft_margin"])
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3)), 5)
+    classes, more = int(x.shape[-1]), ""
+    if name in ("multi_margin", "multilabel_soft_margin") and w.rng.random() < 0.4:
+        more = f", weight={[round(w.rng.uniform(0.5, 2), 2) for _ in range(classes)]}"
+    if name == "multi_margin":
+        t, more = w.like(x.shape[:-1], "i", classes), w.rng.choice(["", ", p=2", ", margin=0.4"]) + more
+        target = t.name
+    elif name == "multilabel_soft_margin":
+        t = w.like(x.shape)
+        target = f"sigmoid({t.name})"
+    else:
+        t = w.like_bool(x.shape)
+        target = SIGNS.format(t=t.name) if name == "soft_margin" else f'cast({t.name}, "float")'
+    reduce = _reduce(w)
+    shape = () if reduce != "none" else x.shape if name == "soft_margin" else x.shape[:-1]
+    also = tuple(n for n in ("cast", "sigmoid") if f"{n}(" in target)
+    text = f'{name}({x.name}, {target}{more}, reduce="{reduce}")'
+    w.write(name, text, [x, t], shape, bound=300.0 * (w.count(x.shape) if reduce == "sum" else 1), also=also)
 
 
 @rule("dice")

@@ -1,4 +1,4 @@
-"""Rules for shapes, contractions, layers, random functions, and structure: blocks, loops, lists, shared layers."""
+"""Rules for shapes, contractions, layers, and structure: blocks, loops, lists, shared layers."""
 
 from __future__ import annotations
 
@@ -94,11 +94,12 @@ def _repeats(w: Writer) -> None:
 
 @rule("squeeze", "unsqueeze")
 def _unit_axes(w: Writer) -> None:
-    x = w.pick(ranks=(1, 2))
-    if 1 in x.shape and w.rng.random() < 0.5:
+    if w.rng.random() < 0.5:
+        x = w.pick(lambda v: 1 in v.shape, (1, 2, 3))
         a = x.shape.index(1)
         w.write("squeeze", f"squeeze({x.name}, {a})", [x], (*x.shape[:a], *x.shape[a + 1 :]))
         return
+    x = w.pick(ranks=(1, 2))
     a = w.rng.randint(0, x.rank)
     w.write("unsqueeze", f"unsqueeze({x.name}, {a})", [x], (*x.shape[:a], 1, *x.shape[a:]))
 
@@ -338,6 +339,17 @@ def _cdist(w: Writer) -> None:
     w.write("cdist", f"cdist({x.name}, {y.name}{p})", [x, y], shape, bound=5 * (x.bound + y.bound))
 
 
+@rule("pairwise_distance")
+def _pairwise_distance(w: Writer) -> None:
+    x = w.pick()
+    y, a = w.like(x.shape), axis_of(w, x)
+    keep = w.rng.random() < 0.3
+    shape = tuple(1 if i == a else s for i, s in enumerate(x.shape) if keep or i != a)
+    more = w.rng.choice(["", ", p=1", ", p=3", ", eps=0.1"]) + (", keep=true" if keep else "")
+    text = f"pairwise_distance({x.name}, {y.name}, axis={a - x.rank if w.rng.random() < 0.5 else a}{more})"
+    w.write("pairwise_distance", text, [x, y], shape, bound=5 * (x.bound + y.bound))
+
+
 @rule("linear")
 def _linear(w: Writer) -> None:
     x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (1, 2, 3)), 20)
@@ -356,7 +368,19 @@ def _embedding(w: Writer) -> None:
     w.write("embedding", text, [t], (*t.shape, d), bound=4, layer=True)
 
 
-def _image(w: Writer, low: int = 2) -> Var:
+@rule("embedding_bag")
+def _embedding_bag(w: Writer) -> None:
+    t, d = w.ints(), w.size()
+    form, uses = w.rng.choice(["", ', mode="sum"', ', mode="max"']), [t]
+    if "sum" in form and w.rng.random() < 0.6:
+        uses.append(w.tame(w.like(t.shape), 5))
+        form += f", weights={uses[-1].name}"
+    form += f", pad={w.rng.randrange(t.high)}" if w.rng.random() < 0.5 else ""
+    text = f"embedding_bag({t.name}, {t.high}, {d}{form})"
+    w.write("embedding_bag", text, uses, (*t.shape[:-1], d), bound=20.0 * w.count(t.shape[-1:]), layer=True)
+
+
+def image(w: Writer, low: int = 2) -> Var:
     """[N, C, *space] with fixed sizes after the batch."""
     x = w.pick(
         lambda v: all(isinstance(s, int) for s in v.shape[1:]) and all(int(s) >= low for s in v.shape[2:]), (3, 4)
@@ -370,7 +394,7 @@ def _windows(n: int, k: int, stride: int, pad: int, dilation: int = 1) -> int:
 
 def _given_weight(w: Writer, name: str) -> None:
     """A convolution whose kernel is another tensor of the program."""
-    x, channels = _image(w), w.size(1, 2)
+    x, channels = image(w), w.size(1, 2)
     k = [w.size(1, 2) for _ in x.shape[2:]]
     turned = name == "conv_transpose"
     first, second = int(x.shape[1]), channels
@@ -385,7 +409,7 @@ def _conv(w: Writer) -> None:
     if w.rng.random() < 0.3:
         _given_weight(w, "conv")
         return
-    x = _image(w)
+    x = image(w)
     channels, space = int(x.shape[1]), [int(s) for s in x.shape[2:]]
     k, stride, pad, dilation = w.size(1, 2), w.size(1, 2), w.size(0, 1), w.size(1, 2)
     if any(_windows(n, k, stride, pad, dilation) < 1 for n in space):
@@ -404,7 +428,7 @@ def _conv_transpose(w: Writer) -> None:
     if w.rng.random() < 0.3:
         _given_weight(w, "conv_transpose")
         return
-    x = _image(w, 1)
+    x = image(w, 1)
     out, k, stride = w.size(1, 3), w.size(1, 3), w.size(1, 2)
     shape = (x.shape[0], out, *((int(n) - 1) * stride + k for n in x.shape[2:]))
     text = f"conv_transpose({x.name}, {out}, {k}, stride={stride})"
@@ -414,7 +438,7 @@ def _conv_transpose(w: Writer) -> None:
 @rule("maxpool", "avgpool")
 def _pool(w: Writer) -> None:
     name = w.rng.choice(["maxpool", "avgpool"])
-    x = _image(w)
+    x = image(w)
     k, stride = 2, w.size(1, 2)
     pad = w.rng.randint(0, 1)
     counts = [_windows(int(n), k, stride, pad) for n in x.shape[2:]]
@@ -431,7 +455,7 @@ def _pool(w: Writer) -> None:
 @rule("maxunpool", "structure: pool with dilation")
 def _wide_pool(w: Writer) -> None:
     """With dilation, indices, a divisor."""
-    x = _image(w)
+    x = image(w)
     k, gap = 2, w.size(1, 2)
     if any(int(n) <= gap for n in x.shape[2:]):
         gap = 1
@@ -455,7 +479,7 @@ def _wide_pool(w: Writer) -> None:
 
 @rule("unfold", "fold")
 def _unfold(w: Writer) -> None:
-    x = _image(w)
+    x = image(w)
     k, stride, pad = w.size(1, 2), w.size(1, 2), w.rng.randint(0, 1)
     sizes = [int(n) for n in x.shape[2:]]
     windows = math.prod(_windows(n, k, stride, pad) for n in sizes)
@@ -470,7 +494,7 @@ def _unfold(w: Writer) -> None:
 @rule("adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool")
 def _adaptive(w: Writer) -> None:
     name = w.rng.choice(["adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool"])
-    x = _image(w)
+    x = image(w)
     if name.startswith("global"):
         w.write(name, f"{name}({x.name})", [x], x.shape[:2])
         return
@@ -496,7 +520,7 @@ def _norm(w: Writer) -> None:
 
 @rule("local_response_norm")
 def _local_response_norm(w: Writer) -> None:
-    x = w.tame(_image(w), 5)
+    x = w.tame(image(w), 5)
     w.write("local_response_norm", f"local_response_norm({x.name}, 3, alpha=0.1)", [x], x.shape)
 
 
@@ -508,7 +532,7 @@ def _spectral_norm(w: Writer) -> None:
 
 @rule("groupnorm", "instancenorm")
 def _groupnorm(w: Writer) -> None:
-    x = _image(w)
+    x = image(w)
     channels = int(x.shape[1])
     if w.rng.random() < 0.5:
         groups = w.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
@@ -534,32 +558,6 @@ def _sdpa(w: Writer) -> None:
     options = w.rng.choice(["", ", causal=true", ", scale=0.3"])
     text = f"sdpa({q.name}, {k.name}, {v.name}{options})"
     w.write("sdpa", text, [q, k, v], q.shape, bound=v.bound)
-
-
-@rule("dropout2d", "dropout3d", "stochastic_depth", "alpha_dropout")
-def _dropped_together(w: Writer) -> None:
-    name = w.rng.choice(["dropout2d", "dropout3d", "stochastic_depth", "alpha_dropout"])
-    x = w.tame(w.pick(lambda v: v.shape[0] == "B", (4,) if name in ("dropout2d", "dropout3d") else (2, 3)), 5)
-    if name == "dropout3d":
-        x = w.write("stack", f"stack([{x.name}, {x.name}], axis=2)", [x], (*x.shape[:2], 2, *x.shape[2:]))
-    w.write(name, f"{name}({x.name}, {w.rng.choice([0.1, 0.5])})", [x], x.shape, bound=x.bound * 3 + 5)
-
-
-@rule("dropout")
-def _dropout(w: Writer) -> None:
-    x = w.pick()
-    w.write("dropout", f"dropout({x.name}, {w.rng.choice([0.1, 0.5])})", [x], x.shape, bound=x.bound * 2)
-
-
-@rule("rand", "randn", "bernoulli")
-def _random(w: Writer) -> None:
-    name = w.rng.choice(["rand", "randn", "bernoulli"])
-    if name == "bernoulli":
-        x = w.pick()
-        w.write(name, f"bernoulli(sigmoid({x.name}))", [x], x.shape, bound=1, diff=False, also=("sigmoid",))
-        return
-    shape = w.shape(w.rng.randint(1, 2))
-    w.write(name, f"{name}({shown(shape)})", [], shape, bound=4)
 
 
 @rule("structure: block")
