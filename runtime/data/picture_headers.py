@@ -18,7 +18,7 @@ from typing import Final
 from dslc.base.errors import ResourceError
 from dslc.base.opened import Opened
 from dslc.base.words import reason
-from dslc.runtime.data.pictures import EMPTY, LARGEST_FILE, MOST_PIXELS, NO_PICTURE
+from dslc.runtime.data.pictures import EMPTY, LARGEST_FILE, MOST_PIXELS, no_picture
 from dslc.runtime.data.store import Store
 
 HEAD: Final = 32  # bytes
@@ -43,7 +43,7 @@ def fault(head: bytes, size: int) -> str | None:
         return f"{width} x {height} pixels, more than {MOST_PIXELS}" if known and width * height > MOST_PIXELS else None
     if head.startswith((_JPEG, b"BM")) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP"):
         return None
-    return NO_PICTURE
+    return no_picture(head)
 
 
 def ends(head: bytes, tail: bytes, size: int) -> bool:

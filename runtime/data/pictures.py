@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dslc.base.errors import EnvironmentFault
 from dslc.base.version import install_extra
 from dslc.base.words import reason
+from dslc.runtime.data.kinds import LONGEST, UNCOVERS, other_kind
 from dslc.runtime.data.rows import BadSample
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MOST_PIXELS: Final = 64_000_000
 LARGEST_FILE: Final = 64 << 20  # bytes
 EMPTY: Final = "the file is empty"
 #: Why a file is refused whose first bytes are those of no format.
-NO_PICTURE: Final = f"this is not an image in one of the formats {', '.join(_FORMATS)}"
+_IMAGES: Final = f"images are in the formats {', '.join(_FORMATS)}"
 _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 _WIDE: Final = ("I", "F", "I;32", "I;32B")  # pillow's modes of 32 bits
 _JPEG_MODES: Final = {"RGB": "RGB", "L": "GRAY"}  # pillow's names and simplejpeg's
@@ -124,12 +125,16 @@ def layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
     raise ValueError(f"a row of this input is {list(shape)}, which is not an image")
 
 
-def _why(error: Exception) -> str:
+def no_picture(start: bytes) -> str:
+    """Why a file that begins with ``start`` is no picture."""
+    what, help = other_kind(start) or ("this is not an image", "")
+    return f"{what}; {help if help in UNCOVERS else _IMAGES}"
+
+
+def _why(error: Exception, start: bytes) -> str:
     from PIL import UnidentifiedImageError
 
-    if isinstance(error, UnidentifiedImageError):
-        return NO_PICTURE
-    return reason(error)
+    return no_picture(start) if isinstance(error, UnidentifiedImageError) else reason(error)
 
 
 def _upper_bits(pixels: NDArray[np.uint16], *, exact: bool) -> NDArray[np.uint8]:
@@ -171,7 +176,7 @@ class Pictures:
         try:
             pixels = self._decoded(data, choose)
         except _FAULTS as error:
-            raise BadSample(row, place, _why(error) if data else EMPTY) from error
+            raise BadSample(row, place, _why(error, data[:LONGEST]) if data else EMPTY) from error
         return self._laid_out(pixels)
 
     def of_image(self, image: Image.Image) -> NDArray[np.uint8]:
@@ -179,7 +184,7 @@ class Pictures:
         try:
             return self._laid_out(np.asarray(self._placed(self._converted(image), None, 1), np.uint8))
         except _FAULTS as error:
-            raise ValueError(_why(error)) from error
+            raise ValueError(_why(error, b"")) from error
 
     def _laid_out(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """u8[H, W] or u8[H, W, C] in the shape of a row."""

@@ -17,6 +17,7 @@ from dslc.runtime.session.inputs.arrays import as_numpy
 from dslc.runtime.session.state import State, StateTensor
 from dslc.runtime.weights import notes as notes_of_files
 from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.advice import next_step
 from dslc.runtime.weights.safetensors_file import TensorFile
 from dslc.runtime.weights.safetensors_header import Entry, Head
 from dslc.runtime.weights.slots import slots_in
@@ -248,11 +249,13 @@ def require_fit(
         parts.append(f"extra: {_listed([ascii(n)[1:-1][:80] for n in extra])}")
     if other:
         parts.append("misshaped: " + _listed([f"{n} is {have[n]}, not {expected[n]}" for n in other]))
+    pairs = [((have[n].dtype, have[n].shape), (expected[n].dtype, expected[n].shape)) for n in other]
+    step = next_step(pairs, missing=len(missing), expected=len(expected))
     raise ArtifactError(
         "R305",
         "the weights do not fit the artifact; " + "; ".join(parts),
         place=place,
-        help="use weights of this model, or build the model of these weights",
+        help=step or "use weights of this model, or build the model of these weights",
     )
 
 

@@ -17,6 +17,7 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.state import StateTensor
 from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.advice import Typed, next_step
 from dslc.runtime.weights.files import WIDER, widened
 from dslc.runtime.weights.names.name_map import NameMap, Naming
 from dslc.runtime.weights.names.origin import Shaped
@@ -135,7 +136,9 @@ def match(
                             naming.used.get(origin.pieces[0], "")))  # fmt: skip
     rows += [Row((n,), None, _type((have[n].dtype, have[n].shape)), None, "ignored", naming.used[n])
              for n in naming.ignored]  # fmt: skip
-    _require_fit(rows, terms, place)
+    other = [row.name for row in rows if row.action == "misshaped" and row.name is not None]
+    pairs = [(naming.made[n].described(have, place), (expected[n].dtype, expected[n].shape)) for n in other]
+    _require_fit(rows, terms, place, pairs)
     return Matching(tuple(rows), naming)
 
 
@@ -183,7 +186,7 @@ def _type(found: tuple[str, tuple[int, ...]]) -> str:
     return f"{found[0]}[{', '.join(map(str, found[1]))}]"
 
 
-def _require_fit(rows: list[Row], terms: Terms, place: str) -> None:
+def _require_fit(rows: list[Row], terms: Terms, place: str, pairs: Sequence[tuple[Typed, Typed]]) -> None:
     by = {action: [r for r in rows if r.action == action] for action in ("taken", "missing", "misshaped", "unused")}
     said: list[tuple[str, list[Row], Callable[[Row], str]]] = [
         ("missing", by["missing"], lambda r: f"{r.name} ({r.want})"),
@@ -196,6 +199,8 @@ def _require_fit(rows: list[Row], terms: Terms, place: str) -> None:
     count = f"{len(by['taken'])} of {sum(row.name is not None for row in rows)} tensors"
     if parts and not terms.partial:
         help = "rename tensors with --map OLD=NEW; keep the model's own values of a new head with --replace 'head.*'"
+        named = [row for row in rows if row.name is not None and row.action != "replaced"]
+        help = next_step(pairs, missing=len(by["missing"]), expected=len(named)) or help
         if not by["missing"] and not by["misshaped"]:
             help = "leave tensors out with a rule `name: null` in start.map"
         raise ArtifactError("R305", f"the weights do not fit the model; {'; '.join(parts)}", place=place, help=help)

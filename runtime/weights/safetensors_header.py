@@ -18,6 +18,7 @@ from dslc.base.errors import ArtifactError
 from dslc.base.json_size import too_large
 from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
+from dslc.runtime.data.kinds import UNCOVERS, other_kind
 
 LONGEST_HEADER: Final = 16 << 20  # bytes
 MOST_TENSORS: Final = 100_000
@@ -25,7 +26,7 @@ MOST_AXES: Final = 64
 LONGEST_NAME: Final = 1024  # characters
 _MOST_VALUES: Final = 3_000_000  # values in the header's JSON: 100,000 tensors of rank 8 with their digests
 _DEPTH: Final = 3  # nested brackets: the header, a tensor's entry, its shape
-_ZIP: Final = b"PK\x03\x04"  # no safetensors file begins like this: its header would have 64 MiB
+_ZIP: Final = b"PK\x03\x04"
 DIGEST: Final = "sha256:"
 METADATA: Final = "__metadata__"
 FILE_NAME: Final = {
@@ -75,19 +76,29 @@ def damaged(place: str, why: str) -> NoReturn:
 
 def header_length(start: bytes, size: int, place: str) -> int:
     """The header's length, from the first 8 of a file's ``size`` bytes. ArtifactError R306 for an impossible length."""
-    if start[:4] == _ZIP:
-        raise ArtifactError(
-            "R306",
-            "this is a zip file, as PyTorch's .pt and numpy's .npz are, not safetensors",
-            place=place,
-            help="write the weights with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)",
-        )
-    if len(start) < 8:
-        damaged(place, f"a tensor file has at least 8 bytes, this one has {len(start)}")
     length = int.from_bytes(start[:8], "little")
-    if length > LONGEST_HEADER or 8 + length > size:
+    if len(start) < 8 or length > LONGEST_HEADER or 8 + length > size:
+        _refuse_other_kind(start, place)
+        if len(start) < 8:
+            damaged(place, f"a tensor file has at least 8 bytes, this one has {len(start)}")
         damaged(place, f"its header would be {length} bytes long")
     return length
+
+
+def _refuse_other_kind(start: bytes, place: str) -> None:
+    """Raise ArtifactError R306 for a file that is known, but holds no safetensors."""
+    if not start:
+        raise ArtifactError("R306", "the file is empty", place=place, help="copy it again from its origin")
+    found = other_kind(start)
+    if start[:4] == _ZIP:
+        found = "it is a zip file as PyTorch's .pt and numpy's .npz", ""
+    if place.lower().endswith(".onnx"):
+        found = "it is a model of ONNX", ""
+    if found is not None:
+        what, help = found
+        convert = "write its tensors with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)"
+        help = help if help in UNCOVERS else convert
+        raise ArtifactError("R306", f"{what.partition(',')[0]}, not safetensors", place=place, help=help)
 
 
 def parse_head(text: bytes, body_bytes: int, place: str) -> Head:

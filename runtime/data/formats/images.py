@@ -52,13 +52,19 @@ def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[s
 def _groups(folder: Path) -> tuple[list[str], list[tuple[Path, list[str]]]]:
     """The class folders, and each folder of files with the sorted names in it. DataError R101."""
     try:
-        names = sorted(os.listdir(folder))
-        classes = [name for name in names if (folder / name).is_dir() and not name.startswith(".")]
-        return classes, [(folder / name, sorted(os.listdir(folder / name))) for name in classes] or [(folder, names)]
+        names = _shown(folder)
+        classes = [name for name in names if (folder / name).is_dir()]
+        return classes, [(folder / name, _shown(folder / name)) for name in classes] or [(folder, names)]
     except (OSError, ValueError) as error:
         raise DataError(
             "R101", f"the folder cannot be read: {error}", place=str(folder), help="check the path and its permissions"
         ) from error
+
+
+def _shown(folder: Path) -> list[str]:
+    """The sorted names in a folder without hidden ones, such as ``._1.png``, and without ``__MACOSX``: macOS puts such
+    companions of pictures, which are no pictures, into archives."""
+    return sorted(name for name in os.listdir(folder) if not name.startswith(".") and name != "__MACOSX")
 
 
 def overlooked(source: Source) -> list[str]:
@@ -66,8 +72,7 @@ def overlooked(source: Source) -> list[str]:
     classes, groups = _groups(source.path)
     left = [str(path.relative_to(source.path) / name) for path, inner in groups for name in inner if _unread(name)]
     if classes:  # then images next to the class folders belong to no class
-        left += sorted({*os.listdir(source.path)} - {*classes})
-    left = [name for name in left if not Path(name).name.startswith(".")]
+        left += sorted({*_shown(source.path)} - {*classes})
     lines = []
     if left:
         count = "1 file is" if len(left) == 1 else f"{len(left)} files are"

@@ -253,6 +253,23 @@ def test_a_line_about_files_that_are_not_read(folder: Path, opened: Any) -> None
     assert notes == []
 
 
+def test_hidden_files_and_folders_of_macos_are_no_pictures_and_no_classes(folder: Path, opened: Any) -> None:
+    pixels = pixels_of(folder)
+    (folder / "__MACOSX").mkdir()
+    for hidden in ("__MACOSX/._1.png", "cat/._1.png", ".cache.png"):
+        (folder / hidden).write_bytes(b"\0\5\x16\7Mac OS X")
+    data = opened(**both(folder))
+    [batch] = data.feed([(np.arange(data.rows), 0)], workers=0)
+    assert np.array_equal(batch["image"], pixels) and batch["label"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_picture_that_is_another_kind_of_file_is_told_which() -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\n"
+    for begin in (pointer, pointer[: picture_headers.HEAD]):  # of the file, and as far as the first look reads
+        assert picture_headers.fault(begin, 130) == "it is a pointer of Git LFS, not the data; fetch it: git lfs pull"
+    assert "it is a PDF; images are in" in str(picture_headers.fault(b"%PDF-1.7", 8))
+
+
 BROKEN = {
     "empty": b"", "a web page": b"<!DOCTYPE html>", "text": b"no picture", "a GIF": b"GIF89a" + bytes(40),
     "another RIFF": b"RIFF\x24\0\0\0WAVEfmt ", "zeros": bytes(100), "half a mark": b"\x89PNG\r\n",

@@ -398,4 +398,4 @@ def test_only_data_with_pictures_has_the_note_of_a_decoder(folder: Path, opened:
 
 def test_an_empty_file_is_called_so() -> None:
     assert picture_headers.fault(b"", 0) == "the file is empty"
-    assert picture_headers.fault(b"GIF89a", 6) == pictures.NO_PICTURE
+    assert picture_headers.fault(b"GIF89a", 6) == pictures.no_picture(b"GIF89a")

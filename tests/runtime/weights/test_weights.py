@@ -114,6 +114,48 @@ def test_mismatch_names_what_differs(
     assert all(np.array_equal(v, before[k]) for k, v in session.state_tensors().items())
 
 
+@pytest.mark.parametrize(
+    ("tensors", "step"),
+    [
+        ({n: v.astype(np.float16) for n, v in GOOD.items()}, "dslc weights convert FILE NEW --dtype f32"),
+        ({n: v.astype(np.int32) for n, v in GOOD.items()}, "use weights of this model"),
+        ({f"model.{n}": v for n, v in GOOD.items()}, "`dslc weights map FILE NET.nn` proposes a map"),
+        ({**GOOD, "w": GOOD["w"].T.copy()}, 'rearrange: "a b -> b a"'),
+        ({**GOOD, "b": GOOD["b"][:1]}, "use weights of this model"),
+    ],
+)
+def test_a_mismatch_names_the_next_step(
+    open_line: Open, tmp_path: Path, tensors: dict[str, np.ndarray], step: str
+) -> None:
+    (tmp_path / "w.safetensors").write_bytes(tensorfile.encode(tensors))
+    with pytest.raises(ArtifactError) as caught:
+        open_line().weights.load(tmp_path / "w.safetensors")
+    assert caught.value.code == "R305" and step in caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "what", "step"),
+    [
+        ("w.pt", b"PK\x03\x04" + bytes(60), "a zip file as PyTorch's .pt", "safetensors.torch.save_file"),
+        ("w.pt", b"\x80\x02}q\0X\x05\0\0\0", "a pickle of Python", "safetensors.torch.save_file"),
+        ("w.h5", b"\x89HDF\r\n\x1a\n" + bytes(60), "an HDF5 file", "safetensors.torch.save_file"),
+        ("w.onnx", b"\x08\x08\x12\x07pytorch" + bytes(60), "a model of ONNX", "safetensors.torch.save_file"),
+        ("w.gguf", b"GGUF\3\0\0\0" + bytes(60), "a GGUF file", "safetensors.torch.save_file"),
+        ("w.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS", "git lfs pull"),
+        ("w.safetensors", b"<!DOCTYPE html><html>", "a web page", "download the file again"),
+        ("w.safetensors", b"\x1f\x8b\x08" + bytes(60), "compressed by gzip", "unpack it"),
+        ("w.safetensors", b"", "the file is empty", "copy it again"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_which(
+    open_line: Open, tmp_path: Path, name: str, start: bytes, what: str, step: str
+) -> None:
+    (tmp_path / name).write_bytes(start)
+    with pytest.raises(ArtifactError) as caught:
+        open_line().weights.load(tmp_path / name)
+    assert caught.value.code == "R306" and what in caught.value.message and step in caught.value.help
+
+
 def test_not_strict_takes_what_is_there(open_line: Open, tmp_path: Path) -> None:
     session = open_line()
     before = session.weights["w"]
