@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import os.path
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
-from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Precision
-from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
-from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.graph import Node, Origin
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.compound.strided_attention import why_parts
-from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
-from dslc.compiler.passes.fuse.pointwise.pointwise import why_not_fused
-from dslc.compiler.passes.lower.dtypes.wide import WHY, in_train_section, wide
-from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.report.facts import Facts, line_of, what
+from dslc.compiler.report.reasons import Wanted, nodes_of, origins_of, reasons
 from dslc.compiler.report.slow import Slow
 
 _NAMES: Final = 6  # names listed for a combined node
 _TYPES: Final = 4  # types listed for a node's results
 _NEAR: Final = 3  # similar names that are suggested
 _LISTED: Final = 12
-
-Wanted = Callable[[Origin], bool]
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class Ending:
 @dataclass(frozen=True)
 class History:
     """The whole history of a part. ``inputs``: its parameters and other inputs, and their addresses; ``reasons``: which
-    of its lines are slow, what passes did not do to its nodes, and why."""
+    of its lines are slow, what passes did not do to its nodes, whether libraries compute them, and why."""
 
     inputs: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -83,7 +73,7 @@ def wanted(text: str, programs: Iterable[Program]) -> Wanted:
     origins: dict[Origin, None] = {}
     for program in programs:
         for node in program.graph.nodes:
-            origins.update(dict.fromkeys(_origins(node)))
+            origins.update(dict.fromkeys(origins_of(node)))
         origins.update(((i.name, i.span), None) for i in program.graph.inputs)
     file, _, number = text.rpartition(":")
     if file and number.isdecimal():
@@ -140,26 +130,16 @@ def history(
     changes: list[Change] = []
     before: Counter[str] = Counter()
     for name, program in programs.items():
-        after = Counter(_told(node) for node in _part(program.graph, chosen))
+        after = Counter(_told(node) for node in nodes_of(program.graph, chosen))
         if after != before:
             gone, new = before - after, after - before
             changes.append(Change(name, tuple(gone.elements()), tuple(new.elements())))
         before = after
     last = list(programs.values())[-1]
-    dtypes = () if asked is None else _dtypes(programs, chosen, asked)
-    lines = {(line.file, line.number) for line in map(line_of, _part(last.graph, chosen))}
+    lines = {(line.file, line.number) for line in map(line_of, nodes_of(last.graph, chosen))}
     far = [f"slow: {each.text()}; {each.help}" for each in slow if (each.file, each.line) in lines]
-    forms = _attention(programs, chosen)
-    reasons = (*far, *dtypes, *forms, *_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
-    return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), reasons)
-
-
-def _origins(node: Node) -> tuple[Origin, ...]:
-    return node.origins or ((node.name, node.span),)
-
-
-def _part(graph: Graph, chosen: Wanted) -> list[Node]:
-    return [node for node in graph.nodes if any(map(chosen, _origins(node)))]
+    told = (*far, *reasons(programs, chosen, mirror, asked))
+    return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), told)
 
 
 def _told(node: Node) -> str:
@@ -190,7 +170,7 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
     facts = Facts(program)
     work = {w.step: w for w in facts.work}
     for time, node in enumerate(facts.schedule):
-        if not any(map(chosen, _origins(node))):
+        if not any(map(chosen, origins_of(node))):
             continue
         step = facts.step_of[time]
         told = work.get(step)
@@ -206,78 +186,3 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
             runs = tuple(launch.symbol for launch in program.kernels[node])
         yield Ending(_told(node), node.name, node.phase.value, step, told.stream, places, runs, told.flops, told.bytes,
                      told.seconds, told.bound)  # fmt: skip
-
-
-def _dtypes(programs: Mapping[str, Program], chosen: Wanted, asked: Precision) -> Iterable[str]:
-    """Why forward nodes store their floats in their dtype, if not all nodes of the model have the same."""
-    before, half = _before(programs, "precision"), asked.compute in (DType.BF16, DType.F16)
-    if before is None or not (half or asked.nodes):
-        return
-    groups = wide(before.graph, asked.nodes) if half else {}
-    for node in _part(before.graph, chosen):
-        if node.phase is not Phase.FORWARD or not any(t.dtype is DType.FLOAT for t in node.types):
-            continue
-        origin = (node.name, node.span)
-        if in_train_section(node):
-            dtype, why = DType.F32 if half else asked.compute, "it belongs to the train section"
-        elif origin in asked.nodes:
-            dtype, why = asked.nodes[origin], "the source asks for it"
-        elif origin in groups:
-            dtype, why = DType.F32, WHY[groups[origin]]
-        else:
-            dtype, why = asked.compute, "the precision of the model"
-        yield f"precision: {node.op.name} {node.name} computes in {dtype}: {why}"
-
-
-def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
-    """Why pointwise nodes remain separate after the pass ``fuse``."""
-    before = _before(programs, "fuse")
-    if before is None:
-        return
-    if programs["fuse"].graph is before.graph:
-        yield "fuse: fusion is off (fuse: false)"
-        return
-    told = why_not_fused(before.graph)
-    for node in _part(before.graph, chosen):
-        if node in told and isinstance(node.op, Pointwise):
-            yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) is not fused with its readers: {told[node]}"
-
-
-def _attention(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
-    """Which kernels compute attention on a GPU, and why."""
-    before = _before(programs, "attention_views")
-    if before is None or not traits_of(before.target).has_tensor_cores:
-        return
-    for node in _part(before.graph, chosen):
-        if node.op in (sdpa, sdpa_grad):
-            why = why_parts(node)
-            form = "in tiles: its scores are not in memory" if why is None else f"with all scores in memory: {why}"
-            yield f"attention: {node.op.name} {node.name} ({node.phase.value}) is computed {form}"
-
-
-def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequence[str]) -> Iterable[str]:
-    """Which results are kept for the backward pass, and why they are not recomputed."""
-    before = _before(programs, "mirror")
-    if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
-        return
-    training, after = TrainingGraph(before.graph, machine=machine_of(before.target)), programs["mirror"]
-    again = {(n.name, n.op.name) for n in after.graph.nodes if n.phase is Phase.MIRROR}
-    for node in _part(before.graph, chosen):
-        kept = [v for v in node.outputs if v in training.wanted]
-        if not kept or (node.name, node.op.name) in again:
-            continue
-        if not training.may(node):
-            why = f"`{node.op.name}` is never recomputed, because it is expensive"
-        elif said:
-            why = said[0]
-        elif after.mirrored is None:
-            why = "recomputation does not pay off in this program"
-        else:
-            why = "recomputing it would not lower the peak, or would take too much time for the bytes it saves"
-        yield f"mirror: {node.op.name} {node.name} is kept for the backward pass: {why}"
-
-
-def _before(programs: Mapping[str, Program], name: str) -> Program | None:
-    """The input program of a pass."""
-    names = list(programs)
-    return programs[names[names.index(name) - 1]] if name in names else None

@@ -30,6 +30,7 @@ _SHOWN: Final = 16  # identical lines of each kind; --json has all
 @click.option("--entry", type=EntryName(), metavar="NAME", help=ENTRY_HELP)
 @click.option("--target", metavar="NAME", help="The target of the build.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
+@click.option("--providers", metavar="NAME", help="As in `dslc build`.")
 @define_option
 @size_option
 @gpu_option
@@ -39,6 +40,7 @@ def command(
     entry: str | None,
     target: str | None,
     precision: str | None,
+    providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
     gpu: str | None,
@@ -47,8 +49,9 @@ def command(
 
     NODE is a name in the model, e.g. `c1`, or `stage.1` with everything below it; FILE:LINE is a line, e.g.
     `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
-    which lines are slow, what passes did not do and why, each node's step, bytes, kernel and modelled time in the
-    finished program, and in a model of 16 bits the dtype of each node and why.
+    each node's step, bytes, kernel and modelled time in the finished program, which lines are slow, and what passes
+    did not do and why. In a model of 16 bits it shows the dtype of each node and why; in a build with libraries,
+    whether a library or own kernels compute a node and why.
     """
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.options import precision_of
@@ -59,7 +62,7 @@ def command(
     from dslc.runtime.artifact.header_schema import PREPARE
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    options = request.options(locked=False, gpu=gpu)  # nothing is built
+    options = request.options(locked=False, gpu=gpu, providers=providers)  # nothing is built
     entry, sizes = chosen_entry(request, entry, options)
     programs: dict[str, Program] = {}
     with placed(request.config):
