@@ -21,6 +21,9 @@ from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import Gemm
 
 _READ_AT_ONCE: Final = 16  # bytes that a product on tensor cores reads at once
+#: A sum in TF32 that own kernels compute in 4 to 15 us on an H200, the library in 8 to 2,136: of 55 products.
+_SMALL_RESULT: Final = 1 << 14  # elements
+_FEW_PRODUCTS: Final = 1 << 27
 
 
 @described("VendorGemm", "a b out transpose_a transpose_b compute")
@@ -134,21 +137,31 @@ def _own(node: Node, architecture: str) -> str | None:
         return "few rows: an own kernel reads the weights as fast as memory gives them"
     if is_of_few_channels(first):
         return "few columns: an own kernel reads the rows as fast as memory gives them"
-    if _is_long_sum_of_odd_rows(first):
-        return "a long sum for a small result, of rows that are no whole 16 bytes: own kernels divide the sum"
+    if _is_long_sum(first):
+        return "a long sum for a small result: own kernels divide the sum"
     return None
 
 
-def _is_long_sum_of_odd_rows(first: Node) -> bool:
-    """Whether the library would sum a small result on tensor cores by few blocks: of rows that it cannot read 16 bytes
-    at a time. For the gradient of a ``linear`` of 21 features and 12,288 rows in bf16, cuBLASLt 13.1 takes 2.1 ms on an
-    H200, own kernels 10 us."""
-    if first.op.name != "matmul" or not (first.types[0].dtype.is_half or compute_of(first) == "tf32"):
+def _is_long_sum(first: Node) -> bool:
+    """Whether the library would sum a small result on tensor cores by few blocks, one step after another.
+
+    In TF32, cuBLASLt 13.1 divides few such sums: 32 x 16 of 65,536 products take 2,136 us on an H200, own kernels 6.5;
+    128 x 128 of 6,144 206 and 10, of 16,384 11 and 15. In 16 bits, it is slow with rows that it cannot read 16 bytes
+    at a time: the gradient of a ``linear`` of 21 features and 12,288 rows takes 2.1 ms, own kernels 10 us.
+    """
+    tf32 = compute_of(first) == "tf32"
+    if first.op.name != "matmul" or not (tf32 or first.types[0].dtype.is_half):
         return False
-    if not any(t.ints[-1] * t.dtype.itemsize % _READ_AT_ONCE for t in (*first.input_types, *first.types)):
+    sizes = (t.ints[-1] * t.dtype.itemsize for t in (*first.input_types, *first.types))
+    odd = any(size % _READ_AT_ONCE for size in sizes)
+    if not tf32 and not odd:
         return False
     found = tiled(first)
-    return found is not None and is_latency_bound(found[0]) and tiling_of(*found).split > 1
+    if found is None or tiling_of(*found).split == 1:
+        return False
+    problem = found[0]
+    small = problem.c.elements <= _SMALL_RESULT and problem.c.elements * problem.count("k") <= _FEW_PRODUCTS
+    return (odd and is_latency_bound(problem)) or (tf32 and small)
 
 
 #: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.

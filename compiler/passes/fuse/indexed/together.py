@@ -22,7 +22,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
-from dslc.compiler.ops.index.ordered import MANY_ROWS
+from dslc.compiler.ops.index.ordered import MANY_ELEMENTS
 from dslc.compiler.passes.rebuild import chunks
 
 MAX_BYTES: Final = 1 << 21  # of a result: written in about the time of a launch
@@ -50,7 +50,7 @@ def _fits(node: Node) -> bool:
     count, itemsize = prod(ids.ints), node.types[0].dtype.itemsize
     if node.op.name == "gather_rows":
         return 0 < prod(node.types[0].ints) < 1 << 31 and itemsize <= 8
-    return 0 < count <= MANY_ROWS and rows.dtype.computed.itemsize >= 4
+    return 0 < count <= MANY_ELEMENTS and rows.dtype.computed.itemsize >= 4
 
 
 def _replaced(graph: Graph, groups: Sequence[Sequence[Node]], depth: dict[Node, int]) -> Graph:

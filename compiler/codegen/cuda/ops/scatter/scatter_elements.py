@@ -23,7 +23,7 @@ from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.index.ordered import BIN_BYTES, MANY_ROWS, bin_keys, by_bins, by_lines
+from dslc.compiler.ops.index.ordered import BIN_BYTES, MANY_ELEMENTS, bin_keys, by_bins, by_lines
 
 _AHEAD: Final = 8  # loads of a lane under way
 _LEAST_HELD: Final = 128  # keys of a warp
@@ -199,7 +199,7 @@ def scattered_elements(
         if e.how == "sum" and e.dtype.computed is DType.F32 and not x and e.count * e.itemsize > BIN_BYTES:
             return [Launch(BlockScatter(e.dtype, e.ids, e.lines, e.length, e.count), (*given, ids), (out,))]
         return [Launch(LineScatter(e), (*given, ids, *x), (out,))]
-    if e.length <= MANY_ROWS and not e.last:
+    if e.length <= MANY_ELEMENTS and not e.last:
         return None  # few elements of a line are combined in one launch, as rows are
     sizes = e.lines, e.length, 1, e.count
     if found := atomic_scatter((e.dtype, e.ids), e.how, sizes, e.lost, src, ids, x, out):

@@ -175,8 +175,22 @@ def test_long_sums_of_odd_rows_are_divided_by_own_kernels(dtype: DType) -> None:
         return library_call(matmul(first, (rows, right), transposed, dtype=dtype), "sm_90")
 
     odd = [why(12_288, 21, 64), why(12_288, 64, 21), why(8192, 36, 20), why(4096, 63, 65, transposed=False)]
-    assert {isinstance(found, str) and "16 bytes" in found for found in odd} == {dtype is DType.BF16}
+    assert {isinstance(found, str) and "long sum" in found for found in odd} == {dtype is DType.BF16}
     assert not any(isinstance(why(*sizes), str) for sizes in ((12_288, 24, 64), (64, 2049, 2051), (8192, 2049, 2051)))
+
+
+@pytest.mark.parametrize(("rows", "left", "right", "own"), [
+    (6144, 64, 128, True), (4096, 512, 8, True), (65_536, 32, 16, True), (6144, 256, 64, True), (12_288, 21, 64, True),
+    (16_384, 128, 128, False), (4096, 256, 256, False), (65_536, 512, 8, False),
+])  # fmt: skip
+def test_long_sums_for_small_results_in_tf32_are_divided_by_own_kernels(
+    rows: int, left: int, right: int, own: bool
+) -> None:
+    tf32, f32 = (
+        library_call(matmul((rows, left), (rows, right), True, dtype=DType.F32, **more), "sm_90")
+        for more in ({"tf32": True}, {})
+    )
+    assert isinstance(tf32, str) is own and not isinstance(f32, str)
 
 
 @pytest.mark.parametrize("made", OWN_BY_DEFAULT, ids=str)

@@ -24,12 +24,12 @@ ROWS = input_of("rows", Kind.DATA, EDGES, 2, 2)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "MANY_ROWS", 30)
+    monkeypatch.setattr(ordered, "MANY_ROWS", 31)
 
 
 def test_rows_of_few_ids_are_combined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert [ordered.is_for_order(*sizes) for sizes in ((4096, 2), (4096, 16), (4096, 17), (8193, 9000))] == [
+    assert [ordered.is_for_order(*sizes) for sizes in ((2048, 2), (2048, 8), (2048, 9), (4096, 9000))] == [
         True, True, False, True
     ]  # fmt: skip
     rows, ids = input_of("rows", Kind.DATA, 512, 4), input_of("ids", Kind.DATA, 512, dtype=DType.I32)

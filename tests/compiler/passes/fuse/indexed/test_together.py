@@ -94,7 +94,7 @@ def test_large_ones_stay_alone(limit: str, monkeypatch: pytest.MonkeyPatch) -> N
     if limit == "bytes":
         monkeypatch.setattr(module, "MAX_BYTES", 9 * 4 * 4 - 1)
     else:
-        monkeypatch.setattr(module, "MANY_ROWS", 4)
+        monkeypatch.setattr(module, "MANY_ELEMENTS", 4)
     rows, at = [input_of(f"r{i}", Kind.DATA, 5 + i, 4) for i in range(2)], ids(2)
     found = [B(OPS["scatter_rows_add"], r.value, i.value, count=9) for r, i in zip(rows, at)]
     graph = graph_of([*rows, *at], {f"result.{n}": v for n, v in enumerate(found)})

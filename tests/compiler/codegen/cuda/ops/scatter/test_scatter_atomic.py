@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a warp and 64 elements, and no other kernels."""
     monkeypatch.setattr(scatter_atomic, "_THREADS", 32)
     monkeypatch.setattr(scatter_atomic, "_EACH", 2)
-    monkeypatch.setattr(scatter_elements, "MANY_ROWS", 0)
+    monkeypatch.setattr(scatter_elements, "MANY_ELEMENTS", 0)
     monkeypatch.setattr(ordered, "_SHORT", 0)
     monkeypatch.setattr(ordered, "_MANY_WARPS", 1 << 30)
     monkeypatch.setattr(ordered, "_MAX_SCANNED", 0)

@@ -46,7 +46,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(scatter_elements, "_PART", 16 if request.param == "parts" else 1 << 14)
     monkeypatch.setattr(scatter_elements, "_AHEAD", 2)
     monkeypatch.setattr(scatter_elements, "atomic_scatter", lambda *_: None)  # test_scatter_atomic.py has tests of it
-    monkeypatch.setattr(scatter_elements, "MANY_ROWS", 0)
+    monkeypatch.setattr(scatter_elements, "MANY_ELEMENTS", 0)
     monkeypatch.setattr(row_order, "_BLOCK_THREADS", 64)
     monkeypatch.setattr(row_order, "_MOST_KEYS", 1)
     return str(request.param)
@@ -142,7 +142,7 @@ def test_the_kernels_of_each_way(way: str) -> None:
 
 def test_few_elements_are_combined_in_one_launch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As rows are; but the last of equal indices has no other kernel."""
-    monkeypatch.setattr(scatter_elements, "MANY_ROWS", LENGTH)
+    monkeypatch.setattr(scatter_elements, "MANY_ELEMENTS", LENGTH)
     found = [type(launch.spec) for launch in lower(case(IDS["one"], "sum")[0]) or []]
     assert found == [BlockScatter if way == "lines" else RowsFew]
     if way == "lines":
