@@ -23,6 +23,7 @@ from dslc.runtime.cpu.reference_step import Meanings
 from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.cpu.views import Array, read_only, view_of
 from dslc.runtime.session.backend import Change, Measured
+from dslc.runtime.session.host_copies import copy_into
 from dslc.runtime.session.step_block import StepBlock
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class BoundPlan:
             at = after
             if step is not None:
                 (self._writing if self._writing or changes else self._reading).append(step)
+
+    def put(self, name: str, array: Array) -> None:
+        """Write an input; ``array`` has its dtype and shape."""
+        copy_into(self.inputs[name], array)
 
     def load_constants(self) -> None:
         """Copy the constants to their buffers; call this if another plan may have used the same blocks."""

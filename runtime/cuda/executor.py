@@ -19,6 +19,7 @@ import numpy as np
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
+from dslc.runtime.cuda.arrays.inputs import from_pinned, put, send
 from dslc.runtime.cuda.binding import Binder, Group
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.inspection import Inspection
@@ -30,9 +31,7 @@ from dslc.runtime.cuda.transfers import (
     RunResults,
     copy_results,
     from_host,
-    from_pinned,
     input_bytes,
-    send,
     view_of,
 )
 from dslc.runtime.session.backend import Change, Measured, OnDevice
@@ -124,9 +123,9 @@ class DevicePlan:
             for c in plan.constants
         ]
         writers = [number for number, group in enumerate(first.groups) if group.writes_state]
-        self._writes_state = bool(writers)
         # the state is torn between these groups; for a plan that writes nothing, the last group ends its change
         last = len(first.groups) - 1
+        self._writes_state = bool(writers)
         self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
         self._slots, self._slot, self._frame = slots, slots.both[0], 0
 
@@ -159,12 +158,14 @@ class DevicePlan:
         return self._views[id(self._slot)][self._frame]
 
     def inputs_of(self, count: int) -> Mapping[str, NDArray[Any]]:
-        found = {}
-        for name, first in self._views[id(self._slot)][0].items():
-            all_steps = (count, *first.shape)
+        def stacked(first: NDArray[Any]) -> NDArray[Any]:
             strides = (self._lane.frame, *first.strides)
-            found[name] = np.lib.stride_tricks.as_strided(first, all_steps, strides)
-        return found
+            return np.lib.stride_tricks.as_strided(first, (count, *first.shape), strides)
+
+        return {name: stacked(first) for name, first in self._views[id(self._slot)][0].items()}
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        put(self._lane, self._slot, None if self._in_frames else self.io, name, self.inputs[name], array)
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         self._step_block.write(self._slot.inputs, self._frame * self._lane.frame, values)
@@ -249,7 +250,7 @@ class DevicePlan:
         """Copies inputs and step blocks of ``count`` steps to ``io``."""
         self._state.wait_for_others(self._lane)
         if self._input_bytes:
-            spans = from_pinned(self._plan, self._input_bytes, slot.placed, count, self._lane.frame)
+            spans = from_pinned(self._plan, self._input_bytes, slot, count, self._lane.frame)
             send(self._lane, slot, io, spans, count, in_frames=self._in_frames)
 
     def _part(self, change: Change | None, number: int) -> Change | None:

@@ -60,7 +60,8 @@ class Slot:
     """``inputs``: pinned host memory, u8, and its address; ``outputs``: that of the results. ``io``: the frames of
     training steps on the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the
     results have reached ``outputs``. ``run``: the number of its last run, whose ``done`` is recorded; ``seen``: that of
-    the last run known to be done."""
+    the last run known to be done. ``placed`` and ``sent``: inputs of the next run that are on the device, or on their
+    way from ``inputs``."""
 
     inputs: NDArray[np.uint8]
     inputs_at: int
@@ -72,6 +73,7 @@ class Slot:
     seen: int = 0
     pending: weakref.ref[Pending] | None = None
     placed: list[DeviceInput] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
 
     @property
     def busy(self) -> bool:
@@ -152,6 +154,7 @@ class Lane:
             raise
         slot.pending = None  # only now: an interrupt may come before the copies are complete
         slot.placed.clear()
+        slot.sent.clear()
 
     def recover(self, slot: Slot) -> None:
         """After a failed call of a run: wait for the work submitted before it, so that the slot is free again."""

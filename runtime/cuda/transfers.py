@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cuda.arrays.pinned import Blocks
     from dslc.runtime.cuda.binding import Binder
-    from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
+    from dslc.runtime.cuda.lane import Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
 #: Bytes from which on a caller gets the memory that the GPU has written instead of a copy: one thread copies so many in
@@ -84,47 +84,6 @@ def has_own_slots(entry: str) -> bool:
     """True if an entry runs once a step, after the training runs of that step: with slots of its own, the first run of
     the next step is submitted while the last one of this step is under way."""
     return entry == "update_step"
-
-
-def from_pinned(
-    plan: Plan, end: int, placed: Sequence[DeviceInput], steps: int, frame: int
-) -> list[tuple[int, int, int]]:
-    """The copies from a slot's pinned memory for ``steps`` steps with frames of ``frame`` bytes, of which ``end`` bytes
-    are used (``input_bytes``): (offset, bytes, number of frames). Inputs in ``placed`` are already on the device."""
-    if not placed:
-        return [(0, (steps - 1) * frame + end, 1)]
-    there = {(p.frame, p.name) for p in placed}
-    buffers = [(port.name, plan.buffers[port.buffer]) for port in from_host(plan)]
-    found: list[tuple[int, int, int]] = []
-    for name, offset, size in [("", 0, min(STEP_BLOCK, end)), *((name, b.offset, b.bytes) for name, b in buffers)]:
-        rows = 0
-        for step in range(steps + 1):
-            if step < steps and size and (step, name) not in there:
-                rows += 1
-            elif rows:
-                found.append(((step - rows) * frame + offset, size, rows))
-                rows = 0
-    return found
-
-
-def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]:
-    """Groups inputs on the device: those of consecutive steps are one copy if their arrays are equally spaced. Yields
-    the first input, the pitch in bytes, and the number of rows."""
-    found: list[tuple[DeviceInput, int, int]] = []
-    for one in sorted(placed, key=lambda p: (p.offset, p.frame)):
-        if found:
-            first, pitch, rows = found[-1]
-            apart = one.array.address - first.array.address - pitch * (rows - 1)  # distance from the last one
-            same = (
-                first.offset == one.offset
-                and first.frame + rows == one.frame
-                and first.array.nbytes == one.array.nbytes
-            )
-            if same and apart >= one.array.nbytes and (rows == 1 or apart == pitch):
-                found[-1] = (first, apart, rows + 1)
-                continue
-        found.append((one, 0, 1))
-    return found
 
 
 class Results:
@@ -238,37 +197,6 @@ class DeviceOutputs(LateOutputs):
 
     def given(self, rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
         return self._run.given(rows)
-
-
-def send(
-    lane: Lane, slot: Slot, io: int, spans: Iterable[tuple[int, int, int]], count: int, *, in_frames: bool
-) -> None:
-    """Copies the inputs of ``count`` steps to ``io``: the ``spans`` of the slot's pinned memory (offset, bytes, rows),
-    and device arrays. ``in_frames``: on the stream for copies, for which the lane's stream then waits."""
-    driver = lane.device.driver
-    stream = lane.copies if in_frames else lane.stream
-    for offset, size, rows in spans:
-        if rows == 1:
-            driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
-        else:
-            driver.copy_rows(io + offset, lane.frame, slot.inputs_at + offset, lane.frame, size, rows, stream)
-        lane.counters.bytes_in += size * rows
-    placed = [p for p in slot.placed if p.frame < count]
-    for ready in {id(p.array.ready): p.array.ready for p in placed if p.array.ready is not None}.values():
-        driver.wait(stream, ready)
-    for first, pitch, rows in in_rows(placed):
-        target, size = io + first.frame * lane.frame + first.offset, first.array.nbytes
-        if rows == 1:
-            driver.copy(target, first.array.address, size, stream)
-        else:
-            driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream)
-    if in_frames:
-        driver.record(slot.arrived, stream)
-        driver.wait(lane.stream, slot.arrived)
-        if slot.placed:  # the owner may overwrite it as soon as the call returns
-            lane.counters.waits += 1
-            driver.wait_host(slot.arrived)
-            slot.placed.clear()
 
 
 def copy_results(lane: Lane, slot: Slot, binder: Binder, results: Results, first: int, count: int) -> None:

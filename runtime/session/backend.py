@@ -114,6 +114,10 @@ class Bound(Protocol):
         """The host arrays into which the inputs are written."""
         ...
 
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """Write an input; ``array`` has its dtype and shape."""
+        ...
+
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored bit for bit."""
         ...

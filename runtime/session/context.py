@@ -136,7 +136,7 @@ class Context:
                     continue
             _check_shape(program, name, array.shape, view.shape)
             if isinstance(array, np.ndarray):
-                copy_into(view, array)
+                bound.put(name, array)
             else:
                 cast("DeviceBound", bound).place(name, array)
         self._load_constants(program, bound)

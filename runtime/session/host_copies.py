@@ -1,120 +1,167 @@
 """Copies of large arrays on the host, by several threads.
 
 A thread copies slower than the bus of a GPU, and slower still into fresh memory, whose pages the operating system
-clears first.
+clears first. A thread that sleeps begins late: so the caller begins at once, and whoever is awake takes the next part.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from dslc.base.turns import Always
 from dslc.runtime.session import fork
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from numpy.typing import NDArray
 
-#: Bytes of a part: smaller ones are copied before another thread has begun, which takes 20 us.
-_PART: Final = 1 << 19
-_MOST: Final = 8  # threads: more do not copy faster than memory
+    Part: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
+#: Bytes of a part: with smaller ones, threads wait for each other to begin the next.
+PART: Final = 1 << 19
+#: Threads next to the caller's: more do not copy faster than memory.
+_MOST: Final = 7
+_LOOK: Final = 0.05  # seconds after which a waiting thread looks again
+
+
+class _Task:
+    """What a helper does for one copy: it takes parts until there are none."""
+
+    def __init__(self, parts: deque[tuple[int, Part]], copied: deque[int]) -> None:
+        self.begun = self.over = False
+        self.error: Exception | None = None
+        self._parts, self._copied = parts, copied
+        self._ended = Lock()
+        self._ended.acquire()
+
+    def run(self) -> None:
+        self.begun = True  # before a part is taken: see `Copy.end`
+        try:
+            while self._parts:
+                _copy_next(self._parts, self._copied)
+        except Exception as error:  # noqa: BLE001  (`Copy.end` raises it)
+            self.error = error
+        self.over = True
+        self._ended.release()
+
+    def wait(self) -> None:
+        while not self.over:
+            self._ended.acquire(timeout=_LOOK)
+
+
+def _copy_next(parts: deque[tuple[int, Part]], copied: deque[int]) -> None:
+    try:
+        number, part = parts.popleft()
+    except IndexError:  # another thread took the last one
+        return
+    np.copyto(*part, casting="no")
+    copied.append(number)
 
 
 class _Helper:
-    """A thread that copies parts. It waits for a lock: threads that wait for an executor's queue begin so late that two
-    of them, on two cores, were no faster than one."""
+    """A thread that sleeps until there is a task. It waits for a lock: threads that wait for an executor's queue begin
+    so late that two of them, on two cores, were no faster than one."""
 
-    def __init__(self) -> None:
-        self._asked, self._done = Lock(), Lock()
+    def __init__(self, idle: deque[_Helper]) -> None:
+        self._idle = idle
+        self._task: _Task | None = None
+        self._asked = Lock()
         self._asked.acquire()
-        self._done.acquire()
-        self._part: tuple[NDArray[Any], NDArray[Any]] | None = None
-        self._error: Exception | None = None
         Thread(target=self._run, name="dslc-copies", daemon=True).start()
+
+    def ask(self, task: _Task) -> None:
+        self._task = task
+        self._asked.release()
 
     def _run(self) -> None:
         while True:
             self._asked.acquire()
-            try:
-                assert self._part is not None
-                np.copyto(*self._part, casting="no")
-            except Exception as error:  # noqa: BLE001  (`end` raises it)
-                self._error = error
-            self._part = None
-            self._done.release()
-
-    def begin(self, target: NDArray[Any], source: NDArray[Any]) -> None:
-        self._part = target, source
-        self._asked.release()
-
-    def end(self) -> Exception | None:
-        """Wait for the part that was begun; what went wrong."""
-        self._done.acquire()
-        error, self._error = self._error, None
-        return error
+            assert self._task is not None
+            self._task.run()
+            self._task = None
+            self._idle.append(self)
 
 
-#: Threads that wait for work, by ``fork.generation()``: a child has none of its parent's.
-_idle: dict[int, deque[_Helper]] = {}
+class _Helpers:
+    """The threads of a process."""
+
+    def __init__(self) -> None:
+        self.idle: deque[_Helper] = deque()
+        self._made: list[_Helper] = []
+
+    def ask(self, task: _Task) -> None:
+        """Have a thread do a task, unless all are busy."""
+        try:
+            helper = self.idle.pop()
+        except IndexError:
+            if len(self._made) >= _MOST:
+                return
+            helper = _Helper(self.idle)
+            self._made.append(helper)
+        helper.ask(task)
+
+
+#: By ``fork.generation()``: a child has none of its parent's threads.
+_helpers: dict[int, _Helpers] = {}
+
+
+def copy_parts(parts: Sequence[Part], done: Callable[[int], object] = lambda number: None) -> None:
+    """Copies parts, targets and sources of equal dtypes and shapes; ``done`` is called with the number of each copied
+    one, in this thread. Nothing is copied any more when this ends, also after an interrupt, as the caller may reuse the
+    arrays."""
+    left, copied = deque(enumerate(parts)), deque[int]()
+    tasks = [_Task(left, copied) for _ in range(min(len(parts), _MOST + 1, len(os.sched_getaffinity(0))) - 1)]
+
+    def tell() -> None:
+        while copied:
+            done(copied.popleft())
+
+    def end() -> None:
+        left.clear()
+        for task in tasks:
+            if task.begun:
+                task.wait()
+
+    with Always(end), Always(end):
+        helpers = _helpers.setdefault(fork.generation(), _Helpers())
+        for task in tasks:
+            helpers.ask(task)
+        while left:
+            _copy_next(left, copied)
+            tell()
+        for task in tasks:
+            if task.begun:  # else it finds nothing left
+                task.wait()
+                tell()
+    for error in (task.error for task in tasks if task.error is not None):
+        raise error
 
 
 def copy_into(target: NDArray[Any], source: NDArray[Any]) -> None:
     """``np.copyto(target, source, casting="no")``. TypeError for another dtype, ValueError for another shape."""
-    parts = _parts(target, source) if target.nbytes >= 2 * _PART else ()
+    parts = () if target.nbytes < 2 * PART else parts_of(target, source)
     if len(parts) < 2:
         np.copyto(target, source, casting="no")
-        return
-    with Aside() as aside:
-        for part in parts[1:]:
-            aside.begin(*part)
-        np.copyto(*parts[0], casting="no")
+    else:
+        copy_parts(parts)
 
 
-class Aside:
-    """Copies that other threads make meanwhile, as ``copy_into``; all are complete at the end of the ``with``, also
-    after an interrupt, as the caller may reuse the arrays."""
-
-    def __init__(self) -> None:
-        self._idle = _idle.setdefault(fork.generation(), deque())
-        self._begun: deque[_Helper] = deque()
-        self._error: Exception | None = None
-
-    def begin(self, target: NDArray[Any], source: NDArray[Any]) -> None:
-        """Begin a copy; waits for the oldest one if as many as may be are under way."""
-        if len(self._begun) >= _MOST:
-            self._end()
-        helper = _next(self._idle)
-        helper.begin(target, source)
-        self._begun.append(helper)
-
-    def _end(self) -> None:
-        self._error = self._begun[0].end() or self._error
-        self._idle.append(self._begun.popleft())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        while self._begun:
-            self._end()
-        if self._error is not None and error is None:
-            raise self._error
-
-
-def _next(idle: deque[_Helper]) -> _Helper:
-    try:
-        return idle.pop()
-    except IndexError:
-        return _Helper()
+def parts_of(target: NDArray[Any], source: NDArray[Any]) -> Sequence[Part]:
+    """Both arrays in parts of at least ``PART`` bytes, from the first byte to the last; one if they are small, or no
+    dense arrays of one dtype and shape."""
+    count = target.nbytes // PART
+    dense = target.flags.c_contiguous and source.flags.c_contiguous
+    if count < 2 or target.shape != source.shape or target.dtype != source.dtype or not dense:
+        return [(target, source)]
+    flat = target.reshape(-1), source.reshape(-1)
+    ends = [target.size * n // count for n in range(count + 1)]
+    return [(flat[0][a:b], flat[1][a:b]) for a, b in pairwise(ends)]
 
 
 def copies(arrays: Iterable[tuple[str, NDArray[Any]]], rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:
@@ -127,13 +174,3 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
     out = np.empty(array.shape, array.dtype)
     copy_into(out, array)
     return out
-
-
-def _parts(target: NDArray[Any], source: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Both arrays in as many parts as threads copy; one if they are small, or no dense arrays of one shape."""
-    count = min(target.nbytes // _PART, _MOST, len(os.sched_getaffinity(0)))
-    if count < 2 or target.shape != source.shape or not (target.flags.c_contiguous and source.flags.c_contiguous):
-        return [(target, source)]
-    flat = target.reshape(-1), source.reshape(-1)
-    ends = [target.size * n // count for n in range(count + 1)]
-    return [(flat[0][a:b], flat[1][a:b]) for a, b in pairwise(ends)]

@@ -85,11 +85,11 @@ class Predict(Call):
         """An array, or the named tuple of the interface. Owned by the caller. ``states``: the states of a model that
         carries some; by default each run starts with the initial ones."""
         results: dict[str, NDArray[Any]] = {}
-        for outputs, piece in _behind(self._runs(context, arrays, pieces, scalars, states)):
-            if len(pieces) == 1:
-                rows = {} if piece is None else dict.fromkeys(self._row_results, piece.rows)
-                results = _owned(outputs, rows)
-                break
+        if len(pieces) == 1:
+            outputs, piece = self._begin(context, arrays, *pieces[0], scalars, states)
+            results = _owned(outputs, {} if piece is None else dict.fromkeys(self._row_results, piece.rows))
+            return self._given(results)
+        for outputs, piece in _behind(self._begin(context, arrays, *each, scalars, states) for each in pieces):
             for name, _, view in outputs:
                 if piece is None or name not in self._row_results:
                     results.setdefault(name, copied(view))
@@ -102,20 +102,19 @@ class Predict(Call):
             results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
         return self._given(results)
 
-    def _runs(
+    def _begin(
         self,
         context: Context,
         arrays: Arrays,
-        pieces: list[tuple[Loaded, Cut | None]],
+        program: Loaded,
+        piece: Cut | None,
         scalars: Mapping[str, int | float],
         states: Kept,
-    ) -> Iterator[_Begun]:
-        """Begins one run after the other."""
-        for program, piece in pieces:
-            context.start(program, *states)
-            start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
-            yield bound.run(), piece
+    ) -> _Begun:
+        context.start(program, *states)
+        start = 0 if piece is None else piece.start
+        bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
+        return bound.run(), piece
 
     def run_on_device(
         self,

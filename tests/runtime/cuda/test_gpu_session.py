@@ -17,7 +17,7 @@ import pytest
 from artifacts import line_model
 from fake_gpu.fake_driver import FakeDriver, Refused, Stream
 from fake_gpu.gpu_model import write_gpu_line
-from fake_gpu.gpu_pair import FEATURES, Machine, Pair, batch, equal
+from fake_gpu.gpu_pair import FEATURES, ROWS, Machine, Pair, batch, equal
 from places import with_support
 
 from dslc.base.errors import (
@@ -34,6 +34,7 @@ from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import transfers
+from dslc.runtime.session import host_copies
 from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES, driver_needs, session_needs
 from dslc.runtime.session.session import Session
@@ -404,19 +405,22 @@ LETTING_GO = (
 
 
 @pytest.mark.parametrize("code", [999, 700])
-@pytest.mark.parametrize("what", ["predict", "kept", "train_step", "evaluate", "save"])
+@pytest.mark.parametrize("what", ["predict", "kept", "parts", "train_step", "evaluate", "save"])
 def test_every_call_of_a_run_may_fail(
     tmp_path: Path, machine: Machine, code: int, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is ours; the session goes on with the right numbers, or says why it cannot. ``kept``: callers
-    keep the memory of results."""
+    keep the memory of results; ``parts``: inputs are sent in parts."""
     path, kernels = write_gpu_line(tmp_path, ptx=False)
     monkeypatch.setattr(transfers, "LENT", 8 if what == "kept" else transfers.LENT)
+    monkeypatch.setattr(host_copies, "PART", 20 if what == "parts" else host_copies.PART)
 
     def run(session: Session) -> Any:
         match what:
             case "predict":
                 return session.predict(x=batch(1, 6)["x"])
+            case "parts":
+                return session.predict(x=batch(1, 2 * ROWS)["x"])
             case "kept":
                 return tuple(session.predict(x=batch(step)["x"]) for step in range(4))
             case "train_step":

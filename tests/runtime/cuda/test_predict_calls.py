@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 from fake_gpu.gpu_pair import ROWS, Pair, batch, equal
 
+from dslc.base.errors import InputError
+from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import transfers
 from dslc.runtime.cuda.arrays.pinned import MOST_LENT
-from dslc.runtime.session import fork
+from dslc.runtime.session import fork, host_copies
 from dslc.runtime.session.calls import predict
 
 #: Calls of the runtime's functions. Each takes about 0.3 us.
-_MOST = 142
+_MOST = 139
 
 
 def _calls_of_runtime(call: Callable[[], object]) -> int:
@@ -98,6 +100,28 @@ def test_outputs_of_the_same_bytes_are_copied(lent: Pair) -> None:
     assert results.apart
     twice = dataclasses.replace(plan, outputs=(*plan.outputs, *plan.outputs[:1]))
     assert not transfers.Results(twice).apart
+
+
+@pytest.mark.parametrize("part", [8, 20, 64, 1 << 19])
+def test_inputs_are_sent_in_parts(pair: Callable[..., Pair], part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_copies, "PART", part)
+    one = pair()
+    for rows in (4, 3, 1, 9):
+        assert equal(*one.both(lambda s: s.predict(x=batch(rows, rows)["x"])))  # noqa: B023
+    given = {"x": batch(4)["x"]}
+    one.gpu.predict(**given)
+    before, bytes_in = one.fake.calls.copy(), one.gpu.counters["bytes_in"]
+    one.gpu.predict(**given)
+    made = one.fake.calls - before
+    parts = given["x"].nbytes // part
+    assert made["cuMemcpyHtoDAsync"] == (parts + 1 if parts > 1 else 1)  # and the step block
+    assert one.gpu.counters["bytes_in"] - bytes_in <= given["x"].nbytes + STEP_BLOCK
+    with pytest.raises(InputError):
+        one.gpu.predict(x=given["x"][:, :2])
+    for step in range(3):
+        assert equal(*one.both(lambda s: s.train_step(**batch(step), lr=0.01, beta=0.25)))  # noqa: B023
+        assert equal(*one.both(lambda s: s.evaluate(**batch(step, 9))))  # noqa: B023
+    assert equal(*one.both(lambda s: s.predict(**given)))
 
 
 def test_the_next_run_of_a_call_begins_before_results_are_copied(
