@@ -10,6 +10,7 @@ from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, all_strides, dense
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -70,7 +71,7 @@ def fold(node: Node) -> list[Launch]:
     count = len(k)
     axes = [_Axis(*each) for each in zip(k, stride, dilation, y.ints[2 + count :])]
     steps, none = dense(y.ints), (0,) * (2 * count)
-    places = DType.I32 if 2 * max(prod(y.ints), prod(x.ints)) < 1 << 31 else DType.I64
+    places = DType.I32 if 2 * max(prod(y.ints), prod(x.ints)) < I32_ELEMENTS else DType.I64
     b = RegionBuilder(
         x.ints, [a.steps for a in axes], [Access(y.dtype, (*steps[:2], *none))],
         [Access(x.dtype, (*dense(x.ints), *none[:count]))], range(2, 2 + 2 * count),

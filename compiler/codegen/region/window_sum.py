@@ -15,6 +15,7 @@ from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 
@@ -64,7 +65,8 @@ class Gathered:
         indices = (*range(first, first + axes), *range(2 + axes, 2 + 2 * axes))
         self.b = self._builder(shape, [r.steps for r in runs], sources, targets, indices)
         greatest = max(max(2 * (r.size + 1) * (n + 1), r.reach) for r, n in zip(runs, image_of(node, node.types[0])))
-        self.places = DType.I32 if max(greatest, *(math.prod(t.ints) for t in _types(node))) < 1 << 31 else DType.I64
+        greatest = max(greatest, *(math.prod(t.ints) for t in _types(node)))
+        self.places = DType.I32 if greatest < I32_ELEMENTS else DType.I64
         self.b.row()
         self.own = [self.place(self.b.along(first + n)) for n in range(axes)]
 
@@ -188,7 +190,7 @@ class Line(Gathered):
         read, written = Access(dtype, (size * after, 0, row, 0)), Access(dtype, (count * after, after, row, 0))
         self.b = RegionBuilder((before, count, after), [run.steps], [read], [written], (1, 3))
         greatest = max(2 * (size + 1) * (count + 1), run.reach, before * after * max(size, count))
-        self.places = DType.I32 if greatest < 1 << 31 else DType.I64
+        self.places = DType.I32 if greatest < I32_ELEMENTS else DType.I64
         self.b.row()
         self.own = [self.place(self.b.along(1))]
 

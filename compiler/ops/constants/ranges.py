@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, Number, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds, floor_div
 from dslc.compiler.ir.types import DType, TensorType
@@ -23,9 +24,6 @@ from dslc.compiler.ops.written_dtypes import dtype_named, float_named
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
-
-
-_MOST: Final = 2**31  # elements of a range: an index fits i32
 
 
 class Arange(Op):
@@ -121,7 +119,7 @@ def _of_floats(call: Call, start: Number, stop: Number, step: float, dtype: str)
         return call.emit(add, steps, call.full(first, known))
     start, stop = float(start), float(stop)
     count = (stop - start) / step
-    if not abs(count) < _MOST or not math.isfinite(start + step):
+    if not abs(count) < I32_ELEMENTS or not math.isfinite(start + step):
         raise Mismatch(f"`arange` of {count:.3g} elements", "fewer elements: a larger `step`", "E0209")
     step = (start + step) - start  # as in numpy
     return call.emit(
@@ -170,7 +168,7 @@ def _count(start: Number, stop: Number, step: float) -> Size:
     if low < 0:
         why = f"`arange` from {start} to {stop} by {step:g} has {count} elements"
         raise Mismatch(why, "sizes for which this is never less than 0", "E0209")
-    if high >= _MOST:
+    if high >= I32_ELEMENTS:
         raise Mismatch(f"`arange` of {high:,} elements", "fewer elements: a larger `step`", "E0209")
     return count
 

@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.special import larger, lesser
 from dslc.compiler.ir.types import DType, TensorType
@@ -57,20 +58,20 @@ def bin_keys(keys: int, itemsize: int) -> int:
 def by_lines(lines: int, length: int, count: int, itemsize: int) -> bool:
     """Whether warps go through all ids of a line for the results of ``itemsize`` bytes that they hold."""
     splits = -(-count * itemsize // BIN_BYTES)
-    small = lines * max(length, count) < 2**31 - 1
+    small = lines * max(length, count) < I32_ELEMENTS - 1
     return small and (length <= _SHORT or lines * splits >= _MANY_WARPS) and splits * length < _SHORT << 6
 
 
 def by_bins(lines: int, length: int, count: int, itemsize: int) -> bool:
     """Whether a sort by bins is enough: there are not too many, and each has keys of at most two lines."""
     keys, width = lines * count, bin_keys(lines * count, itemsize)
-    return lines * max(length, count) < 2**31 - (1 << 14) and keys <= _MOST_BINS * width and count >= width
+    return lines * max(length, count) < I32_ELEMENTS - (1 << 14) and keys <= _MOST_BINS * width and count >= width
 
 
 def by_atomics(how: str, dtype: DType, elements: int) -> bool:
     """Whether atomic operations on integers give what a scatter of elements is, for the greater number of ids or of
     results. ``how``: a combination; of anything else, elements are moved alone."""
-    if elements >= 2**31 - (1 << 14):
+    if elements >= I32_ELEMENTS - (1 << 14):
         return False
     floats = (DType.F32, DType.F64) if how in ("max", "min") else (DType.F32,)
     return how not in _HOW or (how != "prod" and dtype.computed in (*floats, DType.I32, DType.I64))

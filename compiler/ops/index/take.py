@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call
 from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.sizes import Poly, Size, bounds, product
@@ -22,7 +23,6 @@ from dslc.compiler.ops.shape.views import reshape, transpose
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-_I32_ELEMENTS: Final = 2**31  # an i32 counts fewer
 _BEYOND_I32: Final = frozenset({DType.I64, DType.U64, DType.U32})  # their numbers need not fit an i32
 
 
@@ -137,7 +137,7 @@ def joint(call: Call, index: Sequence[Value], sizes: Sequence[Size]) -> Value:
 
 def _joined(call: Call, i: tuple[Value, Size], j: tuple[Value, Size]) -> Value:
     """The joint index of two indices, each with the size of its axis."""
-    wide = bounds(i[1] * j[1])[1] >= _I32_ELEMENTS or _BEYOND_I32.intersection(x.type.dtype for x, _ in (i, j))
+    wide = bounds(i[1] * j[1])[1] >= I32_ELEMENTS or _BEYOND_I32.intersection(x.type.dtype for x, _ in (i, j))
     dtype = DType.I64 if wide else DType.I32
     same = (x if x.type.dtype is dtype else call.emit(cast, x, dtype=dtype) for x, _ in (i, j))
     try:

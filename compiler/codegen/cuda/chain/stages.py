@@ -18,6 +18,7 @@ from dslc.compiler.codegen.cuda.ops.copies.put_rows import PutRowsKernel
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
 from dslc.compiler.codegen.region.ir import Access, Let, Region
 from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS, I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.ops.compound.strided_attention import View, reads_of
@@ -147,7 +148,7 @@ def product_of(node: Node) -> FewRows | None:
     if spec is None or (spec.epilogue is not None and not all(map(_plain, spec.epilogue.region.inputs))):
         return None
     whole = spec.each * spec.dtype.itemsize == 16  # the bytes that a thread of a stage loads at once
-    return spec if whole and prod(node.types[0].ints) < 1 << 30 else None
+    return spec if whole and prod(node.types[0].ints) < I32_PADDED_ELEMENTS else None
 
 
 def put_of(node: Node) -> PutRowsKernel | None:
@@ -169,7 +170,8 @@ def _attention_of(node: Node) -> FewQueries | None:
         return None
     spec = launches[0].spec
     left = spec_elements(spec) * spec.dtype.itemsize
-    return spec if left <= _MOST_LEFT and max(spec.layouts[1][-1], spec.layouts[2][-1]) * spec.keys < 1 << 31 else None
+    cached = max(spec.layouts[1][-1], spec.layouts[2][-1]) * spec.keys
+    return spec if left <= _MOST_LEFT and cached < I32_ELEMENTS else None
 
 
 def _put_for(node: Node, spec: FewQueries, puts: dict[Value, Node], outer: set[Value]) -> Node | None:

@@ -14,7 +14,6 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.windows import (
     BLOCK_THREADS,
-    MAX_I32_ELEMENTS,
     MAX_TAPS,
     UNROLLED_TAPS,
     Shape,
@@ -26,6 +25,7 @@ from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
 _LOAD_BYTES: Final = 16  # bytes per load
 _SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
@@ -105,7 +105,7 @@ class Depthwise(CodeWithArgs):
         s = self.shape
         fits = self._widest >= 1 if s.last else True
         few = s.taps[2] <= MAX_TAPS and s.span(self.pixels, self.back)[1] <= MAX_TAPS
-        return fits and few and self.pixels <= _MAX_SPAN and 0 < self.items < MAX_I32_ELEMENTS
+        return fits and few and self.pixels <= _MAX_SPAN and 0 < self.items < I32_PADDED_ELEMENTS
 
     @property
     def geometry(self) -> Geometry:
@@ -177,7 +177,7 @@ class DepthwiseSums(SizeGeneric):
         """Whether the kernel can compute it: if not, a contraction does."""
         s = self.shape
         few = s.taps[2] <= MAX_TAPS and s.span(self.pixels, False)[1] <= MAX_TAPS
-        return few and 0 < self.items < MAX_I32_ELEMENTS
+        return few and 0 < self.items < I32_PADDED_ELEMENTS
 
     @property
     def _blocks(self) -> tuple[int, int]:

@@ -16,11 +16,11 @@ from dslc.compiler.codegen.cuda.recurrent.formulas import formula
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, Let, Region
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _INLINE: Final = "__device__ __forceinline__"
-_MAX_I32_ELEMENTS: Final = 1 << 30  # most elements that i32 indexes
 _OPERATORS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&&", "or": "||",
@@ -47,7 +47,7 @@ class Epilogue:
         dtypes = {a.dtype for a in region.inputs} | {let.dtype for let in stage.lets if isinstance(let, Let)}
         exact = of_type in (DType.F32, DType.F64) and dtypes <= {of_type, DType.B1}
         known = exact and all(isinstance(let, Let) and can_emit(let.expr) for let in stage.lets)
-        return cls(region) if known and math.prod(region.outer) <= _MAX_I32_ELEMENTS else None
+        return cls(region) if known and math.prod(region.outer) <= I32_PADDED_ELEMENTS else None
 
     @cached_property
     def lets(self) -> list[Let]:
@@ -117,7 +117,7 @@ class F32Epilogue(Epilogue):
         [launch] = pointwise.pointwise(fused)
         found = cls(launch.spec)
         dtypes = {a.dtype for a in found.region.inputs} | {let.dtype for let in found.lets}
-        if not dtypes <= _UP_TO_32_BITS or math.prod(found.region.outer) > _MAX_I32_ELEMENTS:
+        if not dtypes <= _UP_TO_32_BITS or math.prod(found.region.outer) > I32_PADDED_ELEMENTS:
             return None
         whole = len(found.lets) == len(found.region.stages[0].lets)
         return found if whole and not any(_has(let.expr, "sign") for let in found.lets) else None

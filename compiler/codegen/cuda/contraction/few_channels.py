@@ -17,7 +17,6 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.windows import (
     BLOCK_THREADS,
-    MAX_I32_ELEMENTS,
     MAX_TAPS,
     UNROLLED_TAPS,
     Shape,
@@ -29,6 +28,7 @@ from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
 _VECTOR_BYTES: Final = 16  # of a load
 _MAX_PIXELS: Final = 8
@@ -149,7 +149,7 @@ class Pieces(CodeWithArgs):
         """Whether the kernel can compute it: if not, a contraction does."""
         s = self.sides.shape
         few = s.taps[2] <= MAX_TAPS and self.span <= MAX_TAPS and self.pixels <= 2 * _MAX_PIXELS
-        return few and self._most_columns >= 1 and 0 < self.items < MAX_I32_ELEMENTS
+        return few and self._most_columns >= 1 and 0 < self.items < I32_PADDED_ELEMENTS
 
     def _text(self, **more: int) -> tuple[str, Numbers]:
         """The constants of a kernel and its numbers."""

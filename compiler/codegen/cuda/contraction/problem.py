@@ -13,12 +13,12 @@ from math import prod
 from typing import Final, Literal, TypeAlias
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType, TensorType
 
 Group: TypeAlias = Literal["z", "m", "n", "k"]
 Axes: TypeAlias = Sequence[tuple[str, int]]
 GROUPS: Final[tuple[Group, ...]] = ("z", "m", "n", "k")
-_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of windows
 _NO_STRIDE: Final = 2**62
 _INLINE: Final = "__device__ __forceinline__"
 
@@ -125,7 +125,7 @@ class Problem:
         """The types A, B, C, the address functions of the kernels, and their scalar arguments. ``epilogue``: returns
         the source of further functions, given the numbers."""
         most = max(self.a.elements, self.b.elements, self.c.elements * self.split)
-        index = "i32" if most <= _MAX_I32_ELEMENTS else "i64"
+        index = "i32" if most <= I32_PADDED_ELEMENTS else "i64"
         numbers = Numbers(M=self.count("m"), N=self.count("n"), K=self.count("k"), PART=self.part(depth))
         numbers.add("TOTAL", self.c.elements, index)
         finders = [

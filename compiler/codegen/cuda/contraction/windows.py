@@ -7,11 +7,11 @@ from math import prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType
 
 Three: TypeAlias = tuple[int, int, int]
 
-MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
 MAX_TAPS: Final = 64  # along the last axis, which code unrolls
 UNROLLED_TAPS: Final = 32  # with more taps, lines of them are a loop
 BLOCK_THREADS: Final = 256
@@ -46,7 +46,7 @@ class Shape:
     @property
     def index(self) -> str:
         most = self.batch * self.channels * max(prod(self.image), prod(self.count))
-        return "int" if most <= MAX_I32_ELEMENTS else "long long"
+        return "int" if most <= I32_PADDED_ELEMENTS else "long long"
 
     def head(self, lanes: int, pixels: int, back: bool) -> str:
         """The constants of both kernels: types, and the reads along the last axis."""

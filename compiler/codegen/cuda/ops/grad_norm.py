@@ -16,6 +16,7 @@ from dslc.compiler.codegen.region import grad_norm
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.types import DType
 
@@ -92,11 +93,11 @@ def global_norm(node: Node) -> list[Launch]:
     tensors: dict[DType, list[tuple[Value, int, int]]] = {}  # with their sizes and the places of their sums
     for value in node.inputs:
         size = math.prod(value.type.ints)
-        if size >= 2**31:
+        if size >= I32_ELEMENTS:
             huge.append((value, place))
         elif size:
             tensors.setdefault(value.type.dtype, []).append((value, size, place))
-        place += -(-size // (_CHUNK if size < 2**31 else grad_norm.BLOCK_ELEMENTS))
+        place += -(-size // (_CHUNK if size < I32_ELEMENTS else grad_norm.BLOCK_ELEMENTS))
     sums = Scratch(0, max(1, place) * result.itemsize)
     found = [launch for value, at in huge for launch in grad_norm.squares(value, result, sums, at)]
     for dtype, listed in tensors.items():

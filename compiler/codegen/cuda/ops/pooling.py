@@ -12,6 +12,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.spatial.channels_last import first_type
@@ -20,7 +21,6 @@ Mode = Literal["max", "max_grad", "mean", "mean_grad"]
 _MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu
 _BLOCK_THREADS: Final = 256
 _LOAD_BYTES: Final = 16  # bytes per load
-_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
 
 Three = tuple[int, int, int]
 
@@ -63,7 +63,7 @@ class Pool(Numbered):
     @property
     def together(self) -> int:
         """Planes that a block's thread index covers: usually all."""
-        return max(1, min(self.planes, _MAX_I32_ELEMENTS // self.items))
+        return max(1, min(self.planes, I32_PADDED_ELEMENTS // self.items))
 
     @property
     def geometry(self) -> Geometry:
@@ -89,7 +89,7 @@ class Pool(Numbered):
         axes = {"STEPS": steps, "TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad}
         text = f"#define MODE {_MODES.index(self.mode)}\nusing X = {C_TYPES[self.dtype]};\n"
         text += f"using Y = {C_TYPES[self.place]};\nusing SUM = {C_TYPES[self.dtype.computed]};\n"
-        text += f"using INDEX = {'int' if most <= _MAX_I32_ELEMENTS else 'long long'};\n"
+        text += f"using INDEX = {'int' if most <= I32_PADDED_ELEMENTS else 'long long'};\n"
         text += constants(LANES=self.lanes, BACK=int(self.back)) + self._numbers.text()
         text += "".join(f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items())
         return Code("pool.cu", text)

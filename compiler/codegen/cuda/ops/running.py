@@ -19,6 +19,7 @@ from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
@@ -234,7 +235,8 @@ def _shared(
     """``running`` of [outer, count, inner] with a block of scratch memory."""
     outer, count, inner = sizes
     few = outer * inner < _MANY_LINES
-    if not prod(sizes) or count < (_MIN_COUNT if inner > 1 else _MIN_ROW) or not few or max(count, inner) >= 2**30:
+    least = _MIN_COUNT if inner > 1 else _MIN_ROW
+    if not prod(sizes) or count < least or not few or max(count, inner) >= I32_PADDED_ELEMENTS:
         return None
     first, second = (Running(*dtypes, how, reverse, *sizes, step) for step in range(2))
     words = 1 if how in _COMBINED else 2

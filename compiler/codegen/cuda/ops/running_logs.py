@@ -12,6 +12,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _THREADS: Final = 128
@@ -41,7 +42,7 @@ class Lines(AlongAxis):
     def code(self) -> Code:
         text = f"using X = {C_TYPES[self.given]};\nusing T = {C_TYPES[self.dtype]};\n"
         text += f"using SUM = {C_TYPES[self.dtype.computed]};\n"
-        narrow = self.outer * self.inner * self.team + _THREADS < 2**31
+        narrow = self.outer * self.inner * self.team + _THREADS < I32_ELEMENTS
         text += f"using Line = {'int' if narrow else 'long long'};\n"
         sizes = constants(THREADS=_THREADS, TEAM=self.team, REVERSE=int(self.reverse))
         return Code("lines.cu", text + logs_text(self.dtype, self.how) + self._numbers.text() + sizes)

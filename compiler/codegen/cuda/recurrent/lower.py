@@ -16,6 +16,7 @@ from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneri
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import int_count
 from dslc.compiler.ir.types import DType
@@ -24,7 +25,6 @@ from dslc.compiler.ir.types import DType
 #: it: an H200 was 1.1 to 5.8 times as fast with it at 1 to 32 rows, 0.7 to 1.05 at 64 (benchmarks/results/loops.md).
 #: The model counts too little for so many words.
 _MOST_ROWS_F32 = 32
-_MOST_ELEMENTS = 1 << 30  # of a step's tensor, which the kernel indexes in 32 bits
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def resident(node: Node) -> list[Launch]:
     Unfit."""
     cell = cell_of(node)
     room = room_for(cell)
-    if any(size >= _MOST_ELEMENTS for t in (*node.input_types, *node.types) for size in [_step_elements(t.ints)]):
+    if any(size >= I32_PADDED_ELEMENTS for t in (*node.input_types, *node.types) for size in [_step_elements(t.ints)]):
         raise Unfit("its tensors are too large")
     scratch = Scratch(0, room.scratch_bytes)
     zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(room.scratch_bytes // 4,))

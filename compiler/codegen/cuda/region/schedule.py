@@ -20,6 +20,7 @@ from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.collapse import collapsed
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.codegen.region.queries import dtypes_of, has_scans, used_values
+from dslc.compiler.ir.index_limits import I32_ELEMENTS_AND_BLOCK
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.bits import BYTE
 
@@ -97,8 +98,7 @@ def needs_wide_index(region: Region) -> bool:
     sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
     spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
     spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.mixed_radix) for n, a in zip(spans, arguments)]
-    # includes indices out of range, up to a whole block past the end
-    return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
+    return max(math.prod(sizes), *spans, 0) >= I32_ELEMENTS_AND_BLOCK
 
 
 def _flat(region: Region) -> Flat:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
 from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import PRODUCT_KINDS, Pointwise
 from dslc.compiler.ir.scalar import argument, is_exact
 from dslc.compiler.ir.types import DType
@@ -33,9 +34,6 @@ from dslc.compiler.passes.fuse.body import is_pointwise
 from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.rebuild import rebuilt
-
-_MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
-
 
 #: (product, the pointwise node that reads it, both as one node) -> whether to fuse them.
 Joins: TypeAlias = Callable[[Node, Node, Node], bool]
@@ -90,7 +88,7 @@ def _product(node: Node) -> Node | None:
     if not is_pointwise(node) or len(node.outputs) > 1:
         return None
     type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
-    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MAX_ELEMENTS:
+    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= I32_PADDED_ELEMENTS:
         return None
     steps = steps_of(node)
     whole = len(node.inputs) + len(steps)

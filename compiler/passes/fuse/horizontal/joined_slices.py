@@ -21,6 +21,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
@@ -68,7 +69,7 @@ def _fits(node: Node) -> bool:
     out, whole = node.types[0], node.input_types[0].ints
     if any(step != 1 for step in int_tuple(node.attrs, "steps")) or not 0 < out.bytes <= MAX_BYTES:
         return False
-    return prod(whole) < 1 << 31 and len(lines(_box(node), whole)[1]) <= MAX_AXES
+    return prod(whole) < I32_ELEMENTS and len(lines(_box(node), whole)[1]) <= MAX_AXES
 
 
 def _box(node: Node) -> Box:

@@ -26,6 +26,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
@@ -98,7 +99,7 @@ class _Scatter:
             return None
         parts, count, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         length = prod(ids.type.ints) // max(1, parts)
-        small = max(parts * length, parts * count, inner) < 2**30
+        small = max(parts * length, parts * count, inner) < I32_PADDED_ELEMENTS
         single = ids.type.rank == rows.type.rank and node.op.name != "scatter_rows_add"
         if single and _has_own(node.attrs.get("how", "sum"), parts, length, count, rows.type.dtype):
             return None

@@ -21,6 +21,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
 from dslc.compiler.ops.index.ordered import MANY_ELEMENTS
 from dslc.compiler.passes.rebuild import chunks
@@ -49,7 +50,7 @@ def _fits(node: Node) -> bool:
     rows, ids = node.input_types
     count, itemsize = prod(ids.ints), node.types[0].dtype.itemsize
     if node.op.name == "gather_rows":
-        return 0 < prod(node.types[0].ints) < 1 << 31 and itemsize <= 8
+        return 0 < prod(node.types[0].ints) < I32_ELEMENTS and itemsize <= 8
     return 0 < count <= MANY_ELEMENTS and rows.dtype.computed.itemsize >= 4
 
 

@@ -16,6 +16,7 @@ from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, places_of
 
@@ -112,7 +113,7 @@ def _copies(whole: Value, owns: Sequence[Value], boxes: Sequence[Box], *, places
     shape, dtypes = whole.type.ints, (whole.type.dtype, owns[0].type.dtype)
     source, target = reversed(dtypes) if places else dtypes
     largest = max(dtype.itemsize for dtype in dtypes)
-    if prod(shape) >= 1 << 31 or any(len(lines(box, shape)[1]) > MAX_AXES for box in boxes):
+    if prod(shape) >= I32_ELEMENTS or any(len(lines(box, shape)[1]) > MAX_AXES for box in boxes):
         return None
     found: dict[int, list[tuple[Part, Value]]] = {}
     for box, own in zip(boxes, owns, strict=True):

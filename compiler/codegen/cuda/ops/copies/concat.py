@@ -16,6 +16,7 @@ from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
@@ -120,7 +121,7 @@ def concat(node: Node) -> list[Launch]:
     vectors, and if indices need i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
     pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
-    if prod(out.ints) >= 1 << 31:
+    if prod(out.ints) >= I32_ELEMENTS:
         return pointwise.concat(node)
     launches: list[Launch] = []
     start = 0

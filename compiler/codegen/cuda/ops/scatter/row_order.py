@@ -14,6 +14,7 @@ from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
@@ -175,7 +176,7 @@ def row_order(node: Node) -> list[Launch] | None:
     [ids], count = node.input_types, int_attr(node.attrs, "count")
     parts, length = ids.ints
     digits = Digits(as_signed(ids.dtype), parts, length, count)
-    if not digits.all or max(digits.all, digits.keys) >= 2**31 - 1:
+    if not digits.all or max(digits.all, digits.keys) >= I32_ELEMENTS - 1:
         return None
     order, starts = node.outputs
     return ordered(digits, node.inputs[0], order, starts, 0)

@@ -29,6 +29,7 @@ from dslc.compiler.codegen.region.ir import Access, Combine, dense
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, str_attr
@@ -149,7 +150,7 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     length, after = src.ints[axis], prod(src.ints[axis + 1 :])
     ids_dtype = as_signed(ids.dtype)
     lines = Lines(ids_dtype, length, after, prod(src.ints[:axis]) * after)
-    small = max(length, lines.all, out.ints[axis]) < 2**31  # numbers are i32
+    small = max(length, lines.all, out.ints[axis]) < I32_ELEMENTS
     if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED or ids.rank < src.rank:
         return None
     sizes, (*x, source, index) = (lines.all // after, length, after, out.ints[axis]), node.inputs

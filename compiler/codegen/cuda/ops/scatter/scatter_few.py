@@ -11,6 +11,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 
 _THREADS: Final = 256
@@ -68,7 +69,7 @@ def few_scatter(
     outer, length, inner, count = sizes
     if length > _MOST or count < 2 * length or outer * count * inner * length <= _SMALL:
         return None
-    if dtypes[0].computed not in _COMPUTED or outer * max(count, length) * inner >= 2**31 - _THREADS:
+    if dtypes[0].computed not in _COMPUTED or outer * max(count, length) * inner >= I32_ELEMENTS - _THREADS:
         return None
     spec = FewScatter(*dtypes, how, *sizes, len(node.inputs) > len(("src", "ids")), lost)
     return [start, Launch(spec, node.inputs, node.outputs)]

@@ -10,6 +10,7 @@ from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS_AND_BLOCK
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_attr
@@ -66,4 +67,4 @@ def give_last(node: Node) -> list[Launch]:
 
 def _index_dtype(type: TensorType) -> DType:
     """The dtype of an index into a tensor."""
-    return DType.I32 if prod(type.ints) < 2**31 - 2**21 else DType.I64
+    return DType.I32 if prod(type.ints) < I32_ELEMENTS_AND_BLOCK else DType.I64

@@ -23,6 +23,7 @@ from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Combine
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, str_attr
@@ -207,7 +208,7 @@ def part_of(length: int) -> int:
 def scattered(rows: Rows, given: Value, ids: Value, x: tuple[Value, ...], out: Value) -> list[Launch] | None:
     """The launches of a scatter of rows that are not none, with few ids or many; None if kernels lack the dtype or the
     numbers."""
-    if rows.dtype.computed not in _COMPUTED or max(rows.all, rows.keys + rows.lines, rows.inner) >= 2**31 - 1:
+    if rows.dtype.computed not in _COMPUTED or max(rows.all, rows.keys + rows.lines, rows.inner) >= I32_ELEMENTS - 1:
         return None
     if not is_for_order(rows.length, rows.count):
         return [Launch(RowsFew(rows, as_signed(ids.type.dtype)), (given, ids, *x), (out,))]

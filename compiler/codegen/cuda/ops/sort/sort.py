@@ -13,6 +13,7 @@ from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneri
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
@@ -84,7 +85,7 @@ def sort(node: Node) -> list[Launch] | None:
     lines = _lines(node)
     if not lines.elements:
         return []
-    if max(lines.count, lines.all) >= 2**31:
+    if max(lines.count, lines.all) >= I32_ELEMENTS:
         return None
     return sorted_lines(lines, node.inputs, node.outputs)
 
@@ -111,6 +112,6 @@ def unsort(node: Node) -> list[Launch] | None:
     lines = _lines(node)
     if not lines.elements:
         return []
-    if max(lines.count, lines.all) >= 2**31:
+    if max(lines.count, lines.all) >= I32_ELEMENTS:
         return None
     return [Launch(Unsort(lines, node.input_types[1].dtype), node.inputs, node.outputs)]
