@@ -30,6 +30,8 @@ class Frame:
     params: dict[str, Param] = field(default_factory=dict)
     #: the states and buffers that the body has declared: name -> path
     states: dict[str, str] = field(default_factory=dict)
+    #: in a train section, the names of the model's body, which it does not see
+    unseen: dict[str, Static] = field(default_factory=dict)
     suffix: str = ""
     title: str = ""
     file_dims: bool = False

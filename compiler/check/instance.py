@@ -29,6 +29,8 @@ class Instance:
 
     ref: BlockRef
     frame: Frame
+    #: the local names of the body: parameters, layers and variables
+    inner: dict[str, Static] = field(default_factory=dict)
     results: dict[str, Value] = field(default_factory=dict)
 
 
@@ -118,7 +120,7 @@ def run_model(model: Instance, expander: Expander) -> None:
         except Problem as problem:  # told below, once `train` knows the names of the results
             value, failed = Poison(), problem
         # in `train`, only inputs, arguments and results are in scope, not the model's local names
-        frame.locals, frame.params = inputs, params
+        model.inner, frame.locals, frame.params = frame.locals, inputs, params
         frame.origins.clear()
         _name_results(model, value)
         if failed is not None:
@@ -151,7 +153,7 @@ def run_train(model: Instance, scope: ModuleScope, given: dict[str, Static], exp
     if not mine:
         return None
     names, params = dict(model.frame.locals), dict(model.frame.params)
-    frame = Frame(scope, Names("train"), "train", file_dims=True, locals=names, params=params)
+    frame = Frame(scope, Names("train"), "train", unseen=model.inner, file_dims=True, locals=names, params=params)
     return check_train(mine[0], frame, given, expander)
 
 

@@ -16,6 +16,7 @@ from dslc.compiler.check.values import (
     kind_of,
 )
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
+from dslc.compiler.ir.graph import Value
 from dslc.compiler.ops.random.init import INITIALISERS, complete, initialiser
 from dslc.dsl.other_names import begins_like, function_hint, nearest_hint, word_hint
 from dslc.dsl.span import Span
@@ -54,6 +55,8 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
             "a block's dims come from its own arguments",
             help=f"give it an argument with this size, `{name}: int` or a tensor such as `like: [{name}]`",
         )
+    if name in frame.unseen:
+        return _unseen(name, frame.unseen[name], span)
     if name in OPTIMIZERS:
         return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")
     if name in INITIALISERS:
@@ -64,6 +67,22 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
     help = word_hint(name) or function_hint(name) or nearest_hint(name, known)
     help = help or begins_like(name, INITIALISERS) or declare_hint(name)
     return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
+
+
+def _unseen(name: str, value: Static, span: Span) -> Problem:
+    """E0102 for a name of the model's body in its train section."""
+    result, what = f"{name}: [...]", name
+    if isinstance(value, Value):
+        result = f"{name}: [{', '.join(map(str, value.type.shape))}]"
+    elif isinstance(value, Layer):
+        result, what = "penalty: []", f"sum({name}.weight^2)"
+    return Problem(
+        "E0102",
+        f"`{name}` of the model is not visible in its train section",
+        span,
+        "the section sees the model's inputs, arguments and results",
+        help=f"return `{what}` from the model and name the results: `-> (output: [...], {result})`",
+    )
 
 
 def resolve_callee(value: Static, name: str, span: Span) -> BlockRef | Function | Layer:

@@ -152,13 +152,15 @@ class Tensors:
         sizes: list[int] = []
         for size in shape:
             if isinstance(size, Poly):
+                first, *_ = sorted(size.dims, key=lambda dim: dim.name)
                 dims = " and ".join(sorted(d.name for d in size.dims))
                 raise Problem(
                     "E0307",
                     f"the shape of parameter `{name}` depends on dim {dims}",
                     span,
                     f"one of its sizes is {size}",
-                    help="a parameter has the same shape for every built size: use a constant or an argument",
+                    help="a parameter has the same shape for every built size: its greatest, "
+                    f"`{first}.max`, or fix it: `dim {first} = {first.default}`",
                 )
             assert isinstance(size, int)
             if size < 1:

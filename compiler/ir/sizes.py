@@ -256,3 +256,10 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
 def product(sizes: tuple[Size, ...]) -> Size:
     """The product of sizes; 1 for an empty tuple."""
     return math.prod(sizes)
+
+
+def to_fix(size: Size) -> str:
+    """The help for a size that the build chooses, where the source must say it."""
+    dims = sorted(size.dims, key=lambda dim: dim.name) if isinstance(size, Poly) else []
+    shown = " and ".join(f"`dim {dim.name} = {dim.default}`" for dim in dims[:2])
+    return f"the build chooses this size; fix it, which makes it an int: {shown}"

@@ -223,6 +223,15 @@ def _missing_comma_(p: Place) -> Diagnostic | None:
     return p.error(f"a `,` is missing before {describe(p.token)}", "", help)
 
 
+def _attribute_(p: Place) -> Diagnostic | None:
+    """`y = @freeze linear(x, 4)`"""
+    name = p.tokens.items[p.index + 1] if p.token.kind == "@" else None
+    if name is None or name.kind != "NAME" or p.before is None or p.before.kind not in (*_BEFORE_VALUES, "(", "["):
+        return None
+    help = f"write `@{name.text}` before the whole statement, or `x |> @{name.text} f(a)`"
+    return p.error("an attribute stands before a statement or a stage of a pipe", "", help)
+
+
 def _second_statement_(p: Place) -> Diagnostic | None:
     kind = p.token.kind
     starts = kind in ("NAME", "@", *STATEMENTS, *DECLARATIONS)
@@ -278,6 +287,7 @@ RULES: Final[tuple[Callable[[Place], Diagnostic | None], ...]] = (
     _behind_a_pipe_,
     _ends_early_,
     _word_as_name_,
+    _attribute_,
     _missing_comma_,
     _ellipsis_,
     _sign_or_dot_,

@@ -13,7 +13,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ir.sizes import Poly, to_fix
 from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.random.init import complete, from_tensor, initialiser
 from dslc.dsl import syntax
@@ -63,15 +63,8 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     if help is None and want in ("Size", "int") and (is_scalar(value) or isinstance(value, float)):
         help = NO_SIZE
     elif want == "int" and isinstance(value, Poly):
-        help = fixed(value)
+        help = to_fix(value)
     raise Problem(code, title, arg.span, f"not {wanted}", help=help)
-
-
-def fixed(size: Poly) -> str:
-    """The help for a size that the build chooses, where the source must say it."""
-    dims = sorted(size.dims, key=lambda dim: dim.name)
-    shown = " and ".join(f"`dim {dim.name} = {dim.default}`" for dim in dims[:2])
-    return f"the build chooses this size; fix it, which makes it an int: {shown}"
 
 
 def is_scalar(value: Static) -> bool:
@@ -132,7 +125,7 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
         wanted = what.get(inner, "a list of tensors")
         help = f"write `{callee}([x, y])`" if inner == "Value" and isinstance(value, Value) else None
         if inner == "int" and isinstance(open_size := items[wrong[0]], Poly):
-            help = fixed(open_size)
+            help = to_fix(open_size)
         shown, span, place = kind_of(value), arg.span, wanted
         if wrong and isinstance(value, (list, tuple)):
             shown, place = f"{kind_of(items[wrong[0]])} in a list", wanted.partition(" or ")[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
-from dslc.compiler.ir.sizes import exact_div, product
+from dslc.compiler.ir.sizes import exact_div, product, to_fix
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.elementwise.arithmetic import add, mul
@@ -173,7 +173,7 @@ class InstanceNormFunction(Function):
         spatial_axes("instancenorm", x.type)
         channels = x.type.shape[1]
         if not isinstance(channels, int):
-            raise Mismatch(f"`instancenorm` of {x.type}: the channels are a dim", "give axis 1 a fixed size", "E0307")
+            raise Mismatch(f"`instancenorm` of {x.type}: the channels are a dim", to_fix(channels), "E0307")
         check_eps("instancenorm", eps)
         weight, bias = scale_and_shift(call, x, (channels,), affine)
         return call.emit_all(groupnorm, x, weight, bias, groups=channels, eps=float(eps))[0]

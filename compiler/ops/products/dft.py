@@ -8,6 +8,7 @@ from typing import Final
 from dslc.compiler.ir.function import Axis, Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import to_fix
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.constants.literal import of_numbers
@@ -86,7 +87,7 @@ def _checked(re: Value, im: Value | None, axis: int) -> int:
         raise Mismatch(f"`dft` of {listed}", "floats; both parts have the same type", "E0302" if im else "E0204")
     size = re.type.shape[axis]
     if not isinstance(size, int):
-        raise Mismatch(f"`dft` along axis {axis} of {re.type}", "give the axis a fixed size", "E0303")
+        raise Mismatch(f"`dft` along axis {axis} of {re.type}", to_fix(size), "E0303")
     if not 1 <= size <= _MOST:
         raise Mismatch(f"`dft` of {size} elements", f"from 1 to {_MOST}", "E0308")
     return size

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size, bounds, product
+from dslc.compiler.ir.sizes import Size, bounds, product, to_fix
 from dslc.compiler.ops.elementwise.arithmetic import mul
 from dslc.compiler.ops.products.linear import matmul
 from dslc.compiler.ops.reduction.reduce import sum_
@@ -71,7 +71,7 @@ class _Factor:
         rest = [i for i in range(len(self.letters)) if i not in (first, last)]
         size = self.x.type.shape[first]
         if not isinstance(size, int):
-            raise Mismatch(f"a diagonal of {self.x.type}", f"`{twice}` needs a fixed size", "E0303")
+            raise Mismatch(f"a diagonal of {self.x.type}", to_fix(size), "E0303")
         x = call.emit(transpose, self.x, perm=(*rest, first, last))
         x = call.emit(reshape, x, shape=(*x.type.shape[:-2], size * size))
         x = piece(call, x, len(rest), 0, size * size, size + 1)

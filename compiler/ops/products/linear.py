@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, Init, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, broadcast, register
-from dslc.compiler.ir.sizes import Poly, Size, product
+from dslc.compiler.ir.sizes import Poly, Size, product, to_fix
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, dtype_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, add, only, require_kind
@@ -161,7 +161,7 @@ class Linear(Function):
         features = x.type.shape[-1]
         if isinstance(features, Poly) or isinstance(out, Poly):
             why = f"the weight of `linear` would be [{out}, {features}], which depends on a dim"
-            raise Mismatch(why, "a parameter has the same shape for every built size: reshape or reduce first", "E0307")
+            raise Mismatch(why, to_fix(features if isinstance(features, Poly) else out), "E0307")
         if features < 1 or out < 1:
             raise Mismatch(f"`linear` from {features} to {out} features", "both must be at least 1", "E0308")
         limit = 1.0 / math.sqrt(features)

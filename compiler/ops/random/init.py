@@ -15,7 +15,7 @@ from typing import Final
 from dslc.compiler.ir.function import Init
 from dslc.compiler.ir.graph import Body, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Mismatch
-from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.sizes import Poly, Size, to_fix
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.random.quantile import normal_probability
 
@@ -211,7 +211,7 @@ def fan_in_uniform(fan_in: Size) -> Init:
     Raises Mismatch E0307 if the fan contains a dim: parameters have fixed shapes.
     """
     if not isinstance(fan_in, int):
-        raise Mismatch(f"the weight's shape would contain the dim in {fan_in}", "give that axis a fixed size", "E0307")
+        raise Mismatch(f"the weight's shape would contain the dim in {fan_in}", to_fix(fan_in), "E0307")
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return Init("uniform", (-bound, bound))
 

@@ -8,7 +8,7 @@ from math import prod
 from dslc.compiler.ir.function import Call, Function, Init, Ints, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size, bounds, exact_div
+from dslc.compiler.ir.sizes import Size, bounds, exact_div, to_fix
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.elementwise.arithmetic import add
 from dslc.compiler.ops.random.init import fan_in_uniform
@@ -53,8 +53,9 @@ def _given(name: str, x: Value, weight: Value, out: Size | None, k: Ints | None,
             if each
             else "give both the same number of spatial axes",
         )
-    if not all(isinstance(n, int) for n in weight.type.shape[2:]):
-        raise Mismatch(f"the kernel of the weight {weight.type} has no fixed size", "use numbers for it", "E0303")
+    for size in weight.type.shape[2:]:
+        if not isinstance(size, int):
+            raise Mismatch(f"the kernel of the weight {weight.type} has no fixed size", to_fix(size), "E0303")
     return TensorType(weight.type.dtype, weight.type.shape[2:]).ints
 
 

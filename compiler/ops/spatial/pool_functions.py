@@ -8,7 +8,7 @@ from math import inf, prod
 from dslc.compiler.ir.function import Call, Function, Ints, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import product
+from dslc.compiler.ir.sizes import product, to_fix
 from dslc.compiler.ops.elementwise.arithmetic import add, div, mul
 from dslc.compiler.ops.elementwise.logic import ne
 from dslc.compiler.ops.elementwise.powers import Power
@@ -36,7 +36,7 @@ def _fixed(op: str, argument: str, x: Value) -> tuple[int, ...]:
     """The spatial sizes; raises Mismatch for those that are not known."""
     for n in x.type.shape[2:]:
         if not isinstance(n, int):
-            raise Mismatch(f"`{argument}` of `{op}` along an axis of size {n}", "give the axis a fixed size", "E0303")
+            raise Mismatch(f"`{argument}` of `{op}` along an axis of size {n}", to_fix(n), "E0303")
     return tuple(n for n in x.type.shape[2:] if isinstance(n, int))
 
 

@@ -64,6 +64,55 @@ def test_an_expression_is_told_what_to_write(expression: str, code: str, help: s
     assert found.code == code and found.help is not None and help in found.help
 
 
+@pytest.mark.parametrize(
+    ("loss", "help"),
+    [
+        ("sum(abs(w))", "return `w` from the model and name the results: `-> (output: [...], w: [8, 4])`"),
+        ("mean(hidden)", "return `hidden` from the model and name the results: `-> (output: [...], hidden: [B, 4])`"),
+        ("sum(head.weight^2)", "return `sum(head.weight^2)` from the model and name the results"),
+    ],
+)
+def test_a_train_section_that_reads_a_name_of_the_models_body(loss: str, help: str) -> None:
+    source = f"""nn 1
+dim B in 1..8 = 4
+model M(x: [B, 8]) -> [B, 3] {{
+  param w: [8, 4] = normal(0.1)
+  layer head = linear(3)
+  hidden = x @ w
+  return head(hidden)
+}}
+train M(t: i32[B]) {{
+  loss      = cross_entropy(output, t) + {loss}
+  optimizer = sgd(lr=0.1)
+}}
+"""
+    [found] = told(source)
+    assert found.code == "E0102" and "not visible in its train section" in found.title
+    assert found.help is not None and help in found.help
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "linear(transpose(x), 4)",
+        "dft(x, axis=1)[0]",
+        "conv(transpose(x), weight=zeros([1, 8, T]))",
+        "avgpool(transpose(x), 2, count_include_pad=false, dilation=2)",
+        "instancenorm(x)",
+    ],
+)
+def test_a_size_that_the_source_must_say_is_told_how_to_fix_it(use: str) -> None:
+    [found] = told(f"nn 1\ndim B in 1..8 = 4\ndim T in 4..32 = 16\nmodel M(x: [B, T, 8]) -> [...] {{ return {use} }}")
+    assert found.help == "the build chooses this size; fix it, which makes it an int: `dim T = 16`"
+
+
+@pytest.mark.parametrize("value", ["@freeze linear(x, 3)", "linear(@freeze x, 3)", "[@freeze linear(x, 3)]"])
+def test_an_attribute_inside_of_an_expression(value: str) -> None:
+    [found] = told(body(f"y = {value}", "return x"))
+    assert found.code == "E0001" and "stands before a statement or a stage" in found.title
+    assert found.help == "write `@freeze` before the whole statement, or `x |> @freeze f(a)`"
+
+
 @pytest.mark.parametrize("layer", ["lstm", "gru", "rnn"])
 def test_the_number_of_layers_is_given_by_name(layer: str) -> None:
     """`LSTM(8, 64)` of PyTorch has an input of 8; a third number by position made 64 layers."""
