@@ -35,6 +35,9 @@ from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 #: Kinds of kernels that multiply matrices.
 MATRIX_KINDS: Final = PRODUCT_KINDS | {"attention", "attention gradient"}
 _SCALAR_PART: Final = 0.4  # of the scalar rate, which kernels for few channels reach
+#: The part of a large product's start in which some multiprocessors have no tile. On an H200, ResNet-50 with 32 images
+#: saved 46 % of what the model said when this was 1 (benchmarks/results/history.md, Streams).
+_IDLE: Final = 0.5
 _TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
@@ -160,15 +163,35 @@ def work(node: Node, machine: Machine) -> float:
 
 def halves(node: Node, machine: Machine) -> tuple[float, float]:
     """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
-    time. The latency is the launch and the start. That of a measured product with fewer tiles than the device has
-    multiprocessors also contains the time of the others, as far as the model needs less for the product's work."""
+    time. The latency is the launch and the start. A node that is busy for longer than that fills the machine while it
+    starts, too; a product does for the part of the start that is not ``_IDLE``. The latency of a measured product with
+    fewer tiles than the device has multiprocessors also contains the time of the others, as far as the model needs less
+    for the product's work."""
     whole = work(node, machine)
-    busy = whole - min(machine.of_node(node).start, whole)  # measured work may be less than the start
+    start = min(machine.of_node(node).start, whole)  # measured work may be less than the start
+    busy = whole - start
+    if _is_long(node, machine):
+        busy += (1 - _IDLE) * start if is_product(node) else start
     if machine.measured is not None and kind(node) in PRODUCT_KINDS and machine.device.multiprocessors:
         tiles = _elements(node.types[0]) / _TILE**2
         part = min(1.0, tiles / machine.device.multiprocessors)
         busy = min(busy, max(part * busy, _modelled(node, machine)))
     return machine.device.launch + whole - busy, busy
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node multiplies matrices, in tiles."""
+    return kind(node) in MATRIX_KINDS
+
+
+def fills(node: Node, machine: Machine) -> bool:
+    """Whether a node that is no product keeps the machine busy for longer than it takes to launch and start."""
+    return not is_product(node) and _is_long(node, machine)
+
+
+def _is_long(node: Node, machine: Machine) -> bool:
+    start = machine.of_node(node).start
+    return work(node, machine) - start > machine.device.launch + start
 
 
 def _modelled(node: Node, machine: Machine) -> float:

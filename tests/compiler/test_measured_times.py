@@ -11,7 +11,7 @@ from places import MODELS
 from dslc.compiler import cost
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import halves, machine_for, machine_of, seconds, total_seconds
+from dslc.compiler.cost import fills, halves, machine_for, machine_of, seconds, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Kind, Node
@@ -93,6 +93,21 @@ def test_a_product_of_few_tiles_works_as_long_as_its_tiles_do() -> None:
         latency, busy = halves(node, machine)
         assert latency + busy == pytest.approx(5e-3, rel=1e-12)
         assert busy == pytest.approx(share * 5e-3, rel=0.01)
+
+
+def test_long_nodes_start_on_a_full_machine() -> None:
+    """A node that is busy for longer than it waits has the launch as its latency, a product also half of its start."""
+    machine = machine_of("sm_90", "own")
+    launch = machine.device.launch
+    for rows, long in ((64, False), (8192, True)):
+        x = input_of("x", Kind.DATA, rows, rows).value
+        product = Builder(name="here").node(OPS["matmul"], x, x, transpose_a=False, transpose_b=False)
+        relu = Builder(name="here").node(OPS["relu"], x)
+        for node, part in ((product, 0.5 if long else 1), (relu, 0 if long else 1)):
+            latency, busy = halves(node, machine)
+            assert latency == pytest.approx(launch + part * machine.of_node(node).start, rel=1e-6)
+            assert latency + busy == pytest.approx(seconds(node, machine), rel=1e-12)
+        assert fills(relu, machine) is long and not fills(product, machine)
 
 
 @pytest.mark.parametrize("provider", ["own", "vendor"])

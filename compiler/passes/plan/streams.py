@@ -13,6 +13,8 @@ A list schedule (Graham 1969): takes the nodes in order and puts each on the str
 model (``stream_timeline.py``), with a wait counted as half a launch. If equal, it takes the stream with the fewest
 waits. A node waits for its operands and, if it writes a state, for the other readers of the old value, unless other
 waits imply that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
+Nodes that fill the machine without being products (``cost.fills``) run one after another in any case: two of them at
+once compete for memory and cache. The gradient of ``sum`` of 64 MiB took 58 us on two streams of an H200, 43 on one.
 
 In the model, a node may start after nodes on other streams have ended without waiting for them. If a wait then frees
 enough bytes, it is added: it costs no modelled time. If the plan would hold more bytes than allowed, the node waits at
@@ -29,26 +31,25 @@ import dataclasses
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import Machine, halves, machine_for, total_seconds
+from dslc.compiler.cost import Machine, fills, machine_for, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.memory import memory, work_bound
 from dslc.compiler.passes.plan.schedule import contents
-from dslc.compiler.passes.plan.stream_timeline import Busy
+from dslc.compiler.passes.plan.stream_timeline import Busy, joining, need, waiting
 
 #: The numbers of streams that ``auto`` tries.
 AUTO: Final = (2, 3, 4, 6)
 #: The fraction of the modelled time that streams must save, and that more streams must save in addition: concurrent
-#: kernels disturb each other. On an H200 ResNet-50 took 7 % less where the model said 16 % (32 images), 1 % more where
-#: it said 3 % (256).
+#: kernels disturb each other. Of 167 graphs of a few ops on an H200, 101 with a larger modelled gain took 0.82 of the
+#: time of one stream, the others 0.98 (benchmarks/results/ops.md, Streams).
 _GAIN: Final = 0.05
 _GAIN_OF_MORE: Final = 0.01
-#: The cost of a wait, in launches.
-_WAIT: Final = 0.5
 #: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
 #: How many more bytes streams may take than one: this part of all of the program's; one that takes less than
@@ -158,17 +159,20 @@ class _Stream:
 
 
 class _Tables:
-    """Analysis of the nodes that are not views. ``follows``: the nodes that each must follow. ``halves``: latency and
-    busy time. ``freed``: bytes free after the node, i.e. computed values of which it is the last reader in order, and
-    its scratch. ``alive``: bytes alive while it runs, if nodes run one after another. A ``wait`` costs so many seconds;
-    ``enough`` freed bytes justify one; ``mosts``: the byte limits to try."""
+    """Analysis of the nodes that are not views. ``follows``: the nodes that each must follow. ``needs``: its time.
+    ``freed``: bytes free after the node, i.e. computed values of which it is the last reader in order, and its scratch.
+    ``alive``: bytes alive while it runs, if nodes run one after another. A ``wait`` costs so many seconds; ``enough``
+    freed bytes justify one; ``mosts``: the byte limits to try."""
 
     def __init__(self, program: Program, order: tuple[Node, ...], machine: Machine, *, limited: bool) -> None:
         content = contents(program.graph)
         kept = {content[value] for value in program.graph.roots}
         self.follows = followed(program.graph, order)
-        self.halves = {node: halves(node, machine) for node in self.follows}
-        self.wait = _WAIT * machine.device.launch
+        for before, node in pairwise([node for node in self.follows if fills(node, machine)]):
+            self.follows[node] = tuple(dict.fromkeys((*self.follows[node], before)))
+        self.needs = {node: need(node, machine) for node in self.follows}
+        self.wait = waiting(machine)
+        self.machine = machine
         last = {content[value]: node for node in self.follows for value in node.inputs}
         self.freed = {node: sum(program.scratch.get(node, ())) for node in self.follows}
         for value, node in last.items():
@@ -198,20 +202,20 @@ class _ListSchedule:
         self._seen: dict[Node, list[int]] = {}
         busy = Busy()
         for node in tables.follows:
-            waiting, working = tables.halves[node]
             number, begin, waits = self._chosen(tables, node, busy)
             begin, waits = self._freeing(tables, tables.alive[node], number, begin, waits)
-            self._put(node, number, busy.add(begin + waiting, working), waits, tables.freed[node])
+            self._put(node, number, busy.add(begin, tables.needs[node]), waits, tables.freed[node])
         self.seconds = max((s.ends[-1] for s in self._all if s.ends), default=0.0)
+        self.seconds += joining(self.streams, tables.machine)
 
     def _chosen(self, tables: _Tables, node: Node, busy: Busy) -> tuple[int, float, list[Node]]:
         """The stream on which a node ends first, of equal ones that with the fewest waits; its start and its waits."""
-        (waiting, working), wait = tables.halves[node], tables.wait
+        wait = tables.wait
         found: list[tuple[float, int, int, float, list[Node]]] = []
         for number, stream in enumerate(self._all):
             waits = self._waits(number, tables.follows[node])
             begin = max((stream.ends[-1] if stream.ends else 0.0, *(self._end(n) + wait for n in waits)))
-            end = busy.end(begin + waiting, working) + wait * len(waits)
+            end = busy.end(begin, tables.needs[node]) + wait * len(waits)
             found.append((end, len(waits), number, begin, waits))
             if not stream.nodes:
                 break  # the others are empty, too
@@ -231,10 +235,10 @@ class _ListSchedule:
             if other.freed[-1] - other.freed[seen[place]] <= tables.enough:
                 continue
             held = [s.freed[-1] - s.freed[n] for s, n in zip(self._all, seen) if s is not own]
-            ended = len(other.ends) if alive + sum(held) > self.most else bisect_right(other.ends, begin)
+            ended = len(other.ends) if alive + sum(held) > self.most else bisect_right(other.ends, begin - tables.wait)
             if other.freed[ended] - other.freed[seen[place]] > tables.enough:
                 waits = self._needed([*waits, other.nodes[ended - 1]])
-                begin = max(begin, other.ends[ended - 1])
+                begin = max(begin, other.ends[ended - 1] + tables.wait)
         return begin, waits
 
     def _end(self, node: Node) -> float:

@@ -20,7 +20,7 @@ from dslc.compiler.artifact.labels import plain_attr
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
-from dslc.compiler.cost import machine_of
+from dslc.compiler.cost import fills, machine_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -29,7 +29,7 @@ from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import contents, schedule
-from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish, timeline
 from dslc.compiler.passes.plan.streams import _Tables, followed, streams
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
@@ -246,6 +246,61 @@ def test_a_chain_stays_on_one_stream() -> None:
     graph = graph_of([x], {"result.y": value})
     program = Program("predict", {}, graph, schedule=graph.nodes, target="sm_90")
     assert streams(program, Build(target="sm_90", streams=4)) is program
+
+
+def branches(*rows: int, steps: int = 6, singles: int = 0) -> Program:
+    """Chains of pointwise nodes that do not depend on each other, each of so many rows of 1,024; and ``singles``: large
+    nodes whose results stay."""
+    inputs = [input_of(f"x{i}", Kind.DATA, n, 1024) for i, n in enumerate((*rows, *(LARGE,) * singles))]
+    values = {f"result.{i}": source.value for i, source in enumerate(inputs)}
+    b = Builder()
+    for step in range(steps):
+        for name in [*values][: len(values) if not step else len(rows)]:
+            values[name] = b(OPS["exp"], values[name])
+    return schedule(Program("predict", {}, graph_of(inputs, values), target="sm_90"), Build(target="sm_90"))
+
+
+SMALL, LARGE = 1, 1 << 14  # rows: 4 KiB; 64 MiB, which take 38 us to read and write
+MACHINE = machine_of("sm_90", "own")
+
+
+@pytest.mark.parametrize(("rows", "several"), [
+    ((SMALL, SMALL), True), ((SMALL,) * 4, True), ((LARGE, LARGE), False), ((LARGE, LARGE, LARGE, LARGE), False),
+    ((LARGE, SMALL), False),
+])  # fmt: skip
+def test_streams_are_for_nodes_that_leave_the_machine_idle(rows: tuple[int, ...], several: bool) -> None:
+    """On an H200 two large kernels bound by memory take longer at once than one after the other."""
+    program = branches(*rows)
+    assert program.schedule is not None
+    assert [fills(n, MACHINE) for n in program.schedule] == [n.types[0].ints[0] == LARGE for n in program.schedule]
+    found = streams(program, Build(target="sm_90", streams="auto"))
+    assert bool(found.streams) is several
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_nodes_that_fill_the_machine_never_run_at_once(count: Any) -> None:
+    """Not even in a program whose other nodes make several streams worth it."""
+    program = streams(branches(*(SMALL,) * 12, steps=12, singles=4), Build(target="sm_90", streams=count))
+    assert program.schedule is not None and program.streams
+    happens = HappensBefore(program.schedule, program.streams, program.waits)
+    large = [node for node in program.schedule if fills(node, MACHINE)]
+    assert len(large) == 4 and all(map(happens.before, large, large[1:]))
+
+
+def test_a_start_is_not_hidden_by_the_work_of_others() -> None:
+    """The blocks of a kernel are placed after those of earlier kernels: the start of a small one then begins. The start
+    of a product is hidden, and streams that join cost a wait."""
+    x, y = input_of("x", Kind.DATA, LARGE, 1024), input_of("y", Kind.DATA, 64, 64)
+    b = Builder()
+    large, small = b.node(OPS["exp"], x.value), b.node(OPS["exp"], y.value)
+    product = b.node(OPS["matmul"], y.value, y.value, transpose_a=False, transpose_b=False)
+    launch, start = MACHINE.device.launch, MACHINE.of_node(small).start
+    times = timeline([large, small, product], {small: 1, product: 2}, {}, MACHINE)
+    busy_until = times[large][1]
+    assert times[small][1] == pytest.approx(busy_until + start, rel=1e-2) and start > launch
+    assert times[product][1] == pytest.approx(busy_until, rel=1e-2)
+    alone = Program("predict", {}, graph_of([x, y], {"result.y": large.outputs[0]}), schedule=(large,), target="sm_90")
+    assert finish(replace(alone, streams={large: 1}), MACHINE) == pytest.approx(finish(alone, MACHINE) + launch / 2)
 
 
 @pytest.mark.parametrize("count", COUNTS)
