@@ -1,23 +1,147 @@
-"""Chooses how a resident kernel is divided."""
+"""The division of a resident kernel among blocks and threads: what each of them computes and keeps, and where."""
 
 from __future__ import annotations
 
-from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Unfit
-from dslc.compiler.codegen.cuda.recurrent.core_room import CoreRoom, core_rooms
-from dslc.compiler.codegen.cuda.recurrent.room import Room
-from dslc.compiler.codegen.cuda.recurrent.scalar_room import ScalarRoom, scalar_rooms
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final
+
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
+from dslc.compiler.ir.graph import Value
+
+#: Blocks that are on a device at once, one on each multiprocessor: as many as the smallest GPU for servers of compute
+#: capability 9.0 or newer has, an H100 for PCIe (NVIDIA H100 Tensor Core GPU Architecture, 2022).
+MOST_BLOCKS: Final = 114
+PLACES: Final = 2  # of a value that blocks exchange: blocks read one while they write the other
+_MOST_EACH: Final = 4  # elements of a thread
+_ALIGNED: Final = 256  # bytes
+# The model of a step, for an H200. A multiprocessor reads 64 bytes a cycle from the L2 cache, all of them together 5.5
+# TB/s.
+_CLOCK: Final = 1.7e9  # cycles a second
+_PORT: Final = 64 * _CLOCK
+_CACHE: Final = 5.5e12
+#: Seconds from a block's last sum to the time when others have what it wrote: what two divisions of an LSTM's loop,
+#: 16 x 768, took beyond the rest (benchmarks/README.md).
+_TRIP: Final = 1.65e-6
 
 
-def room_of(cell: Cell, warps: int, columns: int) -> Room:
-    """The division of a cell's kernel into blocks of so many warps and columns."""
-    return (CoreRoom if cell.factor.is_half else ScalarRoom)(cell, warps, columns)
+def up(count: int, size: int) -> int:
+    """The number of pieces of a size that hold so many."""
+    return -(-count // size)
 
 
-def room_for(cell: Cell) -> Room:
-    """The division of a cell's kernel whose step takes the least time by the model. Raises Unfit if no one fits."""
-    rooms: list[Room] = [*(core_rooms(cell) if cell.factor.is_half else scalar_rooms(cell))]
-    fitting = [room for room in rooms if room.fits]
-    if not fitting:
-        kept = "registers" if cell.factor.is_half else "shared memory"
-        raise Unfit(f"its matrices or its rows do not fit the {kept} of all multiprocessors")
-    return min(fitting, key=lambda room: room.step_seconds)
+@dataclass(frozen=True)
+class Division(ABC):
+    """Each block has ``warps`` and owns ``columns`` of the states [rows, width]: it computes them in each step, and
+    keeps the columns of the matrices that they need. ``word``: elements that blocks exchange at once, in 16 bytes.
+    ``file``: of ``kernels/``, with the products."""
+
+    cell: Cell
+    warps: int
+    columns: int
+    word: ClassVar[int]
+    file: ClassVar[str]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the kernel."""
+        return up(self.cell.width, self.columns)
+
+    @property
+    def words(self) -> int:
+        """Words for the columns of a row that a block owns."""
+        return up(self.columns, self.word)
+
+    @property
+    def each(self) -> int:
+        """Elements of a thread; the last thread of those that fill a word has none."""
+        return up(self.cell.rows * (self.word + 1) * self.words, self.threads)
+
+    def row(self, shared: Value) -> int:
+        """Words of a row of a shared value."""
+        return self.cell.groups(shared.type) * self.blocks * self.words
+
+    def wide(self, product: Product) -> int:
+        """Columns of a product that a block computes."""
+        return product.node.types[0].ints[1] // self.cell.width * self.columns
+
+    @property
+    @abstractmethod
+    def fits(self) -> bool:
+        """Whether the matrices and the elements fit the registers and the shared memory."""
+
+    @abstractmethod
+    def pitch(self, shared: Value) -> int:
+        """Words from row to row of a shared value."""
+
+    @abstractmethod
+    def sums_of(self, product: Product) -> int:
+        """f32 elements of shared memory for the sums of a product in one step."""
+
+    @abstractmethod
+    def constants(self, product: Product) -> tuple[int, ...]:
+        """What the kernel's ``Product`` is told after the groups of its result and its left factor."""
+
+    @abstractmethod
+    def cycles(self, product: Product) -> float:
+        """Modelled cycles of a multiprocessor for a product in one step, when its left factor is there."""
+
+    @property
+    def matrix_elements(self) -> list[int]:
+        """Where in shared memory each product's matrix begins after the sums, and where they end, in f32 elements."""
+        return [0] * (1 + len(self.cell.products))
+
+    @property
+    def has_few_elements(self) -> bool:
+        """Whether a thread keeps few enough elements in registers."""
+        return self.each <= _MOST_EACH
+
+    @cached_property
+    def sums(self) -> list[int]:
+        """Where in shared memory the sums of each product begin, and where they end, in f32 elements."""
+        found = [0]
+        for product in self.cell.products.values():
+            found.append(found[-1] + self.sums_of(product))
+        return found
+
+    @property
+    def matrices_at(self) -> int:
+        """Where in shared memory the matrices begin, in f32 elements: after the sums of two steps."""
+        return up(2 * self.sums[-1], 4) * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        return 4 * (self.matrices_at + self.matrix_elements[-1])
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Modelled time of a step: trips between blocks, and for each product the reading of its left factor and the
+        work of a multiprocessor."""
+        seconds = self.cell.exchanges * _TRIP
+        for product in self.cell.products.values():
+            read = 16 * self.cell.rows * self.row(product.left)
+            seconds += max(self.blocks * read / _CACHE, read / _PORT) + self.cycles(product) / _CLOCK
+        return seconds
+
+    @cached_property
+    def places(self) -> list[tuple[int, int]]:
+        """Where in scratch memory the places of each shared value begin, and their distance, in bytes."""
+        found, at = [], 0
+        for value in self.cell.shared:
+            size = up(16 * self.cell.rows * self.pitch(value), _ALIGNED) * _ALIGNED
+            found.append((at, size))
+            at += PLACES * size
+        return found
+
+    @property
+    def scratch_bytes(self) -> int:
+        """All of the scratch memory; 0 in all of it before the kernel."""
+        first, size = self.places[-1]
+        return first + PLACES * size

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
-from dslc.compiler.codegen.cuda.recurrent.division import room_for
-from dslc.compiler.codegen.cuda.recurrent.room import Room
+from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
+from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.source import Source
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.device_model import H200
@@ -32,13 +32,13 @@ class Resident(SizeGeneric):
     """The kernel ``k(inputs of the loop, its results, scratch, count)``: all steps of a loop. ``text``: its step. Its
     blocks wait for one another, so all of them must be on the device."""
 
-    room: Room = field(compare=False)  # the text says what the code does with it
+    division: Division = field(compare=False)  # the text says what the code does with it
     text: str
     count: int
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.room.blocks, 1, 1), (self.room.threads, 1, 1), self.room.shared_bytes)
+        return Geometry((self.division.blocks, 1, 1), (self.division.threads, 1, 1), self.division.shared_bytes)
 
     @cached_property
     def code(self) -> Code:
@@ -53,13 +53,13 @@ def resident(node: Node) -> list[Launch]:
     """The launches of a loop as one kernel: zeros for the memory that its blocks share, then the kernel. Raises
     Unfit."""
     cell = cell_of(node)
-    room = room_for(cell)
+    division = best_division(cell)
     if any(size >= I32_PADDED_ELEMENTS for t in (*node.input_types, *node.types) for size in [_step_elements(t.ints)]):
         raise Unfit("its tensors are too large")
-    scratch = Scratch(0, room.scratch_bytes)
-    zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(room.scratch_bytes // 4,))
+    scratch = Scratch(0, division.scratch_bytes)
+    zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(division.scratch_bytes // 4,))
     [cleared] = pointwise.filled(zeros, 0.0)
-    kernel = Resident(room, str(Source(cell, room)), int_count(node))
+    kernel = Resident(division, str(Source(cell, division)), int_count(node))
     return [sized(Launch(cleared.spec, (), (scratch,))), Launch(kernel, node.inputs, (*node.outputs, scratch))]
 
 
@@ -70,7 +70,7 @@ def resident_seconds(node: Node) -> float | None:
     cell = cell_of(node)
     if not cell.factor.is_half and cell.rows > _MOST_ROWS_F32:
         return None
-    return 2 * H200.launch + int_count(node) * room_for(cell).step_seconds
+    return 2 * H200.launch + int_count(node) * best_division(cell).step_seconds
 
 
 def why_not_resident(node: Node) -> str | None:

@@ -13,8 +13,8 @@ from math import prod
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants, kernel_text
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
+from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.formulas import formula, literal
-from dslc.compiler.codegen.cuda.recurrent.room import Room
 from dslc.compiler.ir.graph import Input, Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import argument
@@ -30,7 +30,7 @@ class Source:
     """The kernel's pointers are the body's inputs in their order, its results, and the scratch memory."""
 
     cell: Cell
-    room: Room
+    division: Division
 
     def __post_init__(self) -> None:
         self.number = {source: n for n, source in enumerate(self.cell.graph.inputs)}
@@ -42,16 +42,16 @@ class Source:
                 self.text[source.value] = [f"{kind}{n}[e][{g}]" for g in range(self._groups(source.value))]
 
     def __str__(self) -> str:
+        cell, by = self.cell, self.division
         sizes = constants(
-            THREADS=32 * self.room.warps, WARPS=self.room.warps, J=self.room.columns, EACH=self.room.each,
-            ROWS=self.cell.rows, H=self.cell.width, REVERSE=int(self.cell.loop.reverse), BLOCKS=self.room.blocks,
-            WORD=self.room.word, TF32=int(self.cell.tf32),
+            THREADS=by.threads, WARPS=by.warps, J=by.columns, EACH=by.each, ROWS=cell.rows, H=cell.width,
+            REVERSE=int(cell.loop.reverse), BLOCKS=by.blocks, WORD=by.word, TF32=int(cell.tf32),
         )  # fmt: skip
         pointers = f"#define POINTERS {', '.join(self._pointers)}\n#define POINTER_NAMES {', '.join(self._names)}\n"
         step = self._step()  # first: it declares
         parts = [self._members(), self._begin(), self._fetch(), step, self._end()]
         kind = f'#define MMA_TYPE "{self.cell.factor.value}"\n' if self.cell.factor.is_half else ""
-        head = kind + sizes + kernel_text(self.room.file) + Numbers(COUNT=1).text()
+        head = kind + sizes + kernel_text(self.division.file) + Numbers(COUNT=1).text()
         return head + pointers + "struct Steps {\n" + "".join(parts) + "};\n"
 
     @cached_property
@@ -102,7 +102,7 @@ class Source:
 
     def _product_type(self, product: Product) -> str:
         groups = product.node.types[0].ints[1] // self.cell.width
-        numbers = (groups, self._groups(product.left), *self.room.constants(product))
+        numbers = (groups, self._groups(product.left), *self.division.constants(product))
         return f"Product<{', '.join(map(str, numbers))}, {str(product.turned).lower()}>"
 
     def _place(self, type: TensorType, group: int) -> str:
@@ -141,7 +141,7 @@ class Source:
         """A product's matrix as its kernel loads it: 16-bit floats as bits; f32 with the shared memory for it."""
         if self.cell.factor.is_half:
             return f"reinterpret_cast<const unsigned short *>({pointer})"
-        return f"{pointer}, memory + {self.room.matrices_at + self.room.matrix_elements[n]}"
+        return f"{pointer}, memory + {self.division.matrices_at + self.division.matrix_elements[n]}"
 
     def _loads(self, name: str, pointer: str, value: Value, start: str) -> Iterable[str]:
         nothing = "false" if value.type.dtype is DType.B1 else "0.0f"
@@ -158,14 +158,14 @@ class Source:
 
     def _exchanged(self, shared: int, texts: Sequence[str], step: str) -> Iterable[str]:
         """Writes a thread's elements of a shared value, for a step."""
-        kind, pitch = C_TYPES[self.cell.factor], self.room.pitch(self.cell.shared[shared])
+        kind, pitch = C_TYPES[self.cell.factor], self.division.pitch(self.cell.shared[shared])
         for g, text in enumerate(texts):
             word = f"row[e] * {pitch} + ({g} * BLOCKS + blockIdx.x) * WORDS + own[e] / WORD"
             place = f"{self._exchange(shared, step)} + 16 * ({word})"
             yield f"      put<{kind}>({place}, in[e], row[e] < ROWS, {text}, {step});\n"
 
     def _exchange(self, shared: int, step: str) -> str:
-        first, size = self.room.places[shared]
+        first, size = self.division.places[shared]
         return f"scratch + {first} + ({step} & 1) * {size}"
 
     def _multiplied(self, level: int) -> Iterable[str]:
@@ -176,7 +176,7 @@ class Source:
             return
         for n, product in products:
             x = f"reinterpret_cast<const uint4 *>({self._exchange(cell.shared.index(product.left), 'step')})"
-            yield f"    product{n}.multiply_by({x}, sums + {self.room.sums[n]}, step);\n"
+            yield f"    product{n}.multiply_by({x}, sums + {self.division.sums[n]}, step);\n"
         yield "    __syncthreads();\n"
 
     def _step(self) -> str:
@@ -209,7 +209,7 @@ class Source:
         head = "  __device__ __forceinline__ void step(const Numbers &s, int step) {\n"
         head += "    const long long at = REVERSE ? s.COUNT - 1 - step : step;\n"
         head += "    // Other warps may still read the sums of the last step.\n"
-        head += f"    float *sums = memory + (step & 1) * {self.room.sums[-1]};\n"
+        head += f"    float *sums = memory + (step & 1) * {self.division.sums[-1]};\n"
         return head + "".join(f"  {each}" for each in self.local) + "".join(lines) + "  }\n"
 
     def _leaving(self, level: int) -> bool:
@@ -237,7 +237,7 @@ class Source:
         if value in self.cell.products:
             n = list(self.cell.products).index(value)
             for g in range(groups):
-                found = f"product{n}.sum(sums + {self.room.sums[n]}, row[e], {g}, own[e])"
+                found = f"product{n}.sum(sums + {self.division.sums[n]}, row[e], {g}, own[e])"
                 yield f"      {name}[e][{g}] = in[e] ? {self._rounded(found, node)} : 0.0f;\n"
             return
         assert isinstance(node.op, Pointwise)

@@ -9,7 +9,7 @@ import pytest
 from dslc.base.errors import BuildError
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.codegen.cuda.recurrent import room
+from dslc.compiler.codegen.cuda.recurrent import division
 from dslc.compiler.codegen.cuda.variants import RESIDENT
 from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Node
@@ -68,7 +68,7 @@ def test_without_a_choice_the_model_decides(tmp_path: Path, monkeypatch: pytest.
     for precision in ("bf16", "f32", "tf32"):
         default = compiled(of, {}, precision)
         assert not default.loops and len(loops(default)) == 2
-    monkeypatch.setattr(room, "_TRIP", 1.0)
+    monkeypatch.setattr(division, "_TRIP", 1.0)
     assert len(compiled(of, {}).loops) == len(compiled(of, {}, "f32").loops) == 2
 
 

@@ -14,9 +14,11 @@ from gpu_kernels import simulator
 from gpu_kernels.on_ptx_machine import run_launches
 
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.recurrent import lower, scalar_room
-from dslc.compiler.codegen.cuda.recurrent.division import room_of
+from dslc.compiler.codegen.cuda.recurrent import lower, scalar_division
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell
+from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.lower import resident, resident_seconds, why_not_resident
+from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import TensorCoreDivision
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import Loop, int_count, scan
@@ -130,7 +132,12 @@ def compare(found: list[np.ndarray], wanted: list[np.ndarray], most: float = 0.0
 
 def divide(monkeypatch: pytest.MonkeyPatch, warps: int, columns: int) -> None:
     """Has loops divided into more blocks than the model would choose for such small ones."""
-    monkeypatch.setattr(lower, "room_for", lambda cell: room_of(cell, warps, columns))
+
+    def divided(cell: Cell) -> Division:
+        kind = TensorCoreDivision if cell.factor.is_half else scalar_division.ScalarDivision
+        return kind(cell, warps, columns)
+
+    monkeypatch.setattr(lower, "best_division", divided)
 
 
 def test_a_loop_and_its_gradient(tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +273,7 @@ def test_cells_and_sizes_in_f32(
 def test_shapes_of_a_warp(column_lanes: int, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the lanes of a warp share a product."""
     divide(monkeypatch, 1, 4)
-    monkeypatch.setattr(scalar_room, "_SHAPES", [scalar_room.Shape(column_lanes, 2)])
+    monkeypatch.setattr(scalar_division, "_SHAPES", [scalar_division.Shape(column_lanes, 2)])
     node, _ = loops_of("rnn", 8, 3, 2, tmp_path, "f32")
     check_f32(node, fuzz_seed)
 
@@ -281,6 +288,6 @@ def test_an_f32_kernel_of_many_rows_is_no_default(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(("rows", "width"), [(16, 256), (64, 512), (1, 1024), (20, 650), (128, 256)])
 def test_divisions_in_f32_fit_an_h200(rows: int, width: int, tmp_path: Path) -> None:
     node = loops_of("lstm", width, rows, 2, tmp_path, "f32")[0]
-    room = resident(node)[1].spec.room
-    assert room.blocks <= 114 and room.shared_bytes <= 227 << 10 and room.each <= 4
-    assert room.matrix_elements[-1] * room.blocks >= 4 * width * width
+    division = resident(node)[1].spec.division
+    assert division.blocks <= 114 and division.shared_bytes <= 227 << 10 and division.each <= 4
+    assert division.matrix_elements[-1] * division.blocks >= 4 * width * width

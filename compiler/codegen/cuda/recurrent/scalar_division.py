@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.room import BLOCKS, Room, up
+from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division, up
 from dslc.compiler.ir.graph import Value
 
 _WARP: Final = 32
@@ -39,7 +39,7 @@ _SHAPES: Final = [Shape(1 << i, 1 << j) for i in range(6) for j in range(4)]
 
 
 @dataclass(frozen=True)
-class ScalarRoom(Room):
+class ScalarDivision(Division):
     """A word holds 3 elements."""
 
     word: ClassVar[int] = 3
@@ -102,7 +102,7 @@ class ScalarRoom(Room):
 
     @property
     def fits(self) -> bool:
-        return self.roomy and None not in self.shapes.values() and self.shared_bytes <= _SHARED
+        return self.has_few_elements and None not in self.shapes.values() and self.shared_bytes <= _SHARED
 
     def sums_of(self, product: Product) -> int:
         shape = self._known(product)
@@ -122,10 +122,10 @@ class ScalarRoom(Room):
         return shape
 
 
-def scalar_rooms(cell: Cell) -> Iterator[ScalarRoom]:
+def scalar_divisions(cell: Cell) -> Iterator[ScalarDivision]:
     """Divisions to choose from: as many blocks as can be, and blocks whose words are full."""
-    least, word = up(cell.width, BLOCKS), ScalarRoom.word
+    least, word = up(cell.width, MOST_BLOCKS), ScalarDivision.word
     full = range(word * up(least, word), word * _MOST_WORDS + 1, word)
     for columns in sorted({min(cell.width, n) for n in (least, *full)}):
         for warps in _REGISTERS:
-            yield ScalarRoom(cell, warps, columns)
+            yield ScalarDivision(cell, warps, columns)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.room import BLOCKS, Room, up
+from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division, up
 from dslc.compiler.ir.graph import Value
 
 _TILE: Final = 8  # columns of an instruction
@@ -24,7 +24,7 @@ _CHAIN: Final = 33
 
 
 @dataclass(frozen=True)
-class CoreRoom(Room):
+class TensorCoreDivision(Division):
     """A word holds 7 elements of 16 bits."""
 
     word: ClassVar[int] = 7
@@ -53,7 +53,7 @@ class CoreRoom(Room):
 
     @property
     def fits(self) -> bool:
-        return self.roomy and self.registers <= _REGISTERS[self.warps] and self.shared_bytes <= _SHARED
+        return self.has_few_elements and self.registers <= _REGISTERS[self.warps] and self.shared_bytes <= _SHARED
 
     def sums_of(self, product: Product) -> int:
         wide = (self.tiles(product) + 2) // 4 * 32 + 8  # as in the kernel
@@ -69,10 +69,10 @@ class CoreRoom(Room):
         return max(self.warps * chunks * self.tall * tiles * 2 * _RATE, 2 * chunks * _CHAIN / chains)
 
 
-def core_rooms(cell: Cell) -> Iterator[CoreRoom]:
+def tensor_core_divisions(cell: Cell) -> Iterator[TensorCoreDivision]:
     """Divisions to choose from."""
     widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
-    least, word = max(up(cell.width, BLOCKS), up(_TILE, widest)), CoreRoom.word
+    least, word = max(up(cell.width, MOST_BLOCKS), up(_TILE, widest)), TensorCoreDivision.word
     for columns in sorted({min(cell.width, n) for n in (least, word, 2 * word, 3 * word) if n >= least}):
         for warps in _REGISTERS:
-            yield CoreRoom(cell, warps, columns)
+            yield TensorCoreDivision(cell, warps, columns)
