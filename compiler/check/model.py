@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dslc.compiler.check.calls import callgraph
+from dslc.compiler.check.calls.declared import check_stored_names
 from dslc.compiler.check.expand import Expander
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope
@@ -159,6 +160,7 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str], selectio
         read_mesh(scope, section, expander)
     check_sections(scope, expander)
     check_unread(scope, chosen.ref if chosen else None, expander)
+    check_stored_names(expander.tensors, expander.reports)
     for each in scopes.values():
         check_names(each, expander.reports)
     expander.reports.raise_errors()

@@ -6,11 +6,14 @@ import keyword
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.tensors import check_bytes
+from dslc.compiler.check.reports import Reports
+from dslc.compiler.check.tensors import ParamInfo, StateInfo, Tensors, check_bytes
 from dslc.compiler.check.values import Problem
+from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.sizes import bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) ->
     return found
 
 
+_KINDS: Final = {Kind.PARAM: "the parameter", Kind.BUFFER: "the buffer", Kind.STATE: "the state"}
 #: keyword arguments of predict, train_step and evaluate
 RESERVED_INPUTS: Final = ("self", "step", "row", "lr", "seed")
 
@@ -66,6 +70,25 @@ def check_input_name(name: str, span: Span) -> None:
             "`predict` and `train_step` have an argument of this name",
             help="choose another name",
         )
+
+
+def check_stored_names(tensors: Tensors, reports: Reports) -> None:
+    """Reports E0103 for a parameter, buffer or state with the name of an input or of an argument of the train section,
+    E0112 for one with the name of a number that each step has: a program knows its inputs by name."""
+    found: dict[str, ParamInfo | StateInfo] = {**tensors.stored, **tensors.states}
+    for name, info in found.items():
+        what, help = f"{_KINDS[info.input.kind]} `{name}`", f"choose another name, such as `{name}_`"
+        if name in tensors.data:
+            place = tensors.data[name].span
+            also = () if place is None else (Label(place, "the input"),)
+            title = f"{what} has the name of an input"
+            reports.add(Problem("E0103", title, info.span, "the same name", help=help, also=also))
+        elif name in RESERVED_INPUTS:
+            title = f"{what} has the name of a number of each step"
+            reports.add(Problem("E0112", title, info.span, "`step`, `lr`, `row` and `seed` are taken", help=help))
+        elif name in tensors.scalars:
+            title = f"{what} has the name of an argument of the train section"
+            reports.add(Problem("E0103", title, info.span, "the same name", help=help))
 
 
 def check_public_name(name: str, what: str, span: Span) -> None:

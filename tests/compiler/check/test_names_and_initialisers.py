@@ -158,6 +158,31 @@ def test_a_pipe_as_an_operand_needs_parentheses() -> None:
         checked("model M(x: [B, 8]) -> [B, 8] { return x |> linear(8) * x }\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "code", "says"),
+    [
+        ("weight", "weight: [B]", "E0103", "has the name of an input"),
+        ("x", "", "E0103", "has the name of an input"),
+        ("beta", "beta: float = 1.0", "E0103", "has the name of an argument of the train section"),
+        *((name, "", "E0112", "has the name of a number of each step") for name in ("step", "lr", "row", "seed")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["param", "buffer", "state"])
+def test_what_is_stored_has_a_name_that_no_other_input_has(
+    kind: str, name: str, given: str, code: str, says: str
+) -> None:
+    """Each was an internal error."""
+    body = f"  y = x |> linear(3)\n  {kind} {name}: [3] = 1\n  return y * {name}\n"
+    if kind != "param":
+        body = body.replace("  return", f"  {name} = 0.5 * {name}\n  return")
+    read = " * mean(weight)" if given.startswith("weight") else " * beta" if given else ""
+    train = f"train M({given}) {{\n  loss = mean(output^2){read}\n  optimizer = adam(lr=0.1)\n}}\n"
+    with pytest.raises(CompileError) as caught:
+        checked(f"model M(x: [B, 3]) -> [B, 3] {{\n{body}}}\n{train}")
+    [found] = caught.value.diagnostics
+    assert found.code == code and says in found.title and found.help == f"choose another name, such as `{name}_`"
+
+
 def test_an_input_may_have_any_name_that_a_session_leaves_free() -> None:
     """The names that callers use are those of the methods' own arguments, `self`, and the scalars of a program."""
     taken = {"self", "seed"}
