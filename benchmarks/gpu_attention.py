@@ -1,11 +1,13 @@
 """Attention on a GPU: kernels in tiles, cuDNN by dslc, attention in parts, and PyTorch, forward and backward.
 
-    python benchmarks/gpu_attention.py [--only TEXT] [--rounds 9]      on a GPU, with torch, where CUDA can be compiled
+    python benchmarks/gpu_attention.py [--only TEXT] [--rounds 9] [--precision tf32]
+                                                      on a GPU, with torch, where CUDA can be compiled
 
-Each case has 16-bit heads with masks, windows or grouped heads of keys. ``error`` is the root mean square of the
-difference from a result in f64, by the root mean square of that; PyTorch's is next to it. Times are medians of CUDA
-graphs of ten calls each, in turns. ``cuDNN`` is the calls that a build with libraries may choose, where it computes
-the case, ``parts`` the same attention with scores in memory. The gradients of two runs must have the same bits.
+Each case has heads in bf16, or f32 whose products are in TF32, with masks, windows or grouped heads of keys. ``error``
+is the root mean square of the difference from a result in f64, by the root mean square of that; PyTorch's is next to
+it. Times are medians of CUDA graphs of ten calls each, in turns. ``cuDNN`` is the calls that a build with libraries may
+choose, where it computes the case, ``parts`` the same attention with scores in memory. The gradients of two runs must
+have the same bits.
 """
 
 from __future__ import annotations
@@ -61,9 +63,26 @@ class Case:
     mask: str = ""
 
 
+@dataclass(frozen=True)
+class Floats:
+    """``dtype`` of the operands; ``attrs`` of the nodes; ``torch``: the dtype's name there."""
+
+    dtype: DType
+    attrs: dict[str, Any]
+    torch: str
+
+
+FLOATS: Final = {
+    "bf16": Floats(DType.BF16, {}, "bfloat16"), "tf32": Floats(DType.F32, {"tf32": True}, "float32")
+}  # fmt: skip
+
 CASES: Final = (
     Case("GPT-2, causal", 16, 12, 12, 1024, 1024, 64, causal=True),
     Case("BERT, padding", 32, 12, 12, 128, 128, 64, mask="keys"),
+    Case("BERT, 512, padding", 32, 12, 12, 512, 512, 64, mask="keys"),
+    Case("ViT", 64, 12, 12, 197, 197, 64),
+    Case("windows of Swin", 1024, 4, 4, 49, 49, 32),
+    Case("128 features, causal", 4, 16, 16, 2048, 2048, 128, causal=True),
     Case("padding, causal", 8, 12, 12, 1024, 1024, 64, causal=True, mask="keys"),
     Case("mask of pairs", 8, 12, 12, 1024, 1024, 64, mask="pairs"),
     Case("Llama, grouped, causal", 8, 12, 4, 1024, 1024, 64, causal=True),
@@ -135,16 +154,16 @@ class Program:
             self.gpu.free(address)
 
 
-def nodes_of(case: Case) -> tuple[dict[str, Value], Node, Node]:
+def nodes_of(case: Case, floats: Floats) -> tuple[dict[str, Value], Node, Node]:
     """Inputs by name, the forward node and its gradient."""
     by_query = (case.batch, case.heads, case.queries, case.features)
     by_key = (case.batch, case.kept, case.keys, case.features)
     shapes = {"q": by_query, "k": by_key, "v": by_key, "dy": by_query}
-    values = {n: Input(n, Kind.DATA, TensorType(DType.BF16, s)).value for n, s in shapes.items()}
+    values = {n: Input(n, Kind.DATA, TensorType(floats.dtype, s)).value for n, s in shapes.items()}
     if case.mask:
         shape = (case.batch, 1, 1 if case.mask == "keys" else case.queries, case.keys)
         values["mask"] = Input("mask", Kind.DATA, TensorType(DType.B1, shape)).value
-    attrs: dict[str, Any] = {"causal": case.causal, "scale": case.features**-0.5}
+    attrs: dict[str, Any] = {"causal": case.causal, "scale": case.features**-0.5, **floats.attrs}
     attrs |= {"window": case.window} if case.window else {}
     masks = [values["mask"]] if case.mask else []
     q, k, v = (values[n] for n in "qkv")
@@ -153,10 +172,10 @@ def nodes_of(case: Case) -> tuple[dict[str, Value], Node, Node]:
     return values, forward, back
 
 
-def in_parts(gpu: Gpu, case: Case, given: dict[str, int]) -> Program:
+def in_parts(gpu: Gpu, case: Case, floats: Floats, given: dict[str, int]) -> Program:
     """The same with all scores in memory; grouped heads are heads with more queries, a window is a mask that was made
     before."""
-    values, forward, back = nodes_of(case)
+    values, forward, back = nodes_of(case, floats)
     made: list[Node] = []
 
     def emit(op: Any, *inputs: Value, **attrs: Any) -> Value:
@@ -169,7 +188,7 @@ def in_parts(gpu: Gpu, case: Case, given: dict[str, int]) -> Program:
         scale = forward.attrs["scale"]
         q, dy = heads.joined(values["q"]), heads.joined(values["dy"])
         more = [] if mask is None else [mask]
-        attrs = {"causal": causal, "scale": scale}
+        attrs = {"causal": causal, "scale": scale, **floats.attrs}
         forward = Builder(name="here").node(OPS["sdpa"], q, values["k"], values["v"], *more, **attrs)
         found = (q, values["k"], values["v"], *forward.outputs, dy, *more)
         back = Builder(name="here").node(OPS["sdpa_grad"], *found, **attrs)
@@ -181,14 +200,15 @@ def in_parts(gpu: Gpu, case: Case, given: dict[str, int]) -> Program:
         return Program(gpu, [forward, back], for_masks.places)
 
 
-def tensors(case: Case) -> dict[str, Any]:
+def tensors(case: Case, floats: Floats) -> dict[str, Any]:
     """Inputs of PyTorch on the GPU; a mask always has a key for each query but for the last query of pairs."""
     import torch
 
-    values, _, _ = nodes_of(case)
+    values, _, _ = nodes_of(case, floats)
     generator = torch.Generator("cuda").manual_seed(crc32(case.name.encode()))
     shapes = {n: v.type.ints for n, v in values.items() if n != "mask"}
-    found = {n: torch.randn(s, generator=generator, device="cuda").bfloat16() for n, s in shapes.items()}
+    kind = getattr(torch, floats.torch)
+    found = {n: torch.randn(s, generator=generator, device="cuda").to(kind) for n, s in shapes.items()}
     if case.mask == "keys":
         ends = torch.randint(1, case.keys + 1, (case.batch, 1, 1, 1), generator=generator, device="cuda")
         found["mask"] = torch.arange(case.keys, device="cuda") < ends
@@ -307,14 +327,14 @@ def results(gpu: Gpu, program: Program, nodes: Sequence[Node], like: Sequence[An
     return [read(gpu, address, each) for address, each in zip(outputs, like, strict=True)]
 
 
-def rows(gpu: Gpu, libraries: Libraries, only: str, rounds: int) -> Iterator[str]:
+def rows(gpu: Gpu, libraries: Libraries, floats: Floats, only: str, rounds: int) -> Iterator[str]:
     """A line of the table for each case."""
     import torch
 
     for case in CASES:
         if only not in case.name:
             continue
-        xs, (values, forward, back) = tensors(case), nodes_of(case)
+        xs, (values, forward, back) = tensors(case, floats), nodes_of(case, floats)
         torch.cuda.synchronize()
         given = {n: x.data_ptr() for n, x in xs.items()}
         places = {value: given[name] for name, value in values.items()}
@@ -322,8 +342,8 @@ def rows(gpu: Gpu, libraries: Libraries, only: str, rounds: int) -> Iterator[str
         made = {name: [Program(gpu, nodes[: n + 1], places, by) for n in range(2)]
                 for name, by in (("ours", None), ("cuDNN", libraries))
                 if by is None or all(isinstance(attention_call(node), VendorAttention) for node in nodes)}  # fmt: skip
-        parts, wanted = in_parts(gpu, case, given), exact(case, xs)
-        kinds = [wanted[0].bfloat16(), wanted[1].float(), *(x.bfloat16() for x in wanted[2:])]
+        parts, wanted = in_parts(gpu, case, floats, given), exact(case, xs)
+        kinds = [wanted[1].float() if n == 1 else x.to(xs["q"].dtype) for n, x in enumerate(wanted)]
         torch.cuda.synchronize()
         same, errors = True, []
         for _, both in made.values():
@@ -345,7 +365,7 @@ def rows(gpu: Gpu, libraries: Libraries, only: str, rounds: int) -> Iterator[str
         worst, peer = max(errors), max(others)
         verdict = "" if same and worst < 3 * peer + 1e-3 else "  WRONG"
         yield (
-            f"{case.name:27} {shown} {peers[1] / min(both, called[1]):8.2f} {flops * 3.5 / both / 1e12:7.0f}   "
+            f"{case.name:27} {shown} {peers[1] / min(both, called[1]):8.2f} {flops * 3.5 / both / 1e12:7.0f} "
             f"{worst:.1e} {peer:.1e} {'same' if same else 'other'} bits{verdict}"
         )
         for program in (*(each for pair in made.values() for each in pair), parts):
@@ -356,12 +376,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases with this text in their names")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--precision", choices=list(FLOATS), default="bf16")
     asked = parser.parse_args()
     columns = "".join(f"{name:>10}" for name in ("forward", "both", "cuDNN f", "cuDNN", "torch f", "torch", "parts"))
     print(f"{'us':27}{columns} torch/us TFLOP/s   worst error, torch's")
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = asked.precision == "tf32"
     gpu, device = Gpu(), devices.device(0)
     with device, closing(Owned(device)) as owned:
-        for line in rows(gpu, Libraries(device, owned), asked.only, asked.rounds):
+        for line in rows(gpu, Libraries(device, owned), FLOATS[asked.precision], asked.only, asked.rounds):
             print(line, flush=True)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
-from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 
@@ -171,8 +171,8 @@ def why_parts(node: Node) -> str | None:
     """Why an ``sdpa`` or its gradient is computed in parts, with all scores in memory; None if it is in tiles."""
     q, k, v = node.input_types[:3]
     features = q.ints[-1]
-    if q.dtype not in (DType.BF16, DType.F16):
-        return f"tiles are for 16 bits, and q is {q.dtype}"
+    if not q.dtype.is_half and not flag_attr(node.attrs, "tf32"):
+        return f"tiles are for 16 bits and TF32, and q is {q.dtype}"
     if features != v.ints[-1]:
         return f"q has {features} features and v has {v.ints[-1]}"
     if features > MOST_FEATURES or features % _CHUNK:

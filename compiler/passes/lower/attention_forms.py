@@ -12,7 +12,8 @@ After, in short::
     %5, %6 = reshapes of %3, %4
 
 ``fits_tiles`` is the one rule for which attention is computed in tiles: those kernels read grouped heads where they
-lie, and leave out tiles outside of a window. Results are the same up to the order of sums. Linear in nodes.
+lie, and leave out tiles outside of a window. If the precision is tf32, attention is marked so here, as the rule asks
+for it. Results are the same up to the order of sums. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -22,23 +23,27 @@ from collections.abc import Sequence
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, masks_of
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import is_plain, plain
+from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 
 
 def attention_forms(program: Program, build: Build) -> Program:
     """The pass; the same program if there is nothing to do."""
     tiles = traits_of(build.target).has_tensor_cores
 
-    def rule(node: Node) -> Sequence[Value] | None:
-        if node.op not in (sdpa, sdpa_grad) or is_plain(node) or (tiles and fits_tiles(node)):
+    def rule(node: Node) -> Sequence[Value] | Node | None:
+        if node.op not in (sdpa, sdpa_grad):
             return None
-        return _plain(node, Builder().at(node, node.phase))
+        found = rounded(node) if build.precision.tf32 else node
+        if is_plain(found) or (tiles and fits_tiles(found)):
+            return None if found is node else found
+        return _plain(found, Builder().at(node, node.phase))
 
     graph = program.graph.rewrite(rule)
     return program if graph is program.graph else dataclasses.replace(program, graph=graph)
@@ -51,8 +56,10 @@ def _plain(node: Node, b: Builder) -> Sequence[Value]:
     heads, mask, causal = plain(b, q, k, masks[0] if masks else None, node.attrs)
     rows = [heads.joined(x) for x in (() if node.op is sdpa else given[:3])]  # y, lse and dy of a gradient
     more = () if mask is None else (mask,)
-    scale = float_attr(node.attrs, "scale")
-    found = b.node(node.op, heads.joined(q), k, v, *rows, *more, causal=causal, scale=scale).outputs
+    attrs: dict[str, Attr] = {"causal": causal, "scale": float_attr(node.attrs, "scale")}
+    if flag_attr(node.attrs, "tf32"):
+        attrs["tf32"] = True
+    found = b.node(node.op, heads.joined(q), k, v, *rows, *more, **attrs).outputs
     if node.op is sdpa:
         return [heads.apart(x) for x in found]
     return [heads.apart(found[0]), *found[1:]]

@@ -1,4 +1,4 @@
-"""Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
+"""Tiled attention of 16-bit floats or in TF32 on tensor cores: neither scores nor probabilities go to memory.
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
 and one by keys for dk and dv; of more than 128 features, registers hold only one of these, and each has a kernel. Used
@@ -12,12 +12,13 @@ the tile if there is room and its lines are multiples of 4 bytes, else threads r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from typing import Final, Literal
+from typing import Final
 
+from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, Mode, Tile, tile_of, tiles_of, width_of
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
-from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS, H200
+from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Region
@@ -29,9 +30,7 @@ from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
 from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
 
-Mode = Literal["forward", "dq", "dkdv", "dk", "dv"]
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv", "dk", "dv")
-SHARED_BYTES: Final = 99 << 10  # of a block on any architecture; two such fit a multiprocessor of a large one
 _COPIED: Final = (16, 8, 4)  # bytes that an asynchronous copy may have
 _APART: Final = 16  # bytes from the end of a line of a mask in shared memory to the next one
 _BY_KEYS: Final = ("dkdv", "dk", "dv")
@@ -40,51 +39,7 @@ _ROWS: Final[dict[Mode, tuple[str, ...]]] = {
     "forward": ("Q", "K", "V", "Y"), "dq": ("Q", "K", "V", "DY", "DQ"), "dkdv": ("Q", "K", "V", "DY", "DK", "DV"),
     "dk": ("Q", "K", "V", "DY", "DK"), "dv": ("Q", "K", "V", "DY", "DV"),
 }  # fmt: skip
-
-
-@described("Tile", "warps tall others stages held")
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """``warps`` of ``tall`` times 16 rows, which process ``others`` other rows at a time; ``stages`` of these are in
-    shared memory.
-
-    ``held``: a warp's own rows stay in registers.
-    """
-
-    warps: int
-    tall: int
-    others: int
-    stages: int
-    held: bool
-
-    @property
-    def rows(self) -> int:
-        return self.warps * self.tall * 16
-
-
-_WIDTHS: Final = (32, 64, 128, 192, 256)  # features of the rows of a tile
 _BOTH: Final = 128  # features up to which one kernel computes dk and dv
-#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with blocks that fill
-#: it; above 128 features the fastest that fits 99 KiB of shared memory, which each architecture has.
-TILES: Final[dict[tuple[Mode, int], Tile]] = {
-    ("forward", 32): Tile(4, 2, 64, 3, True),
-    ("forward", 64): Tile(4, 2, 64, 2, True),
-    ("forward", 128): Tile(4, 2, 32, 2, False),
-    ("dq", 32): Tile(4, 2, 64, 2, True),
-    ("dq", 64): Tile(4, 1, 64, 2, True),
-    ("dq", 128): Tile(4, 1, 64, 2, False),
-    ("dkdv", 32): Tile(4, 1, 64, 2, True),
-    ("dkdv", 64): Tile(4, 2, 32, 2, False),
-    ("dkdv", 128): Tile(4, 1, 64, 2, False),
-    ("forward", 192): Tile(4, 1, 32, 2, True),
-    ("forward", 256): Tile(4, 1, 32, 2, False),
-    ("dq", 192): Tile(4, 1, 32, 2, False),
-    ("dq", 256): Tile(4, 1, 16, 2, False),
-    ("dk", 192): Tile(4, 1, 32, 2, False),
-    ("dk", 256): Tile(4, 1, 16, 2, False),
-    ("dv", 192): Tile(4, 1, 32, 2, True),
-    ("dv", 256): Tile(4, 1, 32, 2, True),
-}
 
 
 @described("Tiled", "mode dtype stack inner share parts layouts mask own other features causal window scale tile file")
@@ -147,7 +102,7 @@ class TiledAttention(CppKernel):
     @property
     def _tile_bytes(self) -> int:
         """Shared memory without that of a mask."""
-        t, row = self.tile, 2 * self.width
+        t, row = self.tile, self.dtype.itemsize * self.width
         own = (1 if self.mode in ("forward", "dv") else 2) * t.rows * row
         return own + t.stages * (2 * t.others * row + (8 * t.others if self.by_keys else 0))
 
@@ -160,7 +115,8 @@ class TiledAttention(CppKernel):
 
     def head(self) -> str:
         t = self.tile
-        text = f'#define MODE {_MODES.index(self.mode)}\n#define MMA_TYPE "{self.dtype.value}"\n'
+        text = f"#define MODE {_MODES.index(self.mode)}\n"
+        text += f'#define MMA_TYPE "{self.dtype.value}"\n' if self.dtype.is_half else ""
         text += f"using T = {C_TYPES[self.dtype]};\nconstexpr float SCALE = (float){float(self.scale).hex()};\n"
         for name, layout in zip(_ROWS[self.mode], self.layouts, strict=True):
             text += f"#define {name} {{{', '.join(map(str, layout))}}}\n"
@@ -194,23 +150,8 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> Til
     stack = prod(k.ints[:-2]) * parts if mode in _BY_KEYS else prod(q.ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, found.inner, found.share, parts, rows, found.mask, own, other, features, causal,
-        window_of(node.attrs), scale, tile_of(mode, features, own, stack),
+        window_of(node.attrs), scale, tile_of(q.dtype, mode, features, own, stack),
     )  # fmt: skip
-
-
-def tile_of(mode: Mode, features: int, own: int, stack: int) -> Tile:
-    """The tile for ``stack`` times ``own`` rows: of half as many rows if each block still has a multiprocessor of an
-    H200 for itself, or if that takes no more blocks. Then each block has half of the work. Each row meets the others in
-    the same order; causal rows and windows meet fewer tiles in which nothing is seen, which may change a last bit."""
-    tile = TILES[mode, width_of(features)]
-    low = replace(tile, tall=1)
-    high_blocks, low_blocks = (-(-own // each.rows) * stack for each in (tile, low))
-    return low if low_blocks <= max(high_blocks, H200.multiprocessors) else tile
-
-
-def width_of(features: int) -> int:
-    """The width of the tiles for heads with so many features."""
-    return next(width for width in _WIDTHS if features <= width)
 
 
 def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:
@@ -258,7 +199,8 @@ def _parts(node: Node) -> int:
     keep the device busy. A divisor of the heads of q that read it."""
     q, k = node.input_types[:2]
     share, features = share_of_heads(q, k), q.ints[-1]
-    rows = min(TILES[mode, width_of(features)].rows for mode in _modes_by_keys(features))
+    tiles = tiles_of(q.dtype)
+    rows = min(tiles[mode, width_of(features)].rows for mode in _modes_by_keys(features))
     blocks = prod(k.ints[:-2]) * -(-k.ints[-2] // rows)
     enough = (n for n in range(1, share + 1) if share % n == 0 and blocks * n >= GPU_ROW_SPLITS.busy)
     return next(enough, share)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.attention.tiled import SHARED_BYTES, Tile, TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, Tile
 from dslc.compiler.codegen.launch import Launch
 
 _OTHERS: Final = (32, 64)

@@ -9,7 +9,7 @@ After::
     %2 = matmul %0, %1 {..., tf32=True} : f32[64, 512]  # fc forward
 
 Runs if the precision is tf32, which only GPUs have. Applies to matmuls and convolutions with their gradients, with or
-without an epilogue, and to the products of attention. Linear in nodes.
+without an epilogue, and to the products of attention, unless ``attention_forms`` has marked them. Linear in nodes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from tuning import planted
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import compare, cuda_cpp
 from dslc.compiler.codegen.cuda.attention import lower as attention
-from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention, width_of
+from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiles import TILES, Tile, width_of
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
@@ -42,6 +43,7 @@ from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.random.orthogonal import orthonormal
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.slow
 
@@ -320,11 +322,14 @@ _SLOW += [(mode, 32, "wide pairs") for mode in ("forward", "dq", "dkdv")]
     + [pytest.param(*each, marks=pytest.mark.slow) for each in _SLOW],
 )
 def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
+    _attended(mode, DType.F16, features, seen, TILES[mode, width_of(features)])
+
+
+def _attended(mode: Any, dtype: DType, features: int, seen: str, tile: Tile) -> None:
     """Queries and keys that fill no tile, and more keys than are in flight; a mask hides all keys of some queries. With
     near keys, two heads of q read one of k."""
     rng = np.random.default_rng(features)
     causal = "causal" in seen
-    tile = TILES[mode, width_of(features)]
     own, other = tile.rows - 3, tile.others * tile.stages + (6 if seen == "keys" else 5)  # even: pairs of keys
     if causal or "near" in seen:
         own = other = max(own, other)
@@ -335,7 +340,7 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
     share, window = (2, tile.others // 2 + 3) if "near" in seen else (1, 0)
     attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
     sizes = ((share, queries), (1, keys), (1, keys), (share, queries))
-    q, k, v, dy = (simulator.held(rng.normal(size=(1, *size, features)), DType.F16) for size in sizes)
+    q, k, v, dy = (simulator.held(rng.normal(size=(1, *size, features)), dtype) for size in sizes)
     q[..., 0], k[..., 0] = 6, -6  # all scores lie far below 0, that of a key that is not there
     wide = [x.astype(np.float64) for x in (q, k, v)]
     mask: list[np.ndarray] = []
@@ -371,7 +376,7 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
         after = {"dkdv": list(slopes), "dk": [slopes[0]], "dv": [slopes[1]]}[mode]
     spec = TiledAttention(
         mode,
-        DType.F16,
+        dtype,
         stack,
         share,
         share,
@@ -387,7 +392,8 @@ def test_attention_in_tiles(mode: Any, features: int, seen: str) -> None:
         tile,
     )
     kept = (lse, delta, *mask)
-    half = [x if any(x is each for each in kept) else x.astype(np.float16) for x in (*reads, *after)]
+    held = numpy_dtype(dtype.value)
+    half = [x if any(x is each for each in kept) else x.astype(held) for x in (*reads, *after)]
     arguments = [np.ascontiguousarray(x).reshape(-1) for x in half]
     for x in arguments[len(reads) :]:
         x.view(np.uint8)[:] = 0xFF

@@ -109,14 +109,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
   for (int step = 0; step < steps; ++step) {
     const int number = step % STAGES, later = step + STAGES - 1, tile = tile_of(step);
+    const unsigned first_tile = stages + number * STAGE, second_tile = first_tile + TILE;
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+    if (step == 0) round_chunks<OWN * ROWS>(own_tiles);
+    round_chunks<2 * OTHERS>(first_tile);
     __syncthreads(); // the tile is there for all, and nobody reads the one that comes next
     if (step == 0)
 #pragma unroll
       for (int i = 0; i < OWN; ++i) rows[i].hold();
     if (later < steps) bring_stage(later);
     asm volatile("cp.async.commit_group;");
-    const unsigned first_tile = stages + number * STAGE, second_tile = first_tile + TILE;
     const int column = tile * OTHERS + lane % 4 * 2;
 
     Scores s;

@@ -1,23 +1,21 @@
 // Tiles of attention in shared memory and registers: their sizes, how rows come to them, which pairs meet, the products
 // of a warp's rows, and how results leave. For attention.cu, whose first comment says the terms.
+//
+// T is a 16-bit float, or float: then each thread rounds what it has copied to TF32, in place. Of either, the 32 bytes of two
+// chunks are as deep as one product of tensor cores.
 
 #include "tensor_cores.cuh"
 
-constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32, CHUNKS = D / 8;
+constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32;
+constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = D / EACH, DEEP = 2 * EACH; // elements of a chunk and of a product
 constexpr bool BY_KEYS = MODE >= 2;
 constexpr int OWN = MODE == 0 || MODE == 4 ? 1 : 2; // tensors whose rows stay
-constexpr int OWN_TILE = ROWS * D * 2, TILE = OTHERS * D * 2, SUMS_TILE = BY_KEYS ? 8 * OTHERS : 0; // bytes
+constexpr int OWN_TILE = ROWS * CHUNKS * 16, TILE = OTHERS * CHUNKS * 16, SUMS_TILE = BY_KEYS ? 8 * OTHERS : 0; // bytes
 constexpr bool GUARDED = MASKED || WINDOW; // a query may meet no key of a tile
 constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
 
 __device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
-}
-
-__device__ __forceinline__ unsigned pair(float low, float high) {
-  unsigned both;
-  asm("cvt.rn." MMA_TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
 }
 
 __device__ __forceinline__ float power_of_2(float x) {
@@ -28,7 +26,7 @@ __device__ __forceinline__ float power_of_2(float x) {
 
 // Where chunk `chunk` of row `row` of a tile lies, in bytes.
 __device__ __forceinline__ int place(int row, int chunk) {
-  return (row * CHUNKS + (chunk ^ (D == 32 ? row >> 1 & 3 : row & 7))) * 16;
+  return (row * CHUNKS + (chunk ^ (CHUNKS == 4 ? row >> 1 & 3 : row & 7))) * 16;
 }
 
 struct Layout {
@@ -119,15 +117,30 @@ template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T 
 #pragma unroll
   for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
     const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
-    const bool valid = first + row < limit && (D == FEATURES || chunk * 8 < FEATURES);
-    copy_async(to + place(row, chunk), valid ? from + (long long)(first + row) * step + chunk * 8 : from, valid);
+    const bool valid = first + row < limit && (D == FEATURES || chunk * EACH < FEATURES);
+    copy_async(to + place(row, chunk), valid ? from + (long long)(first + row) * step + chunk * EACH : from, valid);
   }
+}
+
+// The chunks of ``COUNT`` rows that this thread has copied, rounded to factors of products.
+template <int COUNT> __device__ __forceinline__ void round_chunks(unsigned tile) {
+#ifndef MMA_TYPE
+#pragma unroll
+  for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
+    const unsigned at = tile + place((threadIdx.x + i * THREADS) / CHUNKS, (threadIdx.x + i * THREADS) % CHUNKS);
+    unsigned x[4];
+    load_words(x, at);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) x[c] = tf32(__uint_as_float(x[c]));
+    store_words(at, x);
+  }
+#endif
 }
 
 // What a warp multiplies of its own rows: kept in registers where there is room, else read again from shared memory.
 struct Rows {
   unsigned tile;
-  unsigned held[HELD ? TALL : 1][HELD ? D / 16 : 1][4];
+  unsigned held[HELD ? TALL : 1][HELD ? D / DEEP : 1][4];
 
   __device__ __forceinline__ void read(unsigned (&a)[4], int i, int kk) const {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * TALL * 16;
@@ -138,7 +151,7 @@ struct Rows {
 #pragma unroll
       for (int i = 0; i < TALL; ++i)
 #pragma unroll
-        for (int kk = 0; kk < D / 16; ++kk) read(held[i][kk], i, kk);
+        for (int kk = 0; kk < D / DEEP; ++kk) read(held[i][kk], i, kk);
     }
   }
   __device__ __forceinline__ void get(unsigned (&a)[4], int i, int kk) const {
@@ -152,7 +165,7 @@ struct Rows {
 };
 
 using Scores = float[TALL][OTHERS / 8][4]; // an element's row is 8 * (r / 2) + lane / 4, its column lane % 4 * 2 + r % 2
-using Sums = float[TALL][D / 8][4];
+using Sums = float[TALL][D / 8][4]; // the same, of columns in the order in which ``add`` reads them
 
 // Products of the warp's rows with those of a tile.
 __device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned tile) {
@@ -164,7 +177,7 @@ __device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned t
 #pragma unroll
       for (int r = 0; r < 4; ++r) s[i][j][r] = 0;
 #pragma unroll
-  for (int kk = 0; kk < D / 16; ++kk) {
+  for (int kk = 0; kk < D / DEEP; ++kk) {
     unsigned a[TALL][4];
 #pragma unroll
     for (int i = 0; i < TALL; ++i) rows.get(a[i], i, kk);
@@ -179,6 +192,13 @@ __device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned t
       }
     }
   }
+}
+
+#ifdef MMA_TYPE
+__device__ __forceinline__ unsigned pair(float low, float high) {
+  unsigned both;
+  asm("cvt.rn." MMA_TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 // sums += weights, rounded, times the rows of a tile.
@@ -207,6 +227,52 @@ __device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned 
   }
 }
 
+// A row of sums, times a factor, to a row of a tile.
+__device__ __forceinline__ void put(unsigned char *tile, int row, const float (&sums)[D / 8][4], int half, float factor) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < D / 8; ++j)
+    *reinterpret_cast<unsigned *>(tile + place(row, j) + lane % 4 * 4) = pair(sums[j][2 * half] * factor, sums[j][2 * half + 1] * factor);
+}
+#else
+// The same in TF32. ldmatrix does not transpose 32-bit elements, so the order of a product's eight rows and columns is
+// another one: a thread's two weights are of neighbouring rows 2t and 2t + 1, as scores lie, and one chunk of a row has
+// its factors of four products. So column n of product c, of every four with 32 columns, is column 4n + c of these.
+__device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int kk = 0; kk < OTHERS / 8; ++kk) {
+    unsigned a[TALL][4];
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[i][r] = tf32(weights[i][kk][r % 2 * 2 + r / 2]);
+#pragma unroll
+    for (int j = 0; j < D / 32; ++j) {
+      unsigned b[2][4];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        load_words(b[h], tile + place(kk * 8 + lane % 4 * 2 + h, j * 8 + lane / 4));
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+#pragma unroll
+        for (int i = 0; i < TALL; ++i) multiply(sums[i][4 * j + c], a[i], b[0][c], b[1][c]);
+    }
+  }
+}
+
+__device__ __forceinline__ void put(unsigned char *tile, int row, const float (&sums)[D / 8][4], int half, float factor) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < D / 32; ++j)
+#pragma unroll
+    for (int r = 2 * half; r < 2 * half + 2; ++r) {
+      auto of = [&](int c) { return sums[4 * j + c][r] * factor; };
+      *reinterpret_cast<float4 *>(tile + place(row, j * 8 + lane % 4 * 2 + r % 2)) = make_float4(of(0), of(1), of(2), of(3));
+    }
+}
+#endif
+
 // The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
 __device__ __forceinline__ void write(T *to, int step, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first,
                                       int limit) {
@@ -215,16 +281,12 @@ __device__ __forceinline__ void write(T *to, int step, const Sums &sums, const f
 #pragma unroll
   for (int i = 0; i < TALL; ++i)
 #pragma unroll
-    for (int j = 0; j < D / 8; ++j)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        *reinterpret_cast<unsigned *>(tile + place(row + i * 16 + lane / 4 + h * 8, j) + lane % 4 * 4) =
-            pair(sums[i][j][2 * h] * factor[i][h], sums[i][j][2 * h + 1] * factor[i][h]);
+    for (int h = 0; h < 2; ++h) put(tile, row + i * 16 + lane / 4 + h * 8, sums[i], h, factor[i][h]);
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
     const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
-    if (first + own < limit && (D == FEATURES || chunk * 8 < FEATURES))
-      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
+    if (first + own < limit && (D == FEATURES || chunk * EACH < FEATURES))
+      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * EACH) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
   }
 }

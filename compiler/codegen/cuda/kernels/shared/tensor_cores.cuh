@@ -1,5 +1,5 @@
-// How a warp multiplies tiles of 16-bit floats: asynchronous copies to shared memory, ldmatrix, mma. The text in front says
-// MMA_TYPE, bf16 or f16.
+// How a warp multiplies tiles: asynchronous copies to shared memory, ldmatrix, mma. The text in front says MMA_TYPE, bf16 or
+// f16; without it, factors are floats that ``tf32`` has rounded.
 
 __device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 
@@ -19,9 +19,28 @@ template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&
                  : "r"(from));
 }
 
+// Four neighbours of 32 bits.
+__device__ __forceinline__ void load_words(unsigned (&r)[4], unsigned from) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from));
+}
+__device__ __forceinline__ void store_words(unsigned to, const unsigned (&r)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]));
+}
+
+// Rounded to the 10 bits of TF32, ties away from zero.
+__device__ __forceinline__ unsigned tf32(float x) {
+  unsigned found;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+  return found;
+}
+
+#ifdef MMA_TYPE
+#define MMA "m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32"
+#else
+#define MMA "m16n8k8.row.col.f32.tf32.tf32.f32"
+#endif
 __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned." MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

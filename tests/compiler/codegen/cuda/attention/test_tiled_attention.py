@@ -14,7 +14,8 @@ from thinning import thinned
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.attention import tiled
-from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
+from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, TILES, tile_of
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -85,7 +86,7 @@ def test_a_mask_comes_with_the_tiles_where_that_is_possible(
     bare = replace(launch.spec, mask=())
     assert launch.spec.mask_chunk == chunk and bare.mask_chunk == 0
     assert (launch.spec.geometry.shared_bytes > bare.geometry.shared_bytes) == (chunk > 0)
-    assert launch.spec.geometry.shared_bytes <= tiled.SHARED_BYTES
+    assert launch.spec.geometry.shared_bytes <= SHARED_BYTES
 
 
 def test_grouped_heads_are_read_where_they_lie() -> None:
@@ -161,4 +162,4 @@ def test_backward_needs_one_number_a_query_of_scratch_memory() -> None:
     ],
 )
 def test_few_blocks_have_fewer_rows_each(mode: Any, features: int, own: int, stack: int, tall: int) -> None:
-    assert tiled.tile_of(mode, features, own, stack) == replace(TILES[mode, features], tall=tall)
+    assert tile_of(DType.F16, mode, features, own, stack) == replace(TILES[mode, features], tall=tall)

@@ -1,0 +1,99 @@
+"""The tiles of attention: how many rows a block of threads has, and how many other rows it processes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+from dslc.compiler.codegen.device_model import H200
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
+
+Mode = Literal["forward", "dq", "dkdv", "dk", "dv"]
+SHARED_BYTES: Final = 99 << 10  # of a block on any architecture; two such fit a multiprocessor of a large one
+
+
+@described("Tile", "warps tall others stages held")
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``warps`` of ``tall`` times 16 rows, which process ``others`` other rows at a time; ``stages`` of these are in
+    shared memory.
+
+    ``held``: a warp's own rows stay in registers.
+    """
+
+    warps: int
+    tall: int
+    others: int
+    stages: int
+    held: bool
+
+    @property
+    def rows(self) -> int:
+        return self.warps * self.tall * 16
+
+
+_WIDTHS: Final = (32, 64, 128, 192, 256)  # features of the rows of a tile
+#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with blocks that fill
+#: it; above 128 features the fastest that fits 99 KiB of shared memory, which each architecture has.
+TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
+    ("forward", 32): Tile(4, 2, 64, 3, True),
+    ("forward", 64): Tile(4, 2, 64, 2, True),
+    ("forward", 128): Tile(4, 2, 32, 2, False),
+    ("dq", 32): Tile(4, 2, 64, 2, True),
+    ("dq", 64): Tile(4, 1, 64, 2, True),
+    ("dq", 128): Tile(4, 1, 64, 2, False),
+    ("dkdv", 32): Tile(4, 1, 64, 2, True),
+    ("dkdv", 64): Tile(4, 2, 32, 2, False),
+    ("dkdv", 128): Tile(4, 1, 64, 2, False),
+    ("forward", 192): Tile(4, 1, 32, 2, True),
+    ("forward", 256): Tile(4, 1, 32, 2, False),
+    ("dq", 192): Tile(4, 1, 32, 2, False),
+    ("dq", 256): Tile(4, 1, 16, 2, False),
+    ("dk", 192): Tile(4, 1, 32, 2, False),
+    ("dk", 256): Tile(4, 1, 16, 2, False),
+    ("dv", 192): Tile(4, 1, 32, 2, True),
+    ("dv", 256): Tile(4, 1, 32, 2, True),
+})  # fmt: skip
+#: The same in TF32, whose rows have twice the bytes.
+TF32_TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
+    ("forward", 32): Tile(4, 2, 64, 2, True),
+    ("forward", 64): Tile(4, 2, 32, 2, True),
+    ("forward", 128): Tile(4, 1, 32, 2, False),
+    ("dq", 32): Tile(4, 2, 32, 2, False),
+    ("dq", 64): Tile(4, 2, 32, 2, False),
+    ("dq", 128): Tile(4, 1, 16, 2, False),
+    ("dkdv", 32): Tile(4, 2, 32, 2, False),
+    ("dkdv", 64): Tile(4, 2, 32, 2, False),
+    ("dkdv", 128): Tile(4, 1, 16, 2, False),
+    ("forward", 192): Tile(4, 1, 16, 2, False),
+    ("forward", 256): Tile(2, 1, 16, 2, False),
+    ("dq", 192): Tile(2, 1, 16, 2, False),
+    ("dq", 256): Tile(1, 1, 16, 2, False),
+    ("dk", 192): Tile(2, 1, 16, 2, False),
+    ("dk", 256): Tile(1, 1, 16, 2, False),
+    ("dv", 192): Tile(4, 1, 16, 2, False),
+    ("dv", 256): Tile(2, 1, 16, 2, False),
+})  # fmt: skip
+
+
+def tile_of(dtype: DType, mode: Mode, features: int, own: int, stack: int) -> Tile:
+    """The tile for ``stack`` times ``own`` rows: of half as many rows if each block still has a multiprocessor of an
+    H200 for itself, or if that takes no more blocks. Then each block has half of the work. Each row meets the others in
+    the same order; causal rows and windows meet fewer tiles in which nothing is seen, which may change a last bit."""
+    tile = tiles_of(dtype)[mode, width_of(features)]
+    low = replace(tile, tall=1)
+    high_blocks, low_blocks = (-(-own // each.rows) * stack for each in (tile, low))
+    return low if low_blocks <= max(high_blocks, H200.multiprocessors) else tile
+
+
+def width_of(features: int) -> int:
+    """The width of the tiles for heads with so many features."""
+    return next(width for width in _WIDTHS if features <= width)
+
+
+def tiles_of(dtype: DType) -> Mapping[tuple[Mode, int], Tile]:
+    """By mode and width, the tile for many rows of a dtype; f32 is for TF32."""
+    return TILES if dtype.is_half else TF32_TILES
