@@ -64,22 +64,24 @@ ATTENTION: tuple[tuple[int, int, int, bool, int, int, tuple[int, ...]], ...] = (
 def attention(
     dtype: DType, queries: int, keys: int, features: int, causal: bool, share: int, window: int, mask: tuple[int, ...]
 ) -> Iterator[tuple[Node, Any, Any]]:
-    """Nodes of ``sdpa`` and its gradient with inputs and results, for 16-bit floats."""
+    """Nodes of ``sdpa`` and its gradient with inputs and results, for 16-bit floats or, of f32, in TF32."""
     rng = np.random.default_rng(queries)
     attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
+    told = {**attrs, **({} if dtype.is_half else {"tf32": True})}
     sizes = ((2, queries), (2 // share, keys), (2 // share, keys), (2, queries))
-    q, k, v, dy = (simulator.held(rng.normal(size=(2, *size, features)), dtype) for size in sizes)
+    bits = dtype if dtype.is_half else DType.F16  # as many of mantissa as TF32
+    q, k, v, dy = (simulator.held(rng.normal(size=(2, *size, features)), bits) for size in sizes)
     masks = [rng.random(mask) < 0.5] if mask else []
     if mask and mask[-2] > 1:
         masks[0][..., 0, :] = False
     values = [Input("x", Kind.DATA, TensorType(dtype, x.shape)).value for x in (q, k, v, dy)]
     read = [Input("mask", Kind.DATA, TensorType(DType.B1, x.shape)).value for x in masks]
-    forward = Builder(name="large").node(OPS["sdpa"], *values[:3], *read, **attrs)
+    forward = Builder(name="large").node(OPS["sdpa"], *values[:3], *read, **told)
     wide = [x.astype(np.float64) for x in (q, k, v)]
     results = [np.asarray(y, np.float32) for y in apply(forward.op, [*wide, *masks], attrs)]
     yield forward, [q, k, v, *masks], results
     y, lse = (simulator.held(x, o.type.dtype) for x, o in zip(results, forward.outputs))
-    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], *read, **attrs)
+    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], *read, **told)
     given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *masks]
     yield back, [q, k, v, y, lse, dy, *masks], [np.asarray(x, np.float32) for x in apply(back.op, given, attrs)]
 
@@ -146,7 +148,7 @@ def main(architecture: str = "sm_90", *only: str) -> None:
         size = max(1.0, *(float(np.max(np.abs(w))) for w in wide))
         after = [np.asarray(w, np.float32) for w in wide]
         assert maker.case(f"{name} {shapes[0]} f32", node, xs, after, (1e-4, 2e-6 * size)), name
-    for dtype in (DType.BF16, DType.F16):
+    for dtype in (DType.BF16, DType.F16, DType.F32):
         for sizes in ATTENTION:
             for node, xs, after in attention(dtype, *sizes):
                 size = max(float(np.max(np.abs(x[np.isfinite(x)]))) for x in after)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 MOST_FEATURES: Final = 256  # of attention in tiles
+#: The same in TF32. With 256 features, whose tiles fill shared memory, tiles took three times as long as separate
+#: kernels; up to 128 at most four fifths (``benchmarks/results/ops.md``, "Attention in TF32").
+MOST_IN_TF32: Final = 128
 _CHUNK: Final = 8  # elements that its kernels load at once
 
 
@@ -175,8 +178,9 @@ def why_parts(node: Node) -> str | None:
         return f"tiles are for 16 bits and TF32, and q is {q.dtype}"
     if features != v.ints[-1]:
         return f"q has {features} features and v has {v.ints[-1]}"
-    if features > MOST_FEATURES or features % _CHUNK:
-        return f"{features} features are no multiple of {_CHUNK} up to {MOST_FEATURES}"
+    most = MOST_FEATURES if q.dtype.is_half else MOST_IN_TF32
+    if features > most or features % _CHUNK:
+        return f"{features} features are no multiple of {_CHUNK} up to {most}"
     if float_attr(node.attrs, "scale") <= 0:
         return "its scale is not above 0"
     if min(q.bytes, k.bytes) == 0:

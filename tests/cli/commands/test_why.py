@@ -96,7 +96,8 @@ def test_reasons(programs: dict[str, Program]) -> None:
     [
         (32, "bf16", "in tiles: its scores are not in memory"),
         (36, "bf16", "with all scores in memory: 36 features are no multiple of 8 up to 256"),
-        (32, "f32", "with all scores in memory: tiles are for 16 bits, and q is f32"),
+        (32, "tf32", "in tiles: its scores are not in memory"),
+        (32, "f32", "with all scores in memory: tiles are for 16 bits and TF32, and q is f32"),
     ],
 )
 def test_the_form_of_attention(features: int, dtype: str, said: str, tmp_path: Path) -> None:

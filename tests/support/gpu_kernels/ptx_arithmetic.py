@@ -239,6 +239,8 @@ def _cvt(words: Sequence[str], x: Sequence[int]) -> int:
         return _bits(np.array([as_float(v) for v in x[::-1]], np.float32), to)
     if words[1:] == ("rna", "tf32", "f32"):  # halves away from 0
         return (x[0] + 0x1000) & 0xFFFFE000
+    if words[1:] == ("rn", "tf32", "f32"):  # halves to even
+        return (x[0] + 0xFFF + (x[0] >> 13 & 1)) & 0xFFFFE000
     [value] = _numbers(x, source)
     if "sat" in words:
         value = min(max(value, _NUMPY[to](0)), _NUMPY[to](1)) if to[0] == "f" and value == value else 0

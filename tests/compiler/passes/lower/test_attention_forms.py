@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from graphs.random_graphs import build_for, evaluate, feeds_of, graph_of, input_of
 
+from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Graph, Kind, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -33,9 +34,9 @@ def graph(heads: int, kept: int, mask: tuple[int, ...], dtype: DType = DType.F64
     return graph_of([q, k, v, dy, *masks], found)
 
 
-def after(before: Graph, target: str) -> Graph:
+def after(before: Graph, target: str, **more: Any) -> Graph:
     program = Program("train_step", {}, before, target=target)
-    build = build_for(before, target=target)
+    build = build_for(before, target=target, **more)
     found = attention_forms(program, build)
     verify_graph(found.graph)
     assert attention_forms(found, build) is found, "a second run changes something"
@@ -76,6 +77,19 @@ def test_no_key_is_repeated() -> None:
 def test_kernels_in_tiles_compute_both(target: str, dtype: DType, stays: bool) -> None:
     before = graph(6, 2, (B, 1, 1, T), dtype, causal=True, window=4)
     assert (after(before, target) is before) == stays
+
+
+def test_tf32_is_known_before_the_form_is_chosen() -> None:
+    """Kernels in tiles compute both; where a mask keeps them from it, the separate products are in TF32, too."""
+    before = graph(6, 2, (B, 1, 1, T), DType.F32, causal=True, window=4)
+    found = after(before, "sm_90", precision=Precision(tf32=True))
+    assert [(n.op.name, n.attrs["tf32"], n.attrs["window"]) for n in found.nodes] == [
+        ("sdpa", True, 4), ("sdpa_grad", True, 4),
+    ]  # fmt: skip
+    for target in ("sm_90", "cpu"):
+        parts = after(graph(6, 2, (1, 6, 1, T), DType.F32), target, precision=Precision(tf32=target == "sm_90"))
+        marks = [n.attrs.get("tf32") for n in parts.nodes if n.op.name.startswith("sdpa")]
+        assert marks == [True if target == "sm_90" else None] * 2
 
 
 def test_plain_attention_stays() -> None:

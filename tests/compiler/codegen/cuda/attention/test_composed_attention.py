@@ -1,4 +1,4 @@
-"""Attention in separate kernels: what they compute, as compiled, thread by thread."""
+"""Attention in TF32, in separate kernels and in tiles: what they compute, as compiled, thread by thread."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_products_round_their_factors_to_tf32(causal: bool) -> None:
-    rng, size = np.random.default_rng(5), (1, 1, 17, 12)
+@pytest.mark.parametrize(("features", "causal"), [(12, False), (12, True), (16, True)])
+def test_products_round_their_factors_to_tf32(features: int, causal: bool) -> None:
+    """12 features are no multiple of 8, so they go in separate kernels."""
+    rng, size = np.random.default_rng(5), (1, 1, 17, features)
     attrs: dict[str, Any] = {"causal": causal, "scale": 0.5}
     xs = [rng.standard_normal(size, np.float32) for _ in range(3)]
     near = [x.astype(np.float64) for x in map(rounded, xs)]

@@ -15,12 +15,12 @@ from thinning import thinned
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
-from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, TILES, tile_of
+from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, TILES, tile_of, tiles_of
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.compound.strided_attention import View
+from dslc.compiler.ops.compound.strided_attention import MOST_IN_TF32, View
 
 LEAST_SHARED = 163 << 10  # bytes of shared memory of a block on sm_80
 
@@ -31,11 +31,12 @@ def value(dtype: DType, *shape: int) -> Any:
 
 def node(
     dtype: DType, features: int, keys: int = 96, values: int | None = None, mask: tuple[int, ...] = (),
-    scale: float = 0.125,
+    scale: float = 0.125, tf32: bool = False,
 ) -> Node:  # fmt: skip
     q, k, v = (value(dtype, 2, 3, n, f) for n, f in ((96, features), (keys, features), (keys, values or features)))
     masks = [value(DType.B1, *mask)] if mask else []
-    return Builder(name="here").node(OPS["sdpa"], q, k, v, *masks, causal=keys == 96, scale=scale)
+    more = {"tf32": True} if tf32 else {}
+    return Builder(name="here").node(OPS["sdpa"], q, k, v, *masks, causal=keys == 96, scale=scale, **more)
 
 
 def gradient(of: Node) -> Node:
@@ -53,10 +54,14 @@ def is_tiled(of: Node) -> bool:
 
 
 @pytest.mark.parametrize("features", [8, 16, 32, 40, 64, 80, 128, 136, 256])
-@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 def test_tiles_are_taken(dtype: DType, features: int) -> None:
+    if dtype is DType.F32 and features > MOST_IN_TF32:
+        return
     for keys in (96, 7):
-        assert is_tiled(node(dtype, features, keys)) and is_tiled(gradient(node(dtype, features, keys)))
+        of = node(dtype, features, keys, tf32=dtype is DType.F32)
+        assert is_tiled(of) and is_tiled(gradient(of))
+        assert all(cuda_compile.geometry(launch.spec).shared_bytes <= SHARED_BYTES for launch in (lower(of) or []))
 
 
 @pytest.mark.parametrize("mask", [(96, 7), (2, 1, 1, 7), (2, 3, 96, 7), (3, 1, 7), (2, 1, 96, 1), (1,)])
@@ -116,6 +121,9 @@ def test_a_mask_that_two_strides_do_not_describe_goes_in_parts() -> None:
         (DType.BF16, {"values": 32}),
         (DType.BF16, {"scale": 0.0}),
         (DType.F16, {"scale": -1.0}),
+        (DType.F32, {"features": 44, "tf32": True}),
+        (DType.F32, {"features": 136, "tf32": True}),
+        (DType.F64, {}),
     ],
 )
 def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) -> None:
@@ -123,27 +131,31 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
     assert not is_tiled(of) and not is_tiled(gradient(of))
 
 
-@pytest.mark.parametrize(("mode", "features"), thinned(TILES, 4))
+@pytest.mark.parametrize(
+    ("dtype", "mode", "features"), thinned([(d, *key) for d in (DType.BF16, DType.F32) for key in tiles_of(d)], 7)
+)
 @pytest.mark.slow
-def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
+def test_a_kernel_fits_and_keeps_its_sums_in_registers(dtype: DType, mode: Any, features: int) -> None:
     rows = ((0, 200 * features, 0, features),) * len(tiled._ROWS[mode])
-    spec = TiledAttention(
-        mode, DType.BF16, 6, 1, 1, 1, rows, (), 200, 200, features, True, 0, 0.125, TILES[mode, features]
-    )
+    tile = tiles_of(dtype)[mode, features]
+    spec = TiledAttention(mode, dtype, 6, 1, 1, 1, rows, (), 200, 200, features, True, 0, 0.125, tile)
     geometry = cuda_compile.geometry(spec)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     masked = replace(spec, mask=(0, 200, 0, 0, 1))
     grouped = replace(spec, inner=3, share=3, window=70)
     narrow = replace(spec, features=features - 8, layouts=((0, 200 * features, 0, features - 8),) * len(rows))
-    cases = (("sm_80", replace(spec, dtype=DType.F16)), *(("sm_90", one) for one in (spec, masked, grouped, narrow)))
+    old = replace(spec, dtype=DType.F16) if dtype.is_half else spec
+    cases = (("sm_80", old), *(("sm_90", one) for one in (spec, masked, grouped, narrow)))
     for architecture, one in cases:
         ptx = cuda_compile.compiled(one, "k", architecture).ptx.decode("ascii")
-        assert "ldmatrix" in ptx and f".f32.{one.dtype.value}.{one.dtype.value}.f32" in ptx
+        kind = one.dtype.value if dtype.is_half else "tf32"
+        assert "ldmatrix" in ptx and f".f32.{kind}.{kind}.f32" in ptx
         assert ".local" not in ptx and not re.search(r"\b(red|atom)\.", ptx) and ".f64" not in ptx
 
 
-def test_backward_needs_one_number_a_query_of_scratch_memory() -> None:
-    launches = tiled.sdpa_grad(gradient(node(DType.BF16, 64)))
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_backward_needs_one_number_a_query_of_scratch_memory(dtype: DType) -> None:
+    launches = tiled.sdpa_grad(gradient(node(dtype, 64, tf32=dtype is DType.F32)))
     assert {x.bytes for launch in launches for x in launch.scratch} == {2 * 3 * 96 * 4}
 
 

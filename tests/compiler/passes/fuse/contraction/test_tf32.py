@@ -13,6 +13,7 @@ from places import MODELS
 from dslc.base.errors import BuildError
 from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm, VendorSum
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv, VendorConvSum
@@ -94,11 +95,27 @@ def test_products_with_what_is_added_to_them_and_attention(
     program, _ = compile_entry(
         check_file(str(tmp_path / "block.nn")), entry, {"B": 16}, Options("sm_90", provider, "tf32")
     )
-    assert {"contraction", "sdpa"} <= {node.op.name for node in program.kernels}
+    names = {node.op.name for node in program.kernels}
+    assert "contraction" in names and names & {"sdpa", "strided_sdpa"}
     assert wanted <= {type(launch.spec) for launches in program.kernels.values() for launch in launches}
     own, calls = rounding_of(program)
     assert all(own) and set(calls) <= {"tf32"}
-    assert len(own) >= (2 if entry == "predict" else 7)  # those of attention
+    assert len(own) >= (1 if provider == "own" else 0)
+    assert any(isinstance(x.spec, TiledAttention) for launches in program.kernels.values() for x in launches)
+
+
+@pytest.mark.parametrize(("precision", "in_memory"), [("tf32", False), ("f32", True)])
+def test_the_scores_of_attention_are_not_in_memory(precision: str, in_memory: bool, tmp_path: Path) -> None:
+    """Of 256 queries and keys, in a training step of 64 images: neither in scratch blocks nor as a value."""
+    (tmp_path / "block.nn").write_text(BLOCK, encoding="utf-8")
+    checked = check_file(str(tmp_path / "block.nn"))
+    program, _ = compile_entry(checked, "train_step", {"B": 64}, Options("sm_90", "own", precision))
+    nodes = [node for node in program.kernels if node.op.kernel_kind.startswith("attention")]
+    blocks = [block.bytes for node in nodes for launch in program.kernels[node] for block in launch.scratch]
+    scores = 64 * 256 * 256 * 4
+    assert len(nodes) == 2 and max(blocks) == (scores if in_memory else 64 * 256 * 4)
+    assert program.memory is not None and program.memory.scratch.keys() >= {nodes[1]}
+    assert not any(v.type.bytes >= scores and v.type.ints[-2:] == (256, 256) for v in program.memory.places)
 
 
 @pytest.mark.parametrize(("provider", "precision"), [("vendor", "tf32"), ("vendor", "f32"), ("own", "tf32")])
