@@ -21,13 +21,22 @@ from dslc.compiler.codegen.cpu.contraction.steps import Step
 from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.ir.types import DType
 
-# vector instructions per element
+# The model of time, in vector instructions. Per element: packed rows that are copied, that are transposed in registers,
+# that are gathered one by one; results that are stored one by one, next to each other or far apart.
 _COPIED: Final = 0.15
 _TURNED: Final = 0.6
 _PICKED: Final = 2.0
 _STORED_ACROSS: Final = 0.7
 _STORED_APART: Final = 2.0
-_ACROSS: Final = 6.0  # vector instructions to add the lanes of a vector
+_ACROSS: Final = 6.0  # to add the lanes of a vector
+_PACKING: Final = 2000  # to begin a kernel that packs
+_BROADCAST: Final = 0.1  # of an element of the other side, for the products of a row of a tile with all of its vectors
+#: A tile has at most so many rows and vectors, in registers. It needs so many sums that do not wait for each other: a
+#: multiply-add takes 4 cycles, and a core begins two of AVX2 in each (Zen 4).
+_TILE_ROWS: Final = 6
+_TILE_VECTORS: Final = 4
+_FREE_SUMS: Final = 8
+_DOT_TILE: Final = 4  # rows, and columns, of a tile of dot products
 _DOT_ROWS: Final = 48  # rows from which on those of a dot product are read from far caches, once for four columns
 _DOT_ROWS_COST: Final = 1.5
 _SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
@@ -107,7 +116,7 @@ def _dot(p: Problem) -> Dot | None:
 
 def _dot_time(dot: Dot) -> float:
     elements = math.prod(x.size for x in dot.batch) * dot.rows.size * dot.columns.size
-    loads = 1 / min(4, dot.rows.size) + 0.25  # vectors loaded per product
+    loads = 1 / min(_DOT_TILE, dot.rows.size) + 1 / _DOT_TILE  # vectors loaded per product
     read = _DOT_ROWS_COST if dot.rows.size >= _DOT_ROWS else max(1.0, loads)
     return elements * (-(-dot.depth // dot.vector) * read + _ACROSS)
 
@@ -174,10 +183,10 @@ class _Candidate:
         rows = math.prod(x.size for x in (*p.batch, *p.left))
         lanes = math.prod(x.size for x in p.right[:-1]) * -(-p.right[-1].size // vector)
         depth = math.prod(x.size for x in p.inner)
-        width = min(4, -(-p.right[-1].size // vector))
-        # a tile of few rows waits for its own sums
-        tall = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), 6) * min(width, 4)
-        total = rows * lanes * depth * max(1.0, 8 / tall) * (1 + 0.1 / width)
+        width = min(_TILE_VECTORS, -(-p.right[-1].size // vector))
+        sums = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), _TILE_ROWS) * width
+        waiting = max(1.0, _FREE_SUMS / sums)  # a tile of few rows waits for its own sums
+        total = rows * lanes * depth * waiting * (1 + _BROADCAST / width)
         far = _FAR_BYTES if rows < _MANY_ROWS else _REREAD_FAR_BYTES
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
             total *= _FAR_COST
@@ -195,7 +204,7 @@ class _Candidate:
                 each = _COPIED
             else:
                 each = _TURNED if pack.inner[-1][1] == 1 and pack.inner[-1][0] >= vector // 2 else _PICKED
-            total += pack.elements * each + 2000
+            total += pack.elements * each + _PACKING
         return total
 
     def steps(self, scratch: Scratch) -> list[Step]:
@@ -256,7 +265,7 @@ def _split_lanes(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], 
     """Axes that form separate units, and those of a tile: the last, and some points of the one before if it is
     short."""
     *outer, last = right
-    fit = 4 // -(-last.size // vector)
+    fit = _TILE_VECTORS // -(-last.size // vector)
     if not outer or fit < 2:
         return tuple(outer), (last,)
     near = outer.pop()
