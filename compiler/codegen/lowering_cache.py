@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
@@ -19,15 +20,17 @@ from dslc.compiler.ir.graph import Attrs, Input, Kind, Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import TensorType
 
+_REMEMBERED: Final = 4096  # nodes that differ
+
 
 def lowered(node: Node, target: str, vendor: bool, choice: Choice | None = None) -> Sequence[Launch] | None:
     """The launches that compute a node on a target, as ``Target.lower`` returns them; None if it has no kernel."""
     number = {v: i for i, v in enumerate(dict.fromkeys(node.inputs))}
     read = tuple([number[v] for v in node.inputs])
     attrs = _Attrs(repr(sorted(node.attrs.items())), node.attrs)
-    types = tuple([v.type for v in number])
+    key = _Key(node.op.name, tuple([v.type for v in number]), read, node.types, attrs)
     try:
-        first, launches = _first(node.op.name, types, read, node.types, attrs, target, vendor, choice)
+        first, launches = _first(key, target, vendor, choice)
     except PackageFault as fault:
         raise fault.at(node.span) from fault.__cause__
     if launches is None:
@@ -44,18 +47,23 @@ class _Attrs:
     attrs: Attrs = field(compare=False)
 
 
-@lru_cache(maxsize=4096)
-def _first(
-    op: str,
-    types: tuple[TensorType, ...],
-    read: tuple[int, ...],
-    results: tuple[TensorType, ...],
-    attrs: _Attrs,
-    target: str,
-    vendor: bool,
-    choice: Choice | None,
-) -> tuple[Node, Sequence[Launch] | None]:
-    """A node with inputs of these ``types``, which it reads in the order ``read``, and its launches."""
-    values = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
-    node = Node(OPS[op], tuple(values[i] for i in read), results, attrs.attrs)
+class _Key(NamedTuple):
+    """What the launches of a node depend on: ``types`` of the distinct tensors that it reads in the order ``read``."""
+
+    op: str
+    types: tuple[TensorType, ...]
+    read: tuple[int, ...]
+    results: tuple[TensorType, ...]
+    attrs: _Attrs
+
+    def node(self) -> Node:
+        """A node that differs from the others of this key only in names, spans and phases."""
+        values = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(self.types)]
+        return Node(OPS[self.op], tuple(values[i] for i in self.read), self.results, self.attrs.attrs)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _first(key: _Key, target: str, vendor: bool, choice: Choice | None) -> tuple[Node, Sequence[Launch] | None]:
+    """A node of this key, and its launches."""
+    node = key.node()
     return node, target_of(target, vendor).lower(node, choice)

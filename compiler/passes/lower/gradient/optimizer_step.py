@@ -82,7 +82,9 @@ def clipped(update: UpdateSpec, gradients: list[Value]) -> list[Value]:
 
 
 def _pace(ema: float, step: Value) -> Value:
-    """The fraction of the distance to the new weights by which this step moves the averages."""
+    """The fraction of the distance to the new weights by which this step moves the averages: ``1 - ema``, but at first
+    more, so that averages soon forget the initial weights: the decay of step n (from 0) is at most (2 + n) / (11 + n),
+    the (1 + n) / (10 + n) of TensorFlow's ``ExponentialMovingAverage``, whose steps count from 1."""
     b = Builder(name="ema", phase=Phase.UPDATE)
 
     def number(value: float) -> Value:
