@@ -121,11 +121,11 @@ class Binder:
 
     def _library_call(self, instruction: Gemm | GraphOp, where: str) -> LibraryCall:
         try:
-            run = self._libraries.call(instruction, self._plan.buffers, self.address)
+            call = self._libraries.call(instruction, self._plan.buffers, self.address)
         except DslcError as error:
             error.place = f"{where}: {error.place}" if error.place else where
             raise
-        return LibraryCall(run, self._libraries.recorder, where)
+        return LibraryCall(call, self._libraries.recorder, where)
 
     def _launch(self, kernel: Kernel) -> Launch:
         where = self._plan.names[kernel.where]

@@ -109,6 +109,22 @@ class GraphCalls(CheckedCalls):
             raise
         return self._made(noted, "cuGraphDestroy", "cuStreamEndCapture", stream)
 
+    def remove_fills(self, captured: Any, begin: int, size: int) -> int:
+        """Removes from a captured graph the nodes that it begins with and that fill a part of ``size`` bytes from
+        ``begin`` with zeros; returns how many."""
+        binding = self._binding
+        _, count = self._call("cuGraphGetRootNodes", captured, 0)
+        roots, _ = self._call("cuGraphGetRootNodes", captured, count)
+        fills = binding.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+        found = 0
+        for node in (n for n in roots or () if self._call("cuGraphNodeGetType", n) == fills):
+            fill = self._call("cuGraphMemsetNodeGetParams", node)
+            end = int(fill.dst) + fill.elementSize * fill.width
+            if fill.height == 1 and fill.value == 0 and begin <= int(fill.dst) and end <= begin + size:
+                self._call("cuGraphDestroyNode", node)
+                found += 1
+        return found
+
     def add_child(self, graph: Any, after: Sequence[Any], child: Any) -> Any:
         """A copy of another graph as one node."""
         return self._call("cuGraphAddChildGraphNode", graph, list(after), len(after), child)

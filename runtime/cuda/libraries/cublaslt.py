@@ -134,10 +134,10 @@ class CublasLt(Library[Problem]):
     def prepare(self, problem: Problem) -> Product:
         described = _Described(self, problem)
         if problem.algorithm:
-            algorithm, _ = described.configured(problem.algorithm)
+            algorithm, need = described.configured(problem.algorithm)
         else:
-            [(algorithm, _)] = described.proposals(1, problem.workspace, abi.IN_COMPUTE_TYPE, problem.alignments)
-        return Product(described, algorithm)
+            [(algorithm, need)] = described.proposals(1, problem.workspace, abi.IN_COMPUTE_TYPE, problem.alignments)
+        return Product(described, algorithm, need)
 
     def call(self, name: str, *args: Any) -> None:
         """A call that must succeed: R206."""
@@ -270,10 +270,11 @@ class _Described:
 
 
 class Product:
-    """A matrix product that is ready to run. ``algorithm``: its configuration, as text."""
+    """A matrix product that is ready to run. ``algorithm``: its configuration, as text; ``workspace``: the bytes that
+    it needs."""
 
-    def __init__(self, described: _Described, algorithm: bytes) -> None:
-        self._described, self._lt = described, described.lt
+    def __init__(self, described: _Described, algorithm: bytes, workspace: int) -> None:
+        self._described, self._lt, self.workspace = described, described.lt, workspace
         problem = described.problem
         self._alpha, self._beta = described.scale(problem.alpha), described.scale(problem.beta)
         self._algorithm = ctypes.create_string_buffer(algorithm, abi.ALGORITHM)
@@ -289,5 +290,5 @@ class Product:
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._described.operation, ctypes.addressof(self._alpha),
             b, layout_b, a, layout_a, ctypes.addressof(self._beta), c, layout_out, out, layout_out,
-            ctypes.addressof(self._algorithm), workspace, problem.workspace, int(stream),
+            ctypes.addressof(self._algorithm), workspace, self.workspace, int(stream),
         )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dslc.base.cache import Cache
 from dslc.base.errors import DslcWarning, EnvironmentFault
@@ -20,11 +20,27 @@ from dslc.runtime.cuda.libraries.library import Library, Runnable, Way, unknown
 from dslc.runtime.cuda.libraries.registry import LIBRARIES
 from dslc.runtime.cuda.owned import Owned, let_go_of
 
-#: Enqueues a library's kernels on the given stream.
-Call: TypeAlias = Callable[[Any], None]
-
 _ALIGNED: Final = 256  # bytes; of a workspace
 _WORTH_TELLING: Final = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A library's kernels, ready to be enqueued. ``operands``: addresses; ``workspace``: the address of that of the
+    plan."""
+
+    runnable: Runnable
+    operands: tuple[int, ...]
+    workspace: int
+
+    @property
+    def need(self) -> int:
+        """The bytes of workspace that the kernels need."""
+        return self.runnable.workspace
+
+    def enqueue(self, stream: Any, workspace: int | None = None) -> None:
+        """Enqueue them on a stream; ``workspace``: another address, a multiple of 256."""
+        self.runnable.run(self.operands, self.workspace if workspace is None else workspace, stream)
 
 
 class Libraries:
@@ -123,7 +139,7 @@ class Libraries:
                 _, runnable = self._runnables[problem]
         finally:
             self.seconds += time.monotonic() - begun
-        return lambda stream: runnable.run(places, room, stream)
+        return Call(runnable, places, room)
 
     def default(self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Way:
         """The library's own choice for an instruction, with its workspace. R202, R205."""

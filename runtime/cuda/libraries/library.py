@@ -36,13 +36,15 @@ class Problem(Protocol):
 
 
 class Runnable(Protocol):
-    """A problem that is ready to run. ``algorithm``: the text of what the library uses."""
+    """A problem that is ready to run. ``algorithm``: the text of what the library uses; ``workspace``: the bytes that
+    it needs."""
 
     algorithm: str
+    workspace: int
 
     def run(self, operands: Sequence[int], workspace: int, stream: Any) -> None:
         """Enqueue it on a stream. ``operands``: the addresses of all inputs and of the result; ``workspace``: the
-        address of the problem's workspace, a multiple of 256."""
+        address of its workspace, a multiple of 256."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu.fake_libraries import Algorithm
+from fake_gpu.fake_libraries import PERSISTENT, Algorithm
 from fake_gpu.library_model import batch, named, opened, small
 
 from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import library as interface
 from dslc.runtime.cuda.libraries.registry import LIBRARIES
 
@@ -36,6 +37,41 @@ def convolution(on: Any, dtype: str = "f32") -> tuple[GraphOp, int]:
 
 
 LIMIT = 1 << 20
+
+
+@pytest.mark.parametrize("kind", [product, convolution])
+def test_persistent_kernels_of_a_graph_count_from_one_fill(bench: Any, kind: Any) -> None:
+    on, _, _ = bench
+    calls = []
+    for call, out in (kind(on) for _ in range(3)):
+        text = next(text for text, need in on.candidates(call, LIMIT, True) if 0 < need <= PERSISTENT)
+        calls.append((named(call, text), out))
+    device, placed, noted = on.device, [], []
+    for call, out in calls:
+        on.fill(out)
+        on.fill(call.workspace)
+        made = on.libraries.call(call, on.buffers, on.place)
+        placed.append((0, LibraryCall(made, on.libraries.recorder, "w net.nn:3")))
+    stream = device.driver.stream(noted)
+    graph = Bulk(device, placed, stream, on.owned)
+    assert (on.fake.calls["cuGraphDestroyNode"], on.fake.calls["cuGraphAddMemsetNode"]) == (len(calls), 1)
+    for _ in range(2):
+        graph.launch(stream)
+        device.driver.synchronise(stream)
+        for call, out in calls:
+            b, room = on.buffers[out], on.buffers[call.workspace]
+            assert (on.fake.array(on.base + b.offset, "u1", (b.bytes,)) != 0x7F).any()
+            assert (on.fake.array(on.base + room.offset, "u1", (room.bytes,)) == 0x7F).all(), "the plan's workspace"
+            on.fill(out)
+    device.driver.let_go(noted)
+
+
+def test_a_large_workspace_of_a_graph_is_the_plan_s(bench: Any) -> None:
+    on, lt, _ = bench
+    call, out = product(on)
+    [large] = [a for a in lt.algorithms if a.need > PERSISTENT and a.reduction == 2]
+    on.run(named(call, large.text), out, True)
+    assert not on.fake.calls["cuGraphGetRootNodes"] and not on.fake.calls["cuGraphAddMemsetNode"]
 
 
 @pytest.mark.parametrize("kind", [product, convolution])

@@ -82,6 +82,7 @@ class Op:
     host: int = 0
     done: bool = False
     asked: bool = False  # whether it was done: it is, when somebody asks again
+    fill: tuple[int, int, int, int] | None = None  # address, value, width and count, of a fill without gaps
     at: int = 0  # how many ops of the device were done with it
 
 
@@ -114,6 +115,7 @@ class Node:
     run: Callable[[], None]
     after: tuple[int, ...]
     kind: str
+    fill: tuple[int, int, int, int] | None = None
 
 
 def fake_cubin(arch: int, *symbols: str, parameters: int = 2, code: int = 0, local: int = 0) -> bytes:
@@ -483,7 +485,7 @@ class FakeDriver:
         return ()
 
     def do_cuMemsetD32Async(self, target: Any, value: int, count: int, stream: Any) -> tuple[()]:
-        self._put(stream, self._fill(target, value, 4, count, 4))
+        self._put(stream, self._fill(target, value, 4, count, 4)).fill = int(target), value, 4, count
         return ()
 
     def do_cuMemsetD2D32Async(
@@ -686,17 +688,52 @@ class FakeDriver:
         graph = self._new({}, real.CUgraph)
         before: list[Any] = []
         for op in ops:
-            before = [self._node(graph, before, len(before), op.run, "kernel")]
+            before = [self._node(graph, before, len(before), op.run, "kernel" if op.fill is None else "fill")]
+            self.objects[int(before[0])].fill = op.fill
         return graph
+
+    def do_cuGraphGetRootNodes(self, graph: Any, most: int) -> tuple[Any, int]:
+        roots = [n for n, node in self._get(graph, dict).items() if not node.after]
+        return [real.CUgraphNode(n) for n in roots[:most]] or None, len(roots)
+
+    def do_cuGraphNodeGetType(self, node: Any) -> Any:
+        kinds = real.CUgraphNodeType
+        return {
+            "fill": kinds.CU_GRAPH_NODE_TYPE_MEMSET, "kernel": kinds.CU_GRAPH_NODE_TYPE_KERNEL
+        }[self._get(node, Node).kind]  # fmt: skip
+
+    def do_cuGraphMemsetNodeGetParams(self, node: Any) -> Any:
+        found = real.CUDA_MEMSET_NODE_PARAMS()
+        found.dst, found.value, found.elementSize, found.width = self._get(node, Node).fill
+        found.height = 1
+        return found
+
+    def do_cuGraphDestroyNode(self, node: Any) -> tuple[()]:
+        self._drop(node, Node)
+        for nodes in self.objects.values():
+            if isinstance(nodes, dict) and nodes.pop(int(node), None):
+                for other in nodes.values():
+                    other.after = tuple(n for n in other.after if n != int(node))
+        return ()
 
     def do_cuGraphAddChildGraphNode(self, graph: Any, after: Any, count: int, child: Any) -> Any:
         nodes = dict(self._get(child, dict))
         return self._node(graph, after, count, lambda: self._play(nodes), "child")
 
-    def enqueue(self, stream: int, run: Callable[[], None]) -> None:
-        """As a library does that launches a kernel."""
+    def enqueue(self, stream: int, run: Callable[[], None], counter: int = 0) -> None:
+        """As a library does that launches a kernel. ``counter``: the address of 4 bytes that a persistent kernel needs
+        to be 0, and in which it counts its tiles."""
+
+        def counting() -> None:
+            [count] = tiles = self.array(counter, "u4", (1,))
+            assert count == 0, "nobody has set the counter of tiles to 0"
+            tiles[0] = 7
+            run()
+
         with self._lock:
-            self._put(stream, run)
+            if counter:
+                self.do_cuMemsetD32Async(counter, 0, 1, stream)
+            self._put(stream, counting if counter else run)
 
     def do_cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         return self._new((dict(self._get(graph, dict)),), real.CUgraphExec)
