@@ -11,9 +11,9 @@ class StepResult:
     """One training step. ``step``: its number, from 0. ``nonfinite``: the first parameter in forward order whose
     gradient has a NaN or Inf (those elements were not updated), or None.
 
-    Only for a model in f16: ``loss_scale``, that of this step; ``skipped``: a gradient overflowed, so nothing was
-    updated and the scale was halved (``nonfinite`` is then None); ``skipped_steps``: how many steps up to this one had
-    no update."""
+    Three fields are set only for a model in f16. ``loss_scale``: that of this step. ``skipped``: a gradient overflowed,
+    so nothing was updated and the scale was halved (``nonfinite`` is then None). ``skipped_steps``: the number of steps
+    without an update so far."""
 
     loss: float
     metrics: dict[str, float]

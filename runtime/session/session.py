@@ -241,8 +241,8 @@ class Session:
     ) -> StepResult:
         """One step of the optimizer on one batch of the built size.
 
-        If the train section accumulates gradients over N micro-batches, or the batch is divided into N shards, or both
-        give N parts, it has N times the built rows; loss and metrics are the means over these parts.
+        If accumulation and shards divide a step into N parts (micro-batches times shards), the batch has N times the
+        built rows. Loss and metrics are the means over the parts.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
         learning rate, by default the train section's. ``row``: the global number of the batch's first row, by default
