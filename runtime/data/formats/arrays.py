@@ -47,6 +47,7 @@ _HELD: Final = {
     "c": "save real and imaginary parts: numpy.stack([x.real, x.imag], 1)",
     "O": "save arrays of one shape: numpy.stack(list(x)), or x.astype(numpy.float32)",
 }
+_RECORDS = re.compile(r"\A\{'descr': *\[")
 _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
 
 
@@ -150,6 +151,8 @@ def _from_npz(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray
 def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     """The header of a file or member of ``size`` bytes in total; rejects inconsistent sizes."""
     start = file.read(8)
+    if not size:
+        _damaged(source, "the file is empty")
     if len(start) < 8 or start[:6] != _MAGIC or start[6:] not in (b"\x01\x00", b"\x02\x00"):
         refuse_other_kind(source.path, str(source.path), _MAGIC, b"PK\x03\x04")
         _damaged(source, "it does not start as format 1.0 or 2.0")
@@ -165,7 +168,7 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
         raise DataError(
             "R102",
             f"its values are {found['descr'][:40]!a}, which no tensor can hold",
-            place=f"{source.path} ({source.name})",
+            place=_place(source),
             help=next((help for kinds, help in _HELD.items() if kind in kinds), _NUMERIC),
         )
     dtype = np.dtype(found["descr"])
@@ -191,16 +194,23 @@ def _items(text: str, source: Source) -> dict[str, str]:
         key, value = (part for part in item.groups() if part is not None)
         found[key] = value
         at = item.end()
+    if _RECORDS.search(text):
+        help = "save each field as an array of its own: numpy.savez(PATH, **{name: x[name] for name in x.dtype.names})"
+        raise DataError("R102", "its values are records of several fields", place=_place(source), help=help)
     if not whole or at < len(body) or len(found) != 3:
         _damaged(source, "its header does not describe a plain array")
     return found
+
+
+def _place(source: Source) -> str:
+    return f"{source.path} ({source.name})"
 
 
 def _damaged(source: Source, why: str) -> NoReturn:
     raise DataError(
         "R101",
         f"it is damaged, or not an array file: {why}",
-        place=f"{source.path} ({source.name})",
+        place=_place(source),
         help="write it again with numpy.savez or numpy.save",
     )
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Final, NoReturn
 from weakref import WeakValueDictionary
 
@@ -53,7 +54,7 @@ class ArrowTable:
         found = self._process.described
         self._fields: list[str] = found["names"]
         self._forms: list[str] = found["forms"]
-        self._widths: list[int] = found["widths"]
+        self._widths = [prod(shape) for shape in found["shapes"]]
         self.names: Sequence[str] = self._named()
         doubles = (column for column, (field, _) in zip(self.names, self._places) if self._forms[field].endswith("f64"))
         self.doubles = frozenset(doubles)

@@ -17,7 +17,7 @@ from dslc.runtime.data.columns.raw import Raw, raw_objects
 from dslc.runtime.data.rows import AT_ONCE
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables import nested
-from dslc.runtime.data.tables.advice import said
+from dslc.runtime.data.tables.advice import help_for_head, said
 from dslc.runtime.data.tables.lines import Lines
 from dslc.runtime.data.tables.table import MOST_COLUMNS, refuse_table
 
@@ -37,6 +37,8 @@ class JsonTable:
     def __init__(self, source: Source) -> None:
         """Raises DataError R101 for a file that is not a table."""
         self._lines = Lines(source.path, partial(refuse_table, source, help=_HELP))
+        if not self._lines.size:
+            refuse_table(source, "the file is empty", _HELP)
         self._lines.index(2, header=False)
         self.count = self._lines.count
         self.large = self._lines.size > AT_ONCE
@@ -46,8 +48,10 @@ class JsonTable:
                 records.append(record_of(self._lines.line(row), first=row == 0))
             except ValueError as error:
                 if row == 0:
-                    why, help = _fault(self._lines.line(0), said(error))
-                    refuse_table(source, f"line 1: {why}", help)
+                    line = self._lines.line(0)
+                    why, help = _fault(line, said(error))
+                    encoded = isinstance(error, UnicodeDecodeError)
+                    refuse_table(source, f"line 1: {why}", help_for_head(error, source.path, line) if encoded else help)
         first: dict[str, Any] = {}
         for record in records:
             first |= {name: value for name, value in record.items() if first.get(name) is None}

@@ -117,6 +117,52 @@ def test_nested_lists_have_one_shape(line: str, says: str | None, tmp_path: Path
         assert error.code == "R101" and says in error.message and error.place.endswith("t.jsonl:2"), error.render()
 
 
+def nested(kind: str, cells: Any) -> Any:
+    """Matrices of the shape [2, 3] as a column of Arrow; None is a missing one."""
+    if kind == "tensor":
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(np.array(cells, np.float32).ravel()), 6)
+        return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [2, 3]), flat)
+    lists = {
+        "list": pa.list_(pa.list_(pa.float32())),
+        "large": pa.large_list(pa.list_(pa.uint8(), 3)),
+        "fixed": pa.list_(pa.list_(pa.float64(), 3), 2),
+    }
+    return pa.array(cells, lists[kind])
+
+
+@pytest.mark.parametrize("kind", ["list", "large", "fixed", "tensor"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+def test_nested_lists_of_arrow_are_read_row_by_row(name: str, kind: str, tmp_path: Path, opened: Any) -> None:
+    cells = np.arange(120).reshape(20, 2, 3)
+    table = pa.table({"x": nested(kind, cells.tolist())})
+    if name == "t.parquet":
+        parquet.write_table(table, tmp_path / name, row_group_size=8)
+    else:
+        feather.write_feather(table, tmp_path / name, compression="lz4", chunksize=8)
+    data = opened(x=(f"{tmp_path / name}:x", "f32", ("B", 2, 3)), y=(f"{tmp_path / name}:x[4]", "f32", ("B",)))
+    at = np.array([19, 0, 7, 8])
+    got = data.take(at)
+    assert (got["x"] == cells[at]).all() and (got["y"] == cells[at, 1, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ([[[1, 2, 3], [4, 5, 6]], None], "is missing"),
+        ([[[1, 2, 3], [4, 5, 6]], [None, [4, 5, 6]]], "is missing"),
+        ([[[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, None, 6]]], "is missing"),
+        ([[[1, 2, 3], [4, 5, 6]], [[1, 2, 3]]], "a list has 1 lists, the first one 2"),
+        ([[[1, 2, 3], [4, 5, 6]], [[1, 2], [4, 5, 6]]], "a list has 2 numbers, the first one 3"),
+    ],
+)
+def test_nested_lists_of_arrow_that_do_not_fit(
+    cells: Any, says: str, tmp_path: Path, opened: Any, refused: Any
+) -> None:
+    parquet.write_table(pa.table({"x": nested("list", cells)}), tmp_path / "t.parquet")
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.parquet:x", "f32", ("B", 2, 3))))
+    assert error.code == "R101" and says in error.message, error.render()
+
+
 def test_a_name_that_is_not_there_is_answered_with_the_names_of_lists(
     tmp_path: Path, opened: Any, refused: Any
 ) -> None:

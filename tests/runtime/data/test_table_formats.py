@@ -369,3 +369,21 @@ def test_rounding_is_told_once_if_columns_are_fitted(tmp_path: Path, opened: Any
     inputs = {"x": (f"{tmp_path}/t.parquet:x", "f32", ("B",)), "k": (f"{tmp_path}/t.parquet:k", "i32", ("B",), (0, 2))}
     opened(**inputs, columns="k: {categories: index}", notes=notes)
     assert len([line for line in notes if "is rounded" in line]) == 1, notes
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says", "help"),
+    [
+        ("t.jsonl:x", b"", "the file is empty", "one JSON object per line"),
+        ("t.jsonl:x", '{"x": 1}\n'.encode("utf-16"), "it is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"),
+        ("t.npy", b"", "the file is empty", "numpy.save"),
+        ("t.npy", np.zeros(2, [("a", "i4"), ("b", "f8")]), "records of several fields", "each field as an array"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_why(
+    name: str, content: Any, says: str, help: str, tmp_path: Path, opened: Any, refused: Any
+) -> None:
+    path = tmp_path / name.partition(":")[0]
+    path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
+    error = refused(lambda: opened(x=(str(tmp_path / name), "f32", ("B",))))
+    assert says in error.message and help in error.help, error.render()
