@@ -107,7 +107,7 @@ class BoundPlan:
             if step is not None:
                 (self._writing if self._writing or changes else self._reading).append(step)
 
-    def put(self, name: str, array: Array) -> None:
+    def put(self, name: str, array: Array, *, once: bool = False) -> None:
         """Write an input; ``array`` has its dtype and shape."""
         copy_into(self.inputs[name], array)
 

@@ -164,8 +164,8 @@ class DevicePlan:
 
         return {name: stacked(first) for name, first in self._views[id(self._slot)][0].items()}
 
-    def put(self, name: str, array: NDArray[Any]) -> None:
-        put(self._lane, self._slot, None if self._in_frames else self.io, name, self.inputs[name], array)
+    def put(self, name: str, array: NDArray[Any], *, once: bool = False) -> None:
+        put(self._lane, self._slot, None if self._in_frames else self.io, name, self.inputs[name], array, once=once)
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         self._step_block.write(self._slot.inputs, self._frame * self._lane.frame, values)

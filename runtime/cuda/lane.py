@@ -140,6 +140,11 @@ class Lane:
             if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
 
+    @property
+    def busy(self) -> bool:
+        """False if no run is under way."""
+        return any(slot.busy for slot in self.all_slots)
+
     def settle(self, slot: Slot) -> None:
         """Wait for a slot's run and copy its unread results out of the slot."""
         waiting = slot.pending() if slot.pending is not None else None

@@ -114,8 +114,9 @@ class Bound(Protocol):
         """The host arrays into which the inputs are written."""
         ...
 
-    def put(self, name: str, array: NDArray[Any]) -> None:
-        """Write an input; ``array`` has its dtype and shape."""
+    def put(self, name: str, array: NDArray[Any], *, once: bool = False) -> None:
+        """Write an input; ``array`` has its dtype and shape. ``once``: for the next run alone, so that a device may get
+        it without ``inputs``."""
         ...
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:

@@ -117,12 +117,14 @@ class Context:
         piece: Cut | None = None,
         by_row: frozenset[str] = frozenset(),
         step: int = 0,
+        *,
+        once: bool = False,
     ) -> Bound:
         """Copy the inputs in and return the bound plan, ready to run; its outputs stay valid until the next ``feed``.
 
         ``piece`` selects the rows of the inputs named in ``by_row``; missing rows repeat the last one, so that they
-        hold values valid for the ops. ``step``: the step of the run that the inputs belong to. Raises InputError R105
-        for an array without the program's shape.
+        hold values valid for the ops. ``step``: the step of the run that the inputs belong to; ``once``: it is the only
+        one that reads them. Raises InputError R105 for an array without the program's shape.
         """
         bound = self._bound[program]
         bound.begin(step)
@@ -136,7 +138,7 @@ class Context:
                     continue
             _check_shape(program, name, array.shape, view.shape)
             if isinstance(array, np.ndarray):
-                bound.put(name, array)
+                bound.put(name, array, once=once)
             else:
                 cast("DeviceBound", bound).place(name, array)
         self._load_constants(program, bound)

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
     Part: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
-#: Bytes of a part: with smaller ones, threads wait for each other to begin the next.
-PART: Final = 1 << 19
-#: Threads next to the caller's: more do not copy faster than memory.
-_MOST: Final = 7
+#: Bytes of a part, and threads next to the caller's. 19 MB to pinned memory and on to an H200 (16 cores, 2026-11-28,
+#: `benchmarks/results/zoo.md`) take 0.96 ms with parts of 1 MiB and four threads, 1.21 with parts of half of it, for
+#: whose beginnings threads wait for each other, 1.06 with eight threads, and 2.4 with one.
+PART: Final = 1 << 20
+_MOST: Final = 3
 _LOOK: Final = 0.05  # seconds after which a waiting thread looks again
 
 
@@ -44,24 +45,28 @@ class _Task:
         self.begun = True  # before a part is taken: see `Copy.end`
         try:
             while self._parts:
-                _copy_next(self._parts, self._copied)
+                _take(self._parts, self._copy)
         except Exception as error:  # noqa: BLE001  (`Copy.end` raises it)
             self.error = error
         self.over = True
         self._ended.release()
+
+    def _copy(self, number: int, part: Part) -> None:
+        np.copyto(*part, casting="no")
+        self._copied.append(number)
 
     def wait(self) -> None:
         while not self.over:
             self._ended.acquire(timeout=_LOOK)
 
 
-def _copy_next(parts: deque[tuple[int, Part]], copied: deque[int]) -> None:
+def _take(parts: deque[tuple[int, Part]], copy: Callable[[int, Part], object]) -> None:
+    """Have the next part copied, if another thread has not taken the last one."""
     try:
-        number, part = parts.popleft()
-    except IndexError:  # another thread took the last one
+        part = parts.popleft()
+    except IndexError:
         return
-    np.copyto(*part, casting="no")
-    copied.append(number)
+    copy(*part)
 
 
 class _Helper:
@@ -111,12 +116,24 @@ class _Helpers:
 _helpers: dict[int, _Helpers] = {}
 
 
-def copy_parts(parts: Sequence[Part], done: Callable[[int], object] = lambda number: None) -> None:
+def _nothing(number: int) -> None:
+    pass
+
+
+def copy_parts(
+    parts: Sequence[Part],
+    done: Callable[[int], object] = _nothing,
+    here: Callable[[int, Part], object] | None = None,
+) -> None:
     """Copies parts, targets and sources of equal dtypes and shapes; ``done`` is called with the number of each copied
-    one, in this thread. Nothing is copied any more when this ends, also after an interrupt, as the caller may reuse the
-    arrays."""
+    one, in this thread. ``here``: what this thread does with a part that falls to it, instead of both. Nothing is
+    copied any more when this ends, also after an interrupt, as the caller may reuse the arrays."""
     left, copied = deque(enumerate(parts)), deque[int]()
     tasks = [_Task(left, copied) for _ in range(min(len(parts), _MOST + 1, len(os.sched_getaffinity(0))) - 1)]
+
+    def copy_here(number: int, part: Part) -> None:
+        np.copyto(*part, casting="no")
+        copied.append(number)
 
     def tell() -> None:
         while copied:
@@ -133,7 +150,7 @@ def copy_parts(parts: Sequence[Part], done: Callable[[int], object] = lambda num
         for task in tasks:
             helpers.ask(task)
         while left:
-            _copy_next(left, copied)
+            _take(left, here or copy_here)
             tell()
         for task in tasks:
             if task.begun:  # else it finds nothing left
@@ -156,12 +173,17 @@ def parts_of(target: NDArray[Any], source: NDArray[Any]) -> Sequence[Part]:
     """Both arrays in parts of at least ``PART`` bytes, from the first byte to the last; one if they are small, or no
     dense arrays of one dtype and shape."""
     count = target.nbytes // PART
-    dense = target.flags.c_contiguous and source.flags.c_contiguous
-    if count < 2 or target.shape != source.shape or target.dtype != source.dtype or not dense:
+    if count < 2 or not dense(target, source):
         return [(target, source)]
     flat = target.reshape(-1), source.reshape(-1)
     ends = [target.size * n // count for n in range(count + 1)]
     return [(flat[0][a:b], flat[1][a:b]) for a, b in pairwise(ends)]
+
+
+def dense(target: NDArray[Any], source: NDArray[Any]) -> bool:
+    """True if a copy of one to the other is a copy of consecutive bytes."""
+    same = target.shape == source.shape and target.dtype == source.dtype
+    return same and target.flags.c_contiguous and source.flags.c_contiguous
 
 
 def copies(arrays: Iterable[tuple[str, NDArray[Any]]], rows: Mapping[str, int]) -> dict[str, NDArray[Any]]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.cuda.transfers import from_host
-from dslc.runtime.session.host_copies import copy_into, copy_parts, parts_of
+from dslc.runtime.session.host_copies import copy_into, copy_parts, dense, parts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
+
+#: Bytes from which on the driver may copy an input: 602 KB take 58 us so, and 65 through pinned memory; 4.8 MB 391, and
+#: 532 by one thread (H200, 2026-11-28, `benchmarks/results/zoo.md`).
+DIRECT: Final = 1 << 19
 
 
 def from_pinned(plan: Plan, end: int, slot: Slot, steps: int, frame: int) -> list[tuple[int, int, int]]:
@@ -60,27 +62,32 @@ def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]
     return found
 
 
-def put(lane: Lane, slot: Slot, io: int | None, name: str, view: NDArray[Any], array: NDArray[Any]) -> None:
+def put(
+    lane: Lane, slot: Slot, io: int | None, name: str, view: NDArray[Any], array: NDArray[Any], *, once: bool
+) -> None:
     """Copies an input to ``view``, its place in the slot's pinned memory. If it has several parts, each of them goes on
-    to ``io``, unless that is None, while the next one is copied."""
-    if io is None:
+    to ``io``, unless that is None, while the next one is copied.
+
+    If it is read ``once``, and nothing runs, the driver copies the parts that fall to this thread, from the array to
+    the device: its staging memory stays in a cache. While something runs, that would wait for it.
+    """
+    direct = once and view.nbytes >= DIRECT and not lane.busy and dense(view, array)
+    parts = () if io is None else parts_of(view, array)
+    if io is None or (len(parts) < 2 and not direct):
         copy_into(view, array)
-        return
-    parts = parts_of(view, array)
-    if len(parts) < 2:
-        np.copyto(view, array, casting="no")
         return
     driver, offset = lane.device.driver, view.ctypes.data - slot.inputs_at
     starts = [*accumulate((target.nbytes for target, _ in parts), initial=offset)]
+    own = array.ctypes.data - offset
 
-    def send_part(number: int) -> None:
+    def send(number: int, base: int = slot.inputs_at) -> None:
         start, size = starts[number], starts[number + 1] - starts[number]
-        driver.copy_in(io + start, slot.inputs_at + start, size, lane.stream)
+        driver.copy_in(io + start, base + start, size, lane.stream)
         lane.counters.bytes_in += size
 
     try:
         with lane.device:
-            copy_parts(parts, send_part)
+            copy_parts(parts, send, (lambda number, _: send(number, own)) if direct else None)
     except DslcError:
         lane.recover(slot)
         raise

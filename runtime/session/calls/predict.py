@@ -113,8 +113,8 @@ class Predict(Call):
     ) -> _Begun:
         context.start(program, *states)
         start = 0 if piece is None else piece.start
-        bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
-        return bound.run(), piece
+        values = {**scalars, "row": scalars["row"] + start}
+        return context.feed(program, arrays, values, piece, self.by_row, once=True).run(), piece
 
     def run_on_device(
         self,

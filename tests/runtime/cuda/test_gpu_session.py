@@ -34,6 +34,7 @@ from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import transfers
+from dslc.runtime.cuda.arrays import inputs
 from dslc.runtime.session import host_copies
 from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES, driver_needs, session_needs
@@ -414,6 +415,7 @@ def test_every_call_of_a_run_may_fail(
     path, kernels = write_gpu_line(tmp_path, ptx=False)
     monkeypatch.setattr(transfers, "LENT", 8 if what == "kept" else transfers.LENT)
     monkeypatch.setattr(host_copies, "PART", 20 if what == "parts" else host_copies.PART)
+    monkeypatch.setattr(inputs, "DIRECT", 1 if what == "parts" else inputs.DIRECT)
 
     def run(session: Session) -> Any:
         match what:

@@ -16,12 +16,13 @@ from dslc.base.errors import InputError
 from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import transfers
+from dslc.runtime.cuda.arrays import inputs
 from dslc.runtime.cuda.arrays.pinned import MOST_LENT
 from dslc.runtime.session import fork, host_copies
 from dslc.runtime.session.calls import predict
 
 #: Calls of the runtime's functions. Each takes about 0.3 us.
-_MOST = 139
+_MOST = 140
 
 
 def _calls_of_runtime(call: Callable[[], object]) -> int:
@@ -103,8 +104,12 @@ def test_outputs_of_the_same_bytes_are_copied(lent: Pair) -> None:
 
 
 @pytest.mark.parametrize("part", [8, 20, 64, 1 << 19])
-def test_inputs_are_sent_in_parts(pair: Callable[..., Pair], part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("direct", [1, 1 << 19])
+def test_inputs_are_sent_in_parts(
+    pair: Callable[..., Pair], part: int, direct: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host_copies, "PART", part)
+    monkeypatch.setattr(inputs, "DIRECT", direct)
     one = pair()
     for rows in (4, 3, 1, 9):
         assert equal(*one.both(lambda s: s.predict(x=batch(rows, rows)["x"])))  # noqa: B023
@@ -114,7 +119,7 @@ def test_inputs_are_sent_in_parts(pair: Callable[..., Pair], part: int, monkeypa
     one.gpu.predict(**given)
     made = one.fake.calls - before
     parts = given["x"].nbytes // part
-    assert made["cuMemcpyHtoDAsync"] == (parts + 1 if parts > 1 else 1)  # and the step block
+    assert made["cuMemcpyHtoDAsync"] == (max(1, parts) + 1 if parts > 1 or direct == 1 else 1)  # and the step block
     assert one.gpu.counters["bytes_in"] - bytes_in <= given["x"].nbytes + STEP_BLOCK
     with pytest.raises(InputError):
         one.gpu.predict(x=given["x"][:, :2])
@@ -122,6 +127,22 @@ def test_inputs_are_sent_in_parts(pair: Callable[..., Pair], part: int, monkeypa
         assert equal(*one.both(lambda s: s.train_step(**batch(step), lr=0.01, beta=0.25)))  # noqa: B023
         assert equal(*one.both(lambda s: s.evaluate(**batch(step, 9))))  # noqa: B023
     assert equal(*one.both(lambda s: s.predict(**given)))
+
+
+def test_the_driver_copies_inputs_only_while_nothing_runs(
+    pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "DIRECT", 1)
+    one = pair()
+    given = {"x": batch(1, 3 * ROWS)["x"]}
+    wanted = one.cpu.predict(**given)
+    assert equal(one.gpu.predict(**given), wanted)
+    before = len(one.fake.log)
+    assert equal(one.gpu.predict(**given), wanted)
+    names = [name for name in one.fake.log[before:] if name in ("cuMemcpyHtoDAsync", "cuGraphLaunch")]
+    assert names == ["cuMemcpyHtoDAsync"] * 2 + (["cuGraphLaunch", "cuMemcpyHtoDAsync"] * 2) + ["cuGraphLaunch"]
+    given["x"][:] = 0  # it was read before the call returned
+    assert equal(one.gpu.predict(x=batch(1, 3 * ROWS)["x"]), wanted)
 
 
 def test_the_next_run_of_a_call_begins_before_results_are_copied(
