@@ -12,7 +12,7 @@ from tuning import planted
 
 from dslc.base.cache import Cache
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.codegen.cuda.recurrent import room
+from dslc.compiler.codegen.cuda.recurrent import division
 from dslc.compiler.codegen.cuda.variants import RESIDENT
 from dslc.compiler.ir.choice import OWN, Choice, Choices, Measured
 from dslc.compiler.ir.graph import Node
@@ -67,7 +67,7 @@ def made_of(node: Node, name: str) -> Recipe:
 
 def test_a_loop_is_a_problem_in_either_form(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
     one = problems(checked, OPTIONS, "sm_90")
-    monkeypatch.setattr(room, "_TRIP", 1.0)  # seconds: the model prefers the kernels of the body
+    monkeypatch.setattr(division, "_TRIP", 1.0)  # seconds: the model prefers the kernels of the body
     several = problems(checked, OPTIONS, "sm_90")
     assert loop(one).key == loop(several).key
     assert loop(one).calls == 1 and loop(several).calls == 0
@@ -141,7 +141,7 @@ def test_what_a_loop_rounds_its_state_to(checked: Checked) -> None:
 def test_the_untuned_way_is_the_default(
     checked: Checked, faster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_TRIP", 1e-9 if faster else 1.0)
+    monkeypatch.setattr(division, "_TRIP", 1e-9 if faster else 1.0)
     problem = loop(problems(checked, OPTIONS, "sm_90"))
     for variants, names in ((True, ["", RESIDENT]), (False, [faster])):
         supply = Supply([problem], "sm_90", Cache(None), tmp_path, variants=variants)

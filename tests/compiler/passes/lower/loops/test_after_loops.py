@@ -12,7 +12,7 @@ from places import ROOT
 
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.recurrent import room
+from dslc.compiler.codegen.cuda.recurrent import division
 from dslc.compiler.ir.scan import Loop, scan
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.options import Options
@@ -85,7 +85,7 @@ def test_rows_that_the_loop_did_not_yield_are_summed_after_it(
 def test_a_step_of_an_lstm_has_three_launches_and_its_gradient_three(
     file: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_TRIP", 1.0)  # seconds: no loop is one resident kernel
+    monkeypatch.setattr(division, "_TRIP", 1.0)  # seconds: no loop is one resident kernel
     path, _, name = file.partition(":")
     checked = check_file(ROOT / path, name or None)
     options = Options(target="sm_90", precision=precision, provider="vendor")
