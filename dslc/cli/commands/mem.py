@@ -60,8 +60,8 @@ def command(
     of each entry, and of a session that trains, evaluates, predicts, or does all three. For a FILE, a plan is made for
     each size of --size, e.g. B=64,128,256, once as it is and once with values recomputed in the backward pass. Shows
     the memory of a step and of the session of `dslc train`, and the step's modelled time. Nothing else is compiled, and
-    no GPU is needed. If the model has shards (`mesh`), the last table is for each number of processes or GPUs that
-    share them, or for the number of --gpus; --budget then holds for each of these GPUs.
+    no GPU is needed. If the model has shards (`mesh`), the last table has a row for each number of processes or GPUs
+    that can share them, or for the number of --gpus alone; --budget is then the memory of each GPU.
     """
     building = {"target": target, "precision": precision, "providers": providers, "gpu": gpu}
     if names_source(artifact):

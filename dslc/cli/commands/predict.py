@@ -82,7 +82,8 @@ def command(
     SOURCE is data as in dslc.yaml: `file.npz:x`, `file.npy`, `new.csv:area,rooms`, `photos/:image`. Without its key,
     it takes that of dslc.yaml: `new.csv`, `photos/`. NAME is the model's input; a model with one input needs none.
     Without any SOURCE, the data is that of data.eval. A table has a row's name or number, the class of a classifier,
-    and the results. Predictions of a scaled target are in the units of the data; NAME.scaled are the results.
+    and the results. If a target was scaled for training, its predictions are in the units of the data, and NAME.scaled
+    holds the model's own results.
 
     With --generate, a model that maps tokens [B, T] to logits [B, T, V], or [B, V], writes N tokens after each
     --prompt. Equal seeds give equal texts. `session.generate` in Python does the same.

@@ -40,10 +40,10 @@ def command(
 ) -> int:
     """List, compare or convert files of weights, or propose a map.
 
-    Files are safetensors: published weights, checkpoints, or those of another framework; or the folder of
+    A FILE is a safetensors file (published weights, a checkpoint, or that of another framework) or the folder of
     a run. `diff A B` exits with 1 if they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor. `map FILE
-    NET.nn[:MODEL]` prints a map of the file's names to the model's; exits with 1 if a weight of the model gets no
-    tensor.
+    NET.nn[:MODEL]` prints a map of the file's names to the model's, and exits with 1 if a weight of the model gets
+    no tensor.
     """
     if len(files) != _FILES[action]:
         raise click.UsageError(f"`dslc weights {action}` takes {_FILES[action]} file(s), {len(files)} are given")

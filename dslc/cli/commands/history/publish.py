@@ -19,7 +19,8 @@ def command(run: str, **flags: Any) -> None:
     """Publish the weights of a run in place of the published ones.
 
     RUN is the name of a folder in `runs/`. The weights become build/NAME/NAME.safetensors; those published before
-    become NAME.previous.safetensors. A run that did not end has the weights of its best checkpoint, else of its newest.
+    become NAME.previous.safetensors. Of a run that did not end, the best checkpoint (`save.best`) is taken, else the
+    newest.
     `dslc train` publishes by itself only if nothing is published yet, or if its weights are better by `save.best` (by
     the loss without it) on the same evaluation data.
     """

@@ -32,8 +32,10 @@ _COLORS: Final = (
 @click.argument("words", metavar=_USE, nargs=-1)
 @click.option("--config", "path", metavar="FILE", help="Read this file instead of ./dslc.yaml.")
 @click.option("--sort", metavar="KEY", default="started", help="started (default), name, time, steps, or a metric.")
-@click.option("--reverse", is_flag=True, help="Turn the order round.")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in it. Repeatable.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in this state. Repeatable."
+)
 @click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Only runs with this value. Repeatable.")
 @click.option("--plot", metavar="FILE", help="compare: draw the curves of all runs into FILE (SVG).")
 @click.option("--yaml", "yaml", is_flag=True, help="show: print a dslc.yaml that repeats the run.")
@@ -50,8 +52,9 @@ def command(
     """List the runs of a project, compare some, or show one.
 
     The list is newest first, with the configuration's fields in which the runs differ; `*` marks the published run.
-    `compare` shows all differences and metrics side by side, `show` everything about one run. The weights of a stopped
-    or killed run are those of its best checkpoint, else of its newest one: name the run's folder as --weights.
+    `compare` shows all differences and metrics side by side, `show` everything about one run. Other commands
+    take the weights of a run if --weights names its folder: of one that did not end, those of its best checkpoint,
+    else of the newest.
     """
     from dslc.runtime.history.comparison import published
     from dslc.runtime.history.folders import all_runs, find_run
