@@ -93,11 +93,6 @@ template <int TALL, int WIDE> struct Cores {
   const int warp = threadIdx.x % SHARE / 32, row = threadIdx.x % 32 / 4, col = threadIdx.x % 4; // of the 8 x 4 lanes
   const int down = warp / (COLS / WIDE) * TALL, across = warp % (COLS / WIDE) * WIDE;
 
-  __device__ static unsigned rounded(float x) {
-    unsigned found;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-    return found;
-  }
   template <class TileA, class TileB> __device__ __forceinline__ void add(const float *tile_a, const float *tile_b, int begin) {
 #pragma unroll
     for (int first = 0; first < STEPS; first += 8) {
@@ -106,11 +101,11 @@ template <int TALL, int WIDE> struct Cores {
 #pragma unroll
       for (int i = 0; i < TALL / 16; ++i)
 #pragma unroll
-        for (int r = 0; r < 4; ++r) left[i][r] = rounded(tile_a[TileA::place(down + i * 16 + row + r % 2 * 8, deep + r / 2 * 4)]);
+        for (int r = 0; r < 4; ++r) left[i][r] = tf32(tile_a[TileA::place(down + i * 16 + row + r % 2 * 8, deep + r / 2 * 4)]);
 #pragma unroll
       for (int j = 0; j < WIDE / 8; ++j)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) right[j][r] = rounded(tile_b[TileB::place(across + j * 8 + row, deep + r * 4)]);
+        for (int r = 0; r < 2; ++r) right[j][r] = tf32(tile_b[TileB::place(across + j * 8 + row, deep + r * 4)]);
 #pragma unroll
       for (int i = 0; i < TALL / 16; ++i)
 #pragma unroll

@@ -8,11 +8,7 @@ __device__ __forceinline__ bool is_there(const uint4 &word, unsigned label) { re
 // A word that need not be read, or one that is not there.
 __device__ __forceinline__ uint4 no_word(bool needed, unsigned label) { return make_uint4(0, 0, 0, needed ? ~label : label); }
 
-__device__ __forceinline__ unsigned factor(float x) {
-  unsigned found = __float_as_uint(x);
-  if (TF32) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-  return found;
-}
+__device__ __forceinline__ unsigned factor(float x) { return TF32 ? tf32(x) : __float_as_uint(x); }
 
 // Puts the elements of 4 threads, of which the last has none, into their word. All threads of a warp call it.
 template <class T> __device__ __forceinline__ void put(unsigned char *word, bool inside, bool row, float x, int step) {

@@ -42,6 +42,18 @@ __device__ __forceinline__ void store(f16 *to, float x, float y) {
   *reinterpret_cast<unsigned *>(to) = both;
 }
 
+// Rounded to the nearest with the 10 bits of TF32: from sm_90 on by one instruction, ties to even, before by three, ties away
+// from zero.
+__device__ __forceinline__ unsigned tf32(float x) {
+  unsigned found;
+#if __CUDA_ARCH__ >= 900
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+#else
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+#endif
+  return found;
+}
+
 __device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
 

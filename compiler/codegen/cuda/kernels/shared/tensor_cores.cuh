@@ -27,18 +27,6 @@ __device__ __forceinline__ void store_words(unsigned to, const unsigned (&r)[4])
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]));
 }
 
-// Rounded to the nearest with the 10 bits of TF32: from sm_90 on by one instruction, ties to even, before by three, ties away
-// from zero.
-__device__ __forceinline__ unsigned tf32(float x) {
-  unsigned found;
-#if __CUDA_ARCH__ >= 900
-  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-#else
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
-#endif
-  return found;
-}
-
 #ifdef MMA_TYPE
 #define MMA "m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32"
 #else
