@@ -58,7 +58,7 @@ class Expander:
         except Problem as problem:
             self.reports.add(problem, frame.context if frame else None)
         except Poisoned:
-            pass
+            self.reports.left_out = True
 
     def warn_unlabelled(self, base: str, name: str, span: Span) -> None:
         self.reports.warn(

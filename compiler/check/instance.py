@@ -51,9 +51,13 @@ def declare(ref: BlockRef, scope: ModuleScope, given: Mapping[str, Static], expa
     for param in ref.block.params:
         if isinstance(param.type, syntax.ScalarTypeExpr):
             continue
+        span = name_span(param, param.name)
+        with expander.report():
+            expander.statements.check_free(
+                param.name, Poison(), span, frame
+            )  # before the name hides what its type reads
         frame.locals[param.name] = Poison()  # until its type is known
         with expander.report():
-            span = name_span(param, param.name)
             check_input_name(param.name, span)
             for size in param.type.shape:
                 if isinstance(size, syntax.Name) and scope.dim(size.name) is None and size.name not in scope.values:
@@ -93,9 +97,10 @@ def _bind_argument(
     block: syntax.Block, param: syntax.Param, given: Mapping[str, Static], frame: Frame, expander: Expander
 ) -> None:
     """Binds a compile-time argument of a model; until then its name is poisoned."""
+    span = name_span(param, param.name)
+    expander.statements.check_free(param.name, Poison(), span, frame)
     frame.locals[param.name] = Poison()
     refuse_list(param, block.name)
-    span = name_span(param, param.name)
     if param.name in given:
         value = given[param.name]
     elif param.default is not None:

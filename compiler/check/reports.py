@@ -18,6 +18,8 @@ class Reports:
     def __init__(self) -> None:
         self.errors: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
+        #: whether something was left out because of an error, which must be among ``errors``
+        self.left_out = False
         self._seen: set[tuple[str, str, int]] = set()
         self._blocks: set[int] = set()
 
@@ -61,6 +63,7 @@ class Reports:
         shown = [found for found in self.errors if not (misspelt and found.code == "E0110")]
         if shown:
             raise CompileError(sorted(shown, key=lambda d: (d.label.span.source.path, d.label.span.start)))
+        assert not self.left_out, "what an error poisoned was left out, and no error was told"
 
     def check_unread(self, block: syntax.Block) -> None:
         """E0110 for a tensor argument that the block's body never mentions (once per block), unless the body or a

@@ -93,16 +93,20 @@ class Statements:
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:
         """Assigns a value to a local name; E0112 if it would hide a dim or constant, or a callable value a block. A
         call of a name skips values that cannot be called."""
+        self.check_free(name, value, span, frame)
+        if name in frame.states:
+            value = states.assign(name, value, span, frame, self.expander)
+        frame.locals[name] = value
+        frame.params.pop(name, None)
+
+    def check_free(self, name: str, value: Static, span: Span, frame: Frame) -> None:
+        """E0112 if a value of this kind cannot have the name."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
         if not isinstance(value, (BlockRef, Function, Layer)):
             in_file = in_file and not isinstance(frame.scope.values.get(name), (BlockRef, Function))
         if name in frame.dims or in_file:
             what = "a dim" if name in frame.dims else "declared in the file"
             raise Problem("E0112", f"`{name}` is {what}", span, "would hide it", help="choose another name")
-        if name in frame.states:
-            value = states.assign(name, value, span, frame, self.expander)
-        frame.locals[name] = value
-        frame.params.pop(name, None)
 
     def _assign(self, stmt: syntax.Assign, frame: Frame) -> None:
         value = self.expander.evaluate(stmt.value, frame)

@@ -169,7 +169,7 @@ def _header(text: str, data: bytes = b"") -> Any:
 REFUSED: dict[str, tuple[Any, str, str]] = {
     "objects": (_object, "E0116", "which no tensor can hold"),
     "complex": (lambda path: np.save(path, np.ones(2, complex)), "E0116", "real and imaginary parts"),
-    "empty": (lambda path: path.write_bytes(b""), "E0116", "does not start"),
+    "empty": (lambda path: path.write_bytes(b""), "E0116", "the file is empty"),
     "text": (lambda path: path.write_text("1 2 3\n"), "E0116", "does not start"),
     "cut": (lambda path: path.write_bytes((path.parent / "table.npy").read_bytes()[:-1]), "E0116", "the file has"),
     "code": (_header("{'descr': '<f4', 'fortran_order': False, 'shape': exit()}"), "E0116", "plain array"),

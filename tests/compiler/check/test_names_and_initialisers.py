@@ -183,6 +183,23 @@ def test_what_is_stored_has_a_name_that_no_other_input_has(
     assert found.code == code and says in found.title and found.help == f"choose another name, such as `{name}_`"
 
 
+@pytest.mark.parametrize(
+    ("model", "train"),
+    [
+        ("model M(B: [B, 3]) -> [B, 3] { return B }\n", ""),
+        ("const n = 3\nmodel M(x: [B, n], n: int = n) -> [B, 3] { return x }\n", ""),
+        ("model M(x: [B, 3]) -> [B, 3] { return x |> linear(3) as fc }\n", "B: [B]"),
+    ],
+)
+def test_an_argument_with_the_name_of_a_size_in_its_own_type(model: str, train: str) -> None:
+    """Its own poison hid the size: the check told nothing, and left the model out."""
+    section = f"train M({train}) {{\n  loss = mean(output) * mean(B)\n  optimizer = sgd(lr=0.1)\n}}\n" if train else ""
+    with pytest.raises(CompileError) as caught:
+        checked(model + section)
+    [found] = caught.value.diagnostics
+    assert found.code == "E0112" and "is declared in the file" in found.title
+
+
 def test_an_input_may_have_any_name_that_a_session_leaves_free() -> None:
     """The names that callers use are those of the methods' own arguments, `self`, and the scalars of a program."""
     taken = {"self", "seed"}

@@ -27,7 +27,7 @@ SOAK = bool(os.environ.get("DSLC_SOAK"))
 DEEP = "[" * 100_000
 
 LINES: dict[str, tuple[str | bytes, str, str]] = {
-    "empty": ("", "R102", "no column"),
+    "empty": ("", "R101", "the file is empty"),
     "not JSON": ("a,b\n1,2\n", "R101", "line 1: it is not JSON"),
     "a number": ("1\n", "R101", "line 1: it is not a JSON object"),
     "a list": ("[1]\n", "R101", "line 1: the file is one list, not one object per line"),
