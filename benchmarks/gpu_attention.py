@@ -139,7 +139,7 @@ class Program:
         places = [*(self.places[v] for v in operands), self._allocated(call.room)]
         count = len(operands)
         run = libraries.call(call.instruction(range(count), count, 0), buffers, places.__getitem__)
-        return lambda: run(self.gpu.stream)
+        return lambda: run.enqueue(self.gpu.stream)
 
     def _allocated(self, size: int) -> int:
         self.own.append(self.gpu.allocate(size))
