@@ -129,7 +129,7 @@ class Contraction:
             pairs = [tuple(map(int, knob.split("="))) for knob in knobs]
             call = replace(call, engine=int(engine), knobs=tuple((knob, value) for knob, value in pairs))
         run = self._libraries.call(call, self.plan.buffers, places.__getitem__)
-        return lambda: run(self._gpu.stream)
+        return lambda: run.enqueue(self._gpu.stream)
 
     def candidates(self) -> list[Way]:
         """The reproducible ways that fit the case's workspace."""
