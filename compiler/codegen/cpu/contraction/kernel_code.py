@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 TIMES: Final = 4  # most times that a loop around few products is unrolled
 _BUSY: Final = 96  # products from which on the loop around them costs nothing
+#: Bytes of a panel between what is read and what is brought near: a page, where the processor's own prefetcher stops.
+#: Weights that the last call read come from memory; products of few rows then took 0.89 of the time (Xeon, AVX-512).
+_AHEAD: Final = 4096
 _NEAR: Final = 3  # rows that share a pointer: x86 adds once or twice a register to an address
 GIVEN: Final = 1 << 62  # a number n of the code from this on is argument n - GIVEN; no tensor has such numbers
 
@@ -249,6 +252,8 @@ class Emitter:
         """Adds the products of one inner index to a tile: ``a`` elements after the rows' heads, at ``w`` in b."""
         v, code, packed = self.v, self.code, bool(self.spec.panel)
         vectors = [v.load(w, column.b, None if packed else column.count) for column in columns]
+        for column in columns if packed else ():
+            v.prefetch(w, code.add(column.b, _AHEAD // self.spec.dtype.itemsize))
         number = 0
         for head, row in zip(heads, rows):
             factor = v.splat(head, code.add(row.a, a))

@@ -42,6 +42,13 @@ class Vectors:
         zero = ir.Constant(type, [self.zero.constant[0]] * type.count)
         return self.code.intrinsic(name, type, place, I32(self.dtype.itemsize), self._first(count, type.count), zero)
 
+    def prefetch(self, pointer: Any, index: Any) -> None:
+        """Brings the cache line of an element to the nearest cache. The address need not be valid."""
+        near, data = I32(3), I32(1)
+        self.code.intrinsic(
+            "llvm.prefetch.p0", ir.VoidType(), self.code.at(pointer, index, self.lane), I32(0), near, data
+        )
+
     def between(self, pointer: Any, index: Any, low: int, high: int, lanes: int) -> Any:
         """Elements index, index + 1, ... in ``lanes`` lanes; zeros before lane ``low`` and from ``high`` on, whose
         memory is not accessed."""

@@ -36,3 +36,16 @@ def test_a_convolution_stores_no_register_on_the_stack(axes: int, gradient: bool
 def test_the_steps_of_a_gradient_along_a_line_are_constants() -> None:
     code = contraction(3, True).code
     assert -1 in (code.inner[-1].a, code.inner[-1].b)
+
+
+def test_lines_of_a_panel_are_brought_near_before_they_are_read() -> None:
+    def asks(last: bool) -> tuple[bool, bool]:
+        steps = Conv(DType.F32, 1, 1, 64, 64, (Window(6, 1, 1, 0, 1),) * 2, last).forward()
+        assert steps is not None
+        [kernel] = [step.kernel for step in steps.steps if isinstance(step.kernel, Contraction)]
+        text = objects.texts_of("k", kernel.code, ["x86_64_v4"])["x86_64_v4"]
+        machine = objects._machine("x86_64_v4")
+        return kernel.panel > 0, "prefetcht0" in machine.emit_assembly(objects._optimised(text))
+
+    assert asks(True) == (True, True)
+    assert asks(False) == (False, False)
