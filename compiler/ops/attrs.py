@@ -19,6 +19,11 @@ def int_attr(attrs: Attrs, name: str) -> int:
     return value
 
 
+def optional_int_attr(attrs: Attrs, name: str) -> int | None:
+    """An int; None if it is missing."""
+    return int_attr(attrs, name) if name in attrs else None
+
+
 # Values that are not finite are stored as strings, because attributes are JSON, which cannot represent them.
 NOT_FINITE = ("inf", "-inf", "nan")
 

@@ -24,7 +24,7 @@ from dslc.compiler.codegen.region.pointwise import copy, filled
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.attrs import int_attr, optional_int_attr, str_attr
 
 _TASK_ELEMENTS: Final = 16384  # elements per task, about
 
@@ -263,7 +263,7 @@ def scatter_reduce(node: Node) -> list[Launch]:
     x, src, index = node.inputs
     shape, dtype, axis = x.type.ints, x.type.dtype, int_attr(node.attrs, "axis")
     table = _table(dtype, index.type, axis, shape, src.type.ints)
-    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    lost = optional_int_attr(node.attrs, "lost")
     whole = Access(dtype, dense(shape))
     return [
         Launch(copy(shape, whole, whole), (x,), node.outputs),

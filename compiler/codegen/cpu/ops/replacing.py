@@ -16,7 +16,7 @@ from dslc.compiler.codegen.region.pointwise import copy, filled
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.attrs import int_attr, optional_int_attr
 
 
 @described("Put", "table places lost")
@@ -82,7 +82,7 @@ def scatter_last(node: Node) -> list[Launch]:
 @lowers("last_places", target="cpu")
 def last_places(node: Node) -> list[Launch]:
     [index] = node.inputs
-    spec = Put(_table(node, index.type.dtype), True, int_attr(node.attrs, "lost") if "lost" in node.attrs else None)
+    spec = Put(_table(node, index.type.dtype), True, optional_int_attr(node.attrs, "lost"))
     return [*filled(node, -1), Launch(spec, node.inputs, node.outputs)]
 
 

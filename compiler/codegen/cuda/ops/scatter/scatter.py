@@ -18,6 +18,7 @@ from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_elements import Elements, elements_of, scattered_elements
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_few import few_scatter
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProblem
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines
 from dslc.compiler.codegen.cuda.ops.sort.sort import sorted_lines
@@ -32,7 +33,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.attrs import int_attr, optional_int_attr, str_attr
 from dslc.compiler.ops.index.ordered import scans
 
 _BLOCK_THREADS: Final = 256
@@ -85,9 +86,7 @@ def scatter_reduce(node: Node) -> list[Launch]:
         return [copy]
     name = str_attr(node.attrs, "how")
     how: Combine = "max" if name == "max" else "min" if name == "min" else "prod"
-    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    few = _few(node, how, copy, lost)
-    return few or _by_rows(node, how, lost) or _sorted(node, how, copy, lost) or [_scanned(node, how, lost)]
+    return _few(node, how, copy) or _by_rows(node, how) or _sorted(node, how, copy) or [_scanned(node, how)]
 
 
 @lowers("scatter_add", target="cuda")
@@ -96,55 +95,65 @@ def scatter_add(node: Node) -> list[Launch]:
     if not node.input_types[0].bytes:
         return zeros
     [zero] = zeros
-    few = _few(node, "sum", zero, None)
-    return few or _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
+    return _few(node, "sum", zero) or _by_rows(node, "sum") or _sorted(node, "sum", zero) or [_added(node)]
 
 
 @lowers("scatter_last", target="cuda")
 @lowers("last_places", target="cuda")
 def scatter_last(node: Node) -> list[Launch] | None:
-    axis, count, out = int_attr(node.attrs, "axis"), int_attr(node.attrs, "count"), node.types[0]
+    axis, out = int_attr(node.attrs, "axis"), node.types[0]
     source = node.inputs[0] if node.op.name == "scatter_last" else None
     index, *x = node.inputs if source is None else node.inputs[1:]
     if not index.type.bytes or not out.bytes:
         return None
     if scans(index.type.ints[axis], out.ints, axis):
         return [_last(node)]
-    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
-    how, dtypes = PLACES if source is None else LAST, (out.dtype, as_signed(index.type.dtype))
-    outer, length, inner = prod(out.ints[:axis]), index.type.ints[axis], prod(out.ints[axis + 1 :])
+    how, lost = PLACES if source is None else LAST, optional_int_attr(node.attrs, "lost")
+    problem = ScatterProblem(how, out.dtype, axis, source, index, tuple(x), node.out, lost)
     if index.type.rank != axis + 1:
-        return atomic_scatter(dtypes, how, (outer, length, inner, count), lost, source, index, tuple(x), node.out)
-    each = Elements(*dtypes, how, outer, length, count, bool(x), lost)
+        return atomic_scatter(problem)
+    outer, length, _, count = problem.sizes
+    each = Elements(*problem.dtypes, how, outer, length, count, bool(x), lost)
     return scattered_elements(each, source, index, tuple(x), node.out)
 
 
-def _few(node: Node, how: Combine, start: Launch, lost: int | None) -> list[Launch] | None:
+def _problem(node: Node, how: Combine, dtype: DType) -> ScatterProblem:
+    """That of a ``scatter_add`` or ``scatter_reduce`` with an index for each element."""
+    *x, src, ids = node.inputs
+    return ScatterProblem(
+        how, dtype, int_attr(node.attrs, "axis"), src, ids, tuple(x), node.out, optional_int_attr(node.attrs, "lost")
+    )
+
+
+def _combined(dtype: DType, how: Combine) -> DType:
+    """As which kernels read elements: unsigned integers have the sums and products of signed ones."""
+    return as_signed(dtype) if how in ("sum", "prod") else dtype
+
+
+def _few(node: Node, how: Combine, start: Launch) -> list[Launch] | None:
     """Launches for few elements of each line, each with an index; None for others."""
-    (src, ids), [out], axis = node.input_types[-2:], node.types, int_attr(node.attrs, "axis")
+    src, ids = node.input_types[-2:]
     if ids.rank < src.rank or not prod(src.ints):
         return None
-    dtype = as_signed(out.dtype) if how in ("sum", "prod") else out.dtype
-    sizes = prod(src.ints[:axis]), src.ints[axis], prod(src.ints[axis + 1 :]), out.ints[axis]
-    return few_scatter((dtype, as_signed(ids.dtype)), how, sizes, lost, start, node)
+    return few_scatter(_problem(node, how, _combined(src.dtype, how)), how, start)
 
 
-def _by_rows(node: Node, how: Combine, lost: int | None = None) -> list[Launch] | None:
+def _by_rows(node: Node, how: Combine) -> list[Launch] | None:
     """Launches for an index of whole rows, also of one element; None if each element has its own, or scans take no
     longer."""
     *x, src, ids = node.inputs
     shape, axis = node.out.type.ints, int_attr(node.attrs, "axis")
     if ids.type.rank != axis + 1 or scans(src.type.ints[axis], shape, axis):
         return None
+    lost = optional_int_attr(node.attrs, "lost")
     each = elements_of(src, ids, axis, shape[axis], how, bool(x), lost)
     if each is not None and (found := scattered_elements(each, src, ids, tuple(x), node.out)):
         return found
-    dtype = as_signed(src.type.dtype) if how in ("sum", "prod") else src.type.dtype
     sizes = prod(shape[:axis]), src.type.ints[axis], shape[axis], prod(shape[axis + 1 :])
-    return scattered(Rows(dtype, how, *sizes, bool(x), lost), src, ids, tuple(x), node.out)
+    return scattered(Rows(_combined(src.type.dtype, how), how, *sizes, bool(x), lost), src, ids, tuple(x), node.out)
 
 
-def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) -> list[Launch] | None:
+def _sorted(node: Node, how: Combine, start: Launch) -> list[Launch] | None:
     """Launches that sort the indices; None if few are scanned sooner. ``start`` fills the result."""
     (src, ids), [out], axis = node.input_types[-2:], node.types, int_attr(node.attrs, "axis")
     length, after = src.ints[axis], prod(src.ints[axis + 1 :])
@@ -153,10 +162,9 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     small = max(length, lines.all, out.ints[axis]) < I32_ELEMENTS
     if length <= _MAX_SCANNED or not small or out.dtype.computed not in _SORTED or ids.rank < src.rank:
         return None
-    sizes, (*x, source, index) = (lines.all // after, length, after, out.ints[axis]), node.inputs
-    if found := atomic_scatter((out.dtype, ids_dtype), how, sizes, lost, source, index, tuple(x), node.out):
+    if found := atomic_scatter(_problem(node, how, out.dtype)):
         return found
-    kept = lines.held(0)
+    kept, lost = lines.held(0), optional_int_attr(node.attrs, "lost")
     parts, part = Scratch(2, lines.elements * out.dtype.computed.itemsize), part_of(length)
     steps = [
         ScatterSorted(out.dtype, ids_dtype, how, length, out.ints[axis], after, lines.all, lost, part, step)
@@ -169,8 +177,8 @@ def _sorted(node: Node, how: Combine, start: Launch, lost: int | None = None) ->
     ]
 
 
-def _scanned(node: Node, how: Combine, lost: int | None) -> Launch:
-    (x, src, ids), axis = node.input_types, int_attr(node.attrs, "axis")
+def _scanned(node: Node, how: Combine) -> Launch:
+    (x, src, ids), axis, lost = node.input_types, int_attr(node.attrs, "axis"), optional_int_attr(node.attrs, "lost")
     outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], src.ints[axis], prod(x.ints[axis + 1 :])
     given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
     index = (length, 0, 0, 1) if ids.rank < src.rank else given

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProblem
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.index.ordered import by_atomics
 
@@ -157,16 +157,15 @@ class AtomicScatter(Numbered):
         return ", ".join(each for each in listed if each)
 
 
-def atomic_scatter(
-    dtypes: tuple[DType, DType], how: str, sizes: tuple[int, int, int, int], lost: int | None,
-    src: Value | None, ids: Value, x: tuple[Value, ...], out: Value,
-) -> list[Launch] | None:  # fmt: skip
-    """The launches of a scatter along the middle axis; None if other kernels are for it. ``dtypes``: of the elements
-    and the ids; ``sizes``: outer, length, inner and count."""
-    outer, length, inner, count = sizes
-    if not by_atomics(how, dtypes[0], outer * max(length, count) * inner):
+def atomic_scatter(problem: ScatterProblem) -> list[Launch] | None:
+    """The launches of a scatter; None if other kernels are for it."""
+    outer, length, inner, count = problem.sizes
+    src, ids, x, out = problem.source, problem.ids, problem.x, problem.out
+    if not by_atomics(problem.how, problem.dtype, outer * max(length, count) * inner):
         return None
-    steps = [AtomicScatter(*dtypes, how, *sizes, bool(x), lost, step) for step in range(5)]
+    steps = [
+        AtomicScatter(*problem.dtypes, problem.how, *problem.sizes, bool(x), problem.lost, step) for step in range(5)
+    ]
     first, kind = steps[0], steps[0].kind
     held, spoilt = Scratch(0, first.keys * first.held.itemsize), Scratch(1, 4 * first.lines)
     given = () if src is None else (src,)

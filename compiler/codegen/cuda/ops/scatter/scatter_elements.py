@@ -17,6 +17,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Digits, RowDigits, as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, MOVED, PLACES, atomic_scatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_block import BlockScatter
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProblem
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
@@ -201,8 +202,7 @@ def scattered_elements(
         return [Launch(LineScatter(e), (*given, ids, *x), (out,))]
     if e.length <= MANY_ELEMENTS and not e.last:
         return None  # few elements of a line are combined in one launch, as rows are
-    sizes = e.lines, e.length, 1, e.count
-    if found := atomic_scatter((e.dtype, e.ids), e.how, sizes, e.lost, src, ids, x, out):
+    if found := atomic_scatter(ScatterProblem(e.how, e.dtype, out.type.rank - 1, src, ids, x, out, e.lost)):
         return found
     if not by_bins(e.lines, e.length, e.count, e.itemsize):
         return None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProblem
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 
@@ -60,16 +60,14 @@ class FewScatter(Numbered):
         return Code("scatter_few.cu", text + self._numbers.text() + constants(THREADS=_THREADS, FILLS=int(fills)))
 
 
-def few_scatter(
-    dtypes: tuple[DType, DType], how: Combine, sizes: tuple[int, int, int, int], lost: int | None, start: Launch,
-    node: Node,
-) -> list[Launch] | None:  # fmt: skip
-    """The launches of a scatter along the middle axis, after ``start``, which copies or fills; None if lines have many
-    elements, or the result has few. ``dtypes``: of the elements and the ids; ``sizes``: outer, length, inner, count."""
-    outer, length, inner, count = sizes
+def few_scatter(problem: ScatterProblem, how: Combine, start: Launch) -> list[Launch] | None:
+    """The launches of a scatter by the combination ``how``, after ``start``, which copies or fills; None if lines have
+    many elements, or the result has few."""
+    outer, length, inner, count = problem.sizes
     if length > _MOST or count < 2 * length or outer * count * inner * length <= _SMALL:
         return None
-    if dtypes[0].computed not in _COMPUTED or outer * max(count, length) * inner >= I32_ELEMENTS - _THREADS:
+    if problem.dtype.computed not in _COMPUTED or outer * max(count, length) * inner >= I32_ELEMENTS - _THREADS:
         return None
-    spec = FewScatter(*dtypes, how, *sizes, len(node.inputs) > len(("src", "ids")), lost)
-    return [start, Launch(spec, node.inputs, node.outputs)]
+    assert problem.source is not None
+    spec = FewScatter(*problem.dtypes, how, *problem.sizes, bool(problem.x), problem.lost)
+    return [start, Launch(spec, (*problem.x, problem.source, problem.ids), (problem.out,))]

@@ -26,7 +26,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.scalar import call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr, str_attr
+from dslc.compiler.ops.attrs import int_attr, optional_int_attr, str_attr
 from dslc.compiler.ops.index.ordered import is_for_order
 
 _FEW_THREADS: Final = 256
@@ -246,7 +246,7 @@ def ordered_rows(node: Node) -> list[Launch] | None:
     parts = int_attr(node.attrs, "parts")
     if not prod(places.ints):
         return pointwise.filled(node, 0) if how == "sum" else None
-    lost = int_attr(node.attrs, "lost") if "lost" in node.attrs else None
+    lost = optional_int_attr(node.attrs, "lost")
     combine: Combine = "sum" if how == "sum" else "prod" if how == "prod" else "max" if how == "max" else "min"
     dtype = as_signed(table.dtype) if how in ("sum", "prod") else table.dtype
     if dtype.computed not in _COMPUTED:
