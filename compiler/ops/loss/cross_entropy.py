@@ -139,10 +139,11 @@ class SoftmaxCrossEntropyBoth(Op):
     """softmax_cross_entropy_both(logits, target, dy): the loss, and the gradient of the logits given that of the loss.
 
     Attributes as for ``softmax_cross_entropy``; an attribute ``dy`` replaces the input if it is the same everywhere. A
-    pass makes it.
+    pass makes it. The gradient may take the place of the logits, the largest tensor of a language model.
     """
 
     name = "softmax_cross_entropy_both"
+    inplace = ((0, 1),)  # the sums over all classes come first; then each element is read and written
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         loss, *_ = softmax_cross_entropy.infer(types[:2], attrs)

@@ -29,7 +29,7 @@ from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import contents, schedule
-from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish, timeline
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish, need, timeline
 from dslc.compiler.passes.plan.streams import _Tables, followed, streams
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
@@ -290,17 +290,26 @@ def test_nodes_that_fill_the_machine_never_run_at_once(count: Any) -> None:
 def test_a_start_is_not_hidden_by_the_work_of_others() -> None:
     """The blocks of a kernel are placed after those of earlier kernels: the start of a small one then begins. The start
     of a product is hidden, and streams that join cost a wait."""
-    x, y = input_of("x", Kind.DATA, LARGE, 1024), input_of("y", Kind.DATA, 64, 64)
+    x, y = input_of("x", Kind.DATA, LARGE, 1024), input_of("y", Kind.DATA, 1024, 1024)
     b = Builder()
     large, small = b.node(OPS["exp"], x.value), b.node(OPS["exp"], y.value)
     product = b.node(OPS["matmul"], y.value, y.value, transpose_a=False, transpose_b=False)
-    launch, start = MACHINE.device.launch, MACHINE.of_node(small).start
-    times = timeline([large, small, product], {small: 1, product: 2}, {}, MACHINE)
-    busy_until = times[large][1]
-    assert times[small][1] == pytest.approx(busy_until + start, rel=1e-2) and start > launch
-    assert times[product][1] == pytest.approx(busy_until, rel=1e-2)
+    first, second, third = (need(node, MACHINE) for node in (large, small, product))
+    ends = [first.seconds, first.seconds + second.start + second.work]
+    assert second.start > MACHINE.device.launch and third.start > 0
+    found = timeline([large, small, product], {small: 1, product: 2}, {}, MACHINE)
+    assert [found[n][1] for n in (large, small)] == pytest.approx(ends)
+    assert timeline([large, product], {product: 2}, {}, MACHINE)[product][1] == pytest.approx(ends[0] + third.work)
     alone = Program("predict", {}, graph_of([x, y], {"result.y": large.outputs[0]}), schedule=(large,), target="sm_90")
-    assert finish(replace(alone, streams={large: 1}), MACHINE) == pytest.approx(finish(alone, MACHINE) + launch / 2)
+    joined = finish(replace(alone, streams={large: 1}), MACHINE)
+    assert joined == pytest.approx(first.seconds + 0.35 * MACHINE.device.launch)
+
+
+def test_no_start_is_longer_than_the_work() -> None:
+    """A kernel of 1 KiB takes no longer than a launch: the start was measured for large ones."""
+    x = input_of("x", Kind.DATA, 256)
+    found = need(Builder().node(OPS["exp"], x.value), MACHINE)
+    assert found.seconds == pytest.approx(MACHINE.device.launch, rel=1e-2)
 
 
 @pytest.mark.parametrize("count", COUNTS)
