@@ -1,7 +1,12 @@
 """Kernels in CUDA C++: a file of ``kernels/`` after a few lines that define its types, constants and scalar arguments.
 
 Values that the compiler must know are constants. Sizes and strides are kernel arguments if that costs no speed, so that
-one kernel serves many layers.
+one kernel serves many layers. A description has one of these bases:
+
+- ``CppKernel``: all sizes are constants of the code. The shortest.
+- ``Numbered``: sizes are arguments. The class lists them as ``Numbers``, and its ``code`` begins with their text.
+- ``CodeWithArgs``: sizes are arguments, and only who writes the code knows which.
+- ``SizeGeneric`` alone: the code or its arguments come from another description.
 """
 
 from __future__ import annotations
