@@ -40,7 +40,8 @@ def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame
             frame.locals[param.name] = arg.value
             frame.params[param.name] = param
         else:
-            frame.locals[param.name] = static_argument(param, arg.value, arg.span, block.name)
+            help = _by_name(block, param) if isinstance(arg.value, Value) else None
+            frame.locals[param.name] = static_argument(param, arg.value, arg.span, block.name, help)
             shown.append(f"{param.name}={_text(frame.locals[param.name])}")
     frame.title = f"{block.name}({', '.join(shown)})" if shown else block.name
     for param in block.params:
@@ -76,7 +77,15 @@ def _match(block: syntax.Block, given: list[Given], span: Span) -> dict[str, Giv
     return by_name
 
 
-def static_argument(param: syntax.Param, value: Static, span: Span, callee: str) -> Static:
+def _by_name(block: syntax.Block, param: syntax.Param) -> str | None:
+    """The help if a tensor stands in the place of ``param``, as in a call of a layer that has given ``param`` already,
+    and the block has tensors after it."""
+    later = [p.name for p in block.params[block.params.index(param) :] if isinstance(p.type, syntax.TensorTypeExpr)]
+    order = ", ".join(p.name for p in block.params)
+    return f"the order is {order}: give what follows `{param.name}` by name, as `{later[0]}=...`" if later else None
+
+
+def static_argument(param: syntax.Param, value: Static, span: Span, callee: str, help: str | None = None) -> Static:
     """A compile-time argument of the declared type; an int is accepted for a float."""
     assert isinstance(param.type, syntax.ScalarTypeExpr)
     want = param.type.name
@@ -94,9 +103,8 @@ def static_argument(param: syntax.Param, value: Static, span: Span, callee: str)
     if fits.get(want):
         return value
     code = "E0205" if isinstance(value, Value) else "E0202"
-    raise Problem(
-        code, f"`{param.name}` of `{callee}` is {_article(want)}, this is {kind_of(value)}", span, "does not fit"
-    )
+    title = f"`{param.name}` of `{callee}` is {_article(want)}, this is {kind_of(value)}"
+    raise Problem(code, title, span, "does not fit", help=help)
 
 
 def is_list(param: syntax.Param) -> bool:

@@ -106,6 +106,13 @@ def test_a_size_that_the_source_must_say_is_told_how_to_fix_it(use: str) -> None
     assert found.help == "the build chooses this size; fix it, which makes it an int: `dim T = 16`"
 
 
+def test_a_tensor_after_an_argument_that_a_layer_gives_goes_by_name() -> None:
+    block = "block f(x: [B, N], heads: int, mask: [B, N]) -> [B, N] { return x * mask * heads }\n"
+    [found] = told(body("layer f2 = f(2)", "return f2(x, x)") + block)
+    assert found.code == "E0205"
+    assert found.help == "the order is x, heads, mask: give what follows `heads` by name, as `mask=...`"
+
+
 @pytest.mark.parametrize("value", ["@freeze linear(x, 3)", "linear(@freeze x, 3)", "[@freeze linear(x, 3)]"])
 def test_an_attribute_inside_of_an_expression(value: str) -> None:
     [found] = told(body(f"y = {value}", "return x"))
