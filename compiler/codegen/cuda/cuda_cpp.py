@@ -6,7 +6,7 @@ one kernel serves many layers. A description has one of these bases:
 - ``CppKernel``: all sizes are constants of the code. The shortest.
 - ``Numbered``: sizes are arguments. The class lists them as ``Numbers``, and its ``code`` begins with their text.
 - ``CodeWithArgs``: sizes are arguments, and only who writes the code knows which.
-- ``SizeGeneric`` alone: the code or its arguments come from another description.
+- ``SizeGeneric`` alone: the arguments are no ``Numbers``, but for instance those of several other descriptions.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class Numbered(SizeGeneric):
 
     @property
     @abstractmethod
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         """The numbers, in the order of the kernel's parameters."""
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
+        return self.numbers.scalar_args
 
 
 _INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)

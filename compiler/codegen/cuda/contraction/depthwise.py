@@ -20,10 +20,10 @@ from dslc.compiler.codegen.cuda.contraction.windows import (
     Three,
     add_axes,
 )
-from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
-from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
@@ -129,7 +129,7 @@ class Depthwise(CodeWithArgs):
 
 
 @dataclass(frozen=True)
-class DepthwiseSums(SizeGeneric):
+class DepthwiseSums(Numbered):
     """The kernel ``k(x, dy, parts, numbers)``: ``count`` parts of the gradient for weights, in the dtype of sums."""
 
     shape: Shape
@@ -201,7 +201,7 @@ class DepthwiseSums(SizeGeneric):
         return Geometry((across, self.count, down), (self._rows * self._width, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         s = self.shape
         numbers = Numbers(ITEMS=self.items, ROWS=self._rows, CHANNELS=s.channels)
         numbers.divisor("WIDTH", self._width)
@@ -211,8 +211,4 @@ class DepthwiseSums(SizeGeneric):
     @property
     def code(self) -> Code:
         text = self.shape.head(self.lanes, self.pixels, False) + constants(LINES=self._lines)
-        return Code("depthwise_sums.cu", text + self._numbers.text())
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self._numbers.scalar_args
+        return Code("depthwise_sums.cu", text + self.numbers.text())

@@ -71,7 +71,7 @@ class Pool(Numbered):
         return Geometry((blocks, -(-self.planes // self.together), 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         own, other = (self.image, self.count) if self.back else (self.count, self.image)
         numbers = Numbers(
             ITEMS=self.together * self.items, PLANES=self.planes, PLANES_A_BLOCK=self.together, CHANNELS=self.channels
@@ -90,7 +90,7 @@ class Pool(Numbered):
         text = f"#define MODE {_MODES.index(self.mode)}\nusing X = {C_TYPES[self.dtype]};\n"
         text += f"using Y = {C_TYPES[self.place]};\nusing SUM = {C_TYPES[self.dtype.computed]};\n"
         text += f"using INDEX = {'int' if most <= I32_PADDED_ELEMENTS else 'long long'};\n"
-        text += constants(LANES=self.lanes, BACK=int(self.back)) + self._numbers.text()
+        text += constants(LANES=self.lanes, BACK=int(self.back)) + self.numbers.text()
         text += "".join(f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items())
         return Code("pool.cu", text)
 

@@ -35,7 +35,7 @@ class DrawKernel(Numbered):
         return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         d = self.draw
         numbers = Numbers()
         for name, value in (("KEY", d.key), ("ELEMENTS", d.elements), ("ROW_ELEMENTS", d.row_elements)):
@@ -53,7 +53,7 @@ class DrawKernel(Numbered):
         d = self.draw
         text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\n"
         text += f"using T = {C_TYPES[d.dtype]};\nusing WIDE = {C_TYPES[d.dtype.computed]};\n"
-        return Code("draw.cu", text + self._numbers.text())
+        return Code("draw.cu", text + self.numbers.text())
 
 
 @described("Orthogonal", "dtype rows columns gain file")

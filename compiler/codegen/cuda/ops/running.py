@@ -161,7 +161,7 @@ class Running(AlongAxis):
         return Geometry((self.outer * self.blocks * -(-self.inner // self.wide), 1, 1), (self.threads, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         sizes = {"COUNT": self.count, "INNER": self.inner, "CHUNKS": self.chunks}
         return Numbers(**sizes, BLOCKS=self.blocks, STEPS=self.steps)
 
@@ -182,7 +182,7 @@ class Running(AlongAxis):
         listed = ("Held *totals", "const Held *__restrict__ totals, T *__restrict__ result")[self.step]
         text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
         sizes = {"THREADS": self.threads, "WIDE": self.wide, "EACH": _EACH, "REVERSE": int(self.reverse)}
-        return Code("running.cu", text + self._numbers.text() + constants(**sizes, LATE=int(late)))
+        return Code("running.cu", text + self.numbers.text() + constants(**sizes, LATE=int(late)))
 
 
 @lowers("cumsum", target="cuda")

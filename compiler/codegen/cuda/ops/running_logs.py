@@ -33,7 +33,7 @@ class Lines(AlongAxis):
         return Geometry((-(-self.outer * self.inner * self.team // _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         numbers = Numbers(COUNT=self.count, INNER=self.inner)
         numbers.add("LINES", self.outer * self.inner, "i64")
         return numbers
@@ -45,7 +45,7 @@ class Lines(AlongAxis):
         narrow = self.outer * self.inner * self.team + _THREADS < I32_ELEMENTS
         text += f"using Line = {'int' if narrow else 'long long'};\n"
         sizes = constants(THREADS=_THREADS, TEAM=self.team, REVERSE=int(self.reverse))
-        return Code("lines.cu", text + logs_text(self.dtype, self.how) + self._numbers.text() + sizes)
+        return Code("lines.cu", text + logs_text(self.dtype, self.how) + self.numbers.text() + sizes)
 
 
 @lowers("logcumsumexp", target="cuda")

@@ -66,7 +66,7 @@ class Boxes(Numbered):
         return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         numbers = Numbers()
         for i, (part, first) in enumerate(zip(self.parts, accumulate(self.blocks, initial=0))):
             for name, number in (*vars(part).items(), ("first", first)):
@@ -87,7 +87,7 @@ class Boxes(Numbered):
         for i in range(1, len(self.parts)):
             chosen = "".join(f"{name} = s.{name}{i}; " for name in names)
             pick.append(f"if (number >= s.first{i}) {{ own = p{i}; {chosen}block = number - s.first{i}; }}")
-        text = f"using T = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.result]};\n" + self._numbers.text()
+        text = f"using T = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.result]};\n" + self.numbers.text()
         text += put(self.dtype, self.result)
         text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
         source, target = ("own + e", "whole + at") if self.places else ("whole + at", "own + e")

@@ -95,7 +95,7 @@ class Mixed(Numbered):
         return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         numbers = Numbers(ROWS=self.rows, PITCH=self.pitch)
         listed = accumulate(self.runs, initial=self.start), accumulate(self.blocks, initial=0)
         for i, (run, start, first) in enumerate(zip(self.runs, *listed)):
@@ -105,7 +105,7 @@ class Mixed(Numbered):
 
     @property
     def code(self) -> Code:
-        text = f"using T = {C_TYPES[self.dtype]};\n" + self._numbers.text()
+        text = f"using T = {C_TYPES[self.dtype]};\n" + self.numbers.text()
         text += constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector)
         pick = ["const T *from = p0; int run = s.RUN0, start = s.START0, block = number"]
         for i in range(1, len(self.runs)):

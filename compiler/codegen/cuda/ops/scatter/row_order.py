@@ -106,7 +106,7 @@ class RowDigits(Numbered):
         return Geometry((blocks, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         d = self.digits
         shift = sum(d.bits[: self.number])
         return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, ABSENT=d.absent, SHIFT=shift)
@@ -122,7 +122,7 @@ class RowDigits(Numbered):
             f"{given}, {places}const int *__restrict__ counts, const int *__restrict__ totals, "
             "unsigned *sorted, int *order",
         )[self.step]
-        text = f"using I = {C_TYPES[self.digits.ids if first else DType.I32]};\n" + self._numbers.text()
+        text = f"using I = {C_TYPES[self.digits.ids if first else DType.I32]};\n" + self.numbers.text()
         text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
         text += f"#define GIVEN_KEYS {{{'ids, nullptr' if first else 'nullptr, keys'}}}\n"
         text += f"#define GIVEN_PLACES {'order' if first else 'places'}\n"
@@ -142,12 +142,12 @@ class RowStarts(Numbered):
         return Geometry((self.digits.keys // _BLOCK_THREADS + 1, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return Numbers(ALL=self.digits.all, KEYS=self.digits.keys)
 
     @property
     def code(self) -> Code:
-        return Code("row_starts.cu", self._numbers.text() + constants(THREADS=_BLOCK_THREADS))
+        return Code("row_starts.cu", self.numbers.text() + constants(THREADS=_BLOCK_THREADS))
 
 
 def ordered(digits: Digits, ids: Argument, order: Argument, starts: Argument, scratch: int) -> list[Launch]:

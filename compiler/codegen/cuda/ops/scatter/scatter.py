@@ -64,14 +64,14 @@ class ScatterSorted(Numbered):
         return Geometry((-(-self.all * self.length // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         sizes = {"LENGTH": self.length, "COUNT": self.count, "AFTER": self.after, "ALL": self.all}
         return Numbers(**sizes, LOST=self.lost or 0, PART=self.part)
 
     @property
     def code(self) -> Code:
         floats = self.dtype.is_float
-        text = combining(self.dtype, self.how) + f"using I = {C_TYPES[self.ids]};\n" + self._numbers.text()
+        text = combining(self.dtype, self.how) + f"using I = {C_TYPES[self.ids]};\n" + self.numbers.text()
         text += constants(THREADS=_BLOCK_THREADS, STEP=self.step, FILLS=int(floats or self.lost is not None))
         text += f"#define FILLER {'SUM(__uint_as_float(0x7FC00000u))' if floats else 'SUM(s.LOST)'}\n"
         return Code("scatter_sorted.cu", text)

@@ -98,7 +98,7 @@ class AtomicScatter(Numbered):
         return Geometry((max(blocks, 0 if self.step else self.spans), 1, 1), (_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         numbers = Numbers(KEYS=self.keys, ALL=self.all, LINES=self.lines, COUNT=self.count, LOST=self.lost or 0)
         for name, size in (("LENGTH", self.length), ("INNER", self.inner), ("RESULTS", self.count * self.inner)):
             numbers.divisor(name, size)
@@ -129,7 +129,7 @@ class AtomicScatter(Numbered):
         for name, number in (("KIND", kind), ("STEP", self.step), ("IS_FLOAT", floats), ("PLACES", self.how == PLACES)):
             text += f"#define {name} {int(number)}\n"
         sizes = constants(THREADS=_THREADS, EACH=_EACH, FILLS=int(fills), ZEROS=ZEROS.get(self.dtype, 0))
-        return Code("scatter_atomic.cu", text + self._numbers.text() + sizes)
+        return Code("scatter_atomic.cu", text + self.numbers.text() + sizes)
 
     @property
     def _arguments(self) -> str:

@@ -43,12 +43,12 @@ class BlockScatter(Numbered):
         return Geometry((blocks, 1, 1), (_THREADS, 1, 1), _RESULT_BYTES * self.held)
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return Numbers(LENGTH=self.length, COUNT=self.count, SHIFT=sum_shift(self.length))
 
     @property
     def code(self) -> Code:
         vector = min(power_of_two(self.length), _VECTOR_BYTES // max(self.ids.itemsize, self.dtype.itemsize))
-        text = combining(self.dtype, "sum") + f"using I = {C_TYPES[self.ids]};\n" + self._numbers.text()
+        text = combining(self.dtype, "sum") + f"using I = {C_TYPES[self.ids]};\n" + self.numbers.text()
         sizes = constants(THREADS=_THREADS, HELD=self.held, VEC=vector, AHEAD=_AHEAD, ZEROS=ZEROS.get(self.dtype, 0))
         return Code("scatter_block.cu", text + sizes)

@@ -116,12 +116,12 @@ class LineScatter(Numbered):
         return Geometry((-(-units // self.warps), 1, 1), (32 * self.warps, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return self.elements.numbers(LINES=self.elements.lines)
 
     @property
     def code(self) -> Code:
-        text = self.elements.head(self.held) + self._numbers.text() + constants(THREADS=32 * self.warps)
+        text = self.elements.head(self.held) + self.numbers.text() + constants(THREADS=32 * self.warps)
         return Code("scatter_lines.cu", text)
 
 
@@ -172,7 +172,7 @@ class BinScatter(Numbered):
         return Geometry((blocks, 1, 1), (threads, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return self.elements.numbers(BINS=self.bins.bins, KEYS=self.bins.keys, ALL=self.bins.all)
 
     @property
@@ -183,7 +183,7 @@ class BinScatter(Numbered):
             f"{given} const unsigned *__restrict__ keys, {sorted_}const int *__restrict__ plan, {result}, HOLD *parts",
             f"{given} {sorted_}const int *__restrict__ plan, const HOLD *__restrict__ parts, {result}",
         )[self.step]
-        text = self.elements.head(self.held) + self._numbers.text() + f"#define ARGUMENTS {listed}\n"
+        text = self.elements.head(self.held) + self.numbers.text() + f"#define ARGUMENTS {listed}\n"
         return Code(
             "scatter_bins.cu", text + constants(THREADS=32 * _BIN_WARPS, PART=_PART) + f"#define STEP {self.step}\n"
         )

@@ -43,7 +43,7 @@ class FewScatter(Numbered):
         return Geometry((-(-self.all // _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         numbers = Numbers(ALL=self.all, COUNT=self.count, LOST=self.lost or 0)
         numbers.divisor("LENGTH", self.length)
         numbers.divisor("INNER", self.inner)
@@ -57,7 +57,7 @@ class FewScatter(Numbered):
         text += f"#define FILL(to) store(to, {filler})\n"
         text += f"#define ARGUMENT_X {'const T *__restrict__ x, ' if self.x else ''}\n"
         text += f"#define FIRST(i) {'wide(x[i])' if self.x else 'NEUTRAL'}\n"
-        return Code("scatter_few.cu", text + self._numbers.text() + constants(THREADS=_THREADS, FILLS=int(fills)))
+        return Code("scatter_few.cu", text + self.numbers.text() + constants(THREADS=_THREADS, FILLS=int(fills)))
 
 
 def few_scatter(problem: ScatterProblem, how: Combine, start: Launch) -> list[Launch] | None:

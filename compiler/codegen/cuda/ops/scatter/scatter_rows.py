@@ -16,7 +16,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, Keyed, as_signed, ordered
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.builder import RegionBuilder
@@ -111,7 +111,7 @@ class Rows(Keyed):
 
 
 @dataclass(frozen=True)
-class RowsFew(SizeGeneric):
+class RowsFew(Numbered):
     """``k(rows, ids, [x,] y, numbers)``: all of a scatter of few rows."""
 
     rows: Rows
@@ -148,10 +148,6 @@ class RowsFew(SizeGeneric):
         return self.rows.numbers(LENGTH=self.rows.length, COUNT=self.rows.count)
 
     @property
-    def scalar_args(self) -> ScalarArgs:
-        return self.numbers.scalar_args
-
-    @property
     def code(self) -> Code:
         sizes = {"THREADS": _FEW_THREADS, "ROWS": self.held, "BITS": self.held.bit_length() - 1}
         text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self.numbers.text()
@@ -173,12 +169,12 @@ class OrderedRows(Numbered):
         return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         sizes = {"KEYS": self.rows.keys, "LINES": self.rows.lines, "ALL": self.rows.all, "PARTS": self.rows.parts}
         return self.rows.numbers(**sizes, TABLE=self.table)
 
     def _code(self, file: str) -> Code:
-        text = self.rows.head(self.checked) + self._numbers.text()
+        text = self.rows.head(self.checked) + self.numbers.text()
         return Code(file, text + constants(THREADS=_BLOCK_THREADS, PART=self.rows.part))
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Protocol
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, put
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, RowsFew
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -36,7 +36,7 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True)
-class GatherTable(SizeGeneric):
+class GatherTable(Numbered):
     """``k(rows, ids, y, numbers)``: ``length`` rows of ``inner`` elements of a table of ``count``, as ``result``."""
 
     table: DType
@@ -58,10 +58,6 @@ class GatherTable(SizeGeneric):
     @property
     def numbers(self) -> Numbers:
         return Numbers(LENGTH=self.length, COUNT=self.count, INNER=self.inner)
-
-    @property
-    def scalar_args(self) -> ScalarArgs:
-        return self.numbers.scalar_args
 
     @property
     def code(self) -> Code:

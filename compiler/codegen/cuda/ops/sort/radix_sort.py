@@ -63,12 +63,12 @@ class SortBlock(_Tiled):
     keep: int
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return Numbers(COUNT=self.lines.count, KEEP=self.keep)
 
     @property
     def code(self) -> Code:
-        return Code("sort_block.cu", self.head(self._numbers))
+        return Code("sort_block.cu", self.head(self.numbers))
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class SortDigits(_Tiled):
         return Geometry((blocks, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def _numbers(self) -> Numbers:
+    def numbers(self) -> Numbers:
         return Numbers(COUNT=self.lines.count, SHIFT=self.shift)
 
     @property
     def code(self) -> Code:
-        return Code("sort_digits.cu", f"#define STEP {self.step}\n" + self.head(self._numbers))
+        return Code("sort_digits.cu", f"#define STEP {self.step}\n" + self.head(self.numbers))
 
 
 def tile_of(lines: Lines) -> int:

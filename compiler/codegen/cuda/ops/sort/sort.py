@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines, Places, turned
 from dslc.compiler.codegen.cuda.ops.sort.radix_sort import radix_sorted
-from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -23,7 +23,7 @@ _MIN_PAIRS: Final = 64  # pairs that a block compares, if there are as many line
 
 
 @dataclass(frozen=True)
-class SortTiles(SizeGeneric):
+class SortTiles(Numbered):
     """``k(x, values, places, numbers)``: sorts lines of at most ``tile`` elements, a power of 2."""
 
     lines: Lines
@@ -43,17 +43,17 @@ class SortTiles(SizeGeneric):
         return Geometry((-(-self.lines.all // self.together), 1, 1), (self.threads, 1, 1))
 
     @property
-    def scalar_args(self) -> ScalarArgs:
-        return self.lines.numbers().scalar_args
+    def numbers(self) -> Numbers:
+        return self.lines.numbers()
 
     @property
     def code(self) -> Code:
-        text = self.lines.head + self.lines.numbers().text()
+        text = self.lines.head + self.numbers.text()
         return Code("sort_tiles.cu", text + constants(THREADS=self.threads, TILE=self.tile, LINES=self.together))
 
 
 @dataclass(frozen=True)
-class Unsort(SizeGeneric):
+class Unsort(Numbered):
     """``k(y, index, x, numbers)``: puts each element of y at its index."""
 
     lines: Lines
@@ -64,13 +64,13 @@ class Unsort(SizeGeneric):
         return Geometry((-(-self.lines.elements // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
-    def scalar_args(self) -> ScalarArgs:
-        return self.lines.numbers().scalar_args
+    def numbers(self) -> Numbers:
+        return self.lines.numbers()
 
     @property
     def code(self) -> Code:
         text = f"using T = {C_TYPES[self.lines.dtype]};\nusing I = {C_TYPES[self.index]};\n"
-        return Code("unsort.cu", text + self.lines.numbers().text() + constants(THREADS=_BLOCK_THREADS))
+        return Code("unsort.cu", text + self.numbers.text() + constants(THREADS=_BLOCK_THREADS))
 
 
 def _lines(node: Node) -> Lines:
