@@ -14,12 +14,19 @@ A pointwise node joins the region of its consumers if all of them are in one reg
 nothing outside needs its value. Nodes recomputed for the backward pass may join backward regions. So a region has one
 result, no path leaves and re-enters it, and nothing is computed twice except constants of rank 0, which each region
 copies. Inner values are rounded to their dtypes, so results keep their bits. Linear in nodes and reads.
+
+A region reads its operands when it runs, so all of them are kept until the last is computed: the sum of WaveNet's 30
+skip connections would keep half of the step's bytes. So a region reads at most ``_MOST_KEPT`` tensors of its result's
+shape that no other node needs; longer sums are several regions.
+
 ``optimizer.py`` merges the updates of small parameters.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Final
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
@@ -29,6 +36,9 @@ from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.body import Body
 from dslc.compiler.passes.fuse.horizontal.optimizer import group_updates, read_sums
+
+#: Of n such tensors, the traffic grows by 2/n of theirs: each region but the first reads what one wrote.
+_MOST_KEPT: Final = 12
 
 
 def fuse(program: Program, build: Build) -> Program:
@@ -89,7 +99,7 @@ def _why_not_fused(node: Node, readers: list[Node], is_root: bool, last_of: dict
         return f"it runs in {node.phase.value}, its reader in {last.phase.value}"
     if last.out.type.shape != node.out.type.shape:
         return f"it is {node.out.type}, the result of its reader is {last.out.type}"
-    return f"the region would have more than {MAX_STEPS} steps"
+    return f"the region would have more than {MAX_STEPS} steps, or keep more than {_MOST_KEPT} tensors until it runs"
 
 
 def _last_of(graph: Graph) -> dict[Node, Node]:
@@ -98,15 +108,33 @@ def _last_of(graph: Graph) -> dict[Node, Node]:
     roots = set(graph.roots)
     last_of: dict[Node, Node] = {}
     size: dict[Node, int] = {}
+    kept: dict[Node, int] = {}
     for node in reversed(graph.nodes):
         if not isinstance(node.op, Pointwise) or node.op.random:
             continue
         last = _joins(node, readers.get(node.out, []), last_of) if node.out not in roots else None
-        if last is None or size[last] + _steps(node) > MAX_STEPS:
+        if last is None or size[last] + _steps(node) > MAX_STEPS or (kept[last] >= _MOST_KEPT and _combines(node)):
             last = node
         last_of[node] = last
         size[last] = size.get(last, 0) + _steps(node)
+        kept[last] = kept.get(last, 0) + _kept(node, readers)
     return last_of
+
+
+def _kept(node: Node, readers: Mapping[Value, list[Node]]) -> int:
+    """How many operands of the node's shape, which are not pointwise themselves, only this node reads."""
+    return sum(
+        isinstance(v.producer, Node)
+        and not isinstance(v.producer.op, Pointwise)
+        and v.type.shape == node.out.type.shape
+        and readers[v] == [node]
+        for v in node.inputs
+    )
+
+
+def _combines(node: Node) -> bool:
+    """Whether the node reads two tensors of its shape, so that its result alone takes less memory than both."""
+    return sum(v.type.shape == node.out.type.shape for v in node.inputs) > 1
 
 
 def _steps(node: Node) -> int:

@@ -88,6 +88,21 @@ def test_regions_have_a_limit() -> None:
     assert len(after.nodes) == 10 and all(len(_body_names(n)) == MAX_STEPS for n in after.nodes)
 
 
+def test_a_long_sum_does_not_keep_all_that_it_adds() -> None:
+    """Skip connections: each region adds a dozen tensors that are read nowhere else, and what the one before made."""
+    total = x
+    for _ in range(30):
+        skip = B(OPS["add"], B(OPS["softmax"], x, axis=1), y)
+        total = B(OPS["add"], total, skip)
+    graph = graph_of([X, Y], {"result.r": total})
+    after = fuse_graph(graph)
+    regions = [node for node in after.nodes if node.op is fused]
+    made = [sum(isinstance(v.producer, Node) and v.producer.op is not fused for v in n.inputs) for n in regions]
+    assert made == [6, 12, 12] and sum(v.producer in regions for n in regions for v in n.inputs) == 2
+    feeds = feeds_of(graph, 0)
+    assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
+
+
 def test_the_option_turns_it_off() -> None:
     graph = graph_of([X], {"result.r": B(OPS["exp"], B(OPS["neg"], x))})
     program = Program("predict", {}, graph)
