@@ -63,7 +63,9 @@ def reduced(call: Call, losses: Value, reduce: str) -> Value:
     if reduce == "none":
         return losses
     if reduce not in ("mean", "sum"):
-        raise Mismatch(f'`reduce` is "{reduce}"', 'one of "mean", "sum", "none"', "E0209")
+        rows = ' of `reduce="none"`: `sum(..., over=1)`, whose mean over the rows is the loss'
+        help = f"sum each row{rows}" if reduce == "batchmean" else 'one of "mean", "sum", "none"'
+        raise Mismatch(f'`reduce` is "{reduce}"', help, "E0209")
     return call.emit(OPS[reduce], losses, over=tuple(range(losses.type.rank)), keep=False)
 
 
@@ -196,10 +198,11 @@ class Huber(Function):
 class KlDiv(Function):
     """kl_div(log_q, p, reduce="mean"): ``p * (log(p) - log_q)``, 0 where p is 0, as PyTorch's ``kl_div``.
 
-    ``log_q`` are log-probabilities, ``p`` probabilities; the mean is over all elements.
+    ``log_q`` are log-probabilities, ``p`` probabilities; the mean is over all elements. The divergence
+    of each row, whose mean PyTorch calls ``batchmean``, is the sum over its classes:
 
     given: x: [B, 8], p: [B, 8]
-    >>> loss = kl_div(log_softmax(x), p, reduce="sum")
+    >>> loss = sum(kl_div(log_softmax(x), p, reduce="none"), over=1)
     """
 
     name = "kl_div"

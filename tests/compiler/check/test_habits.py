@@ -45,6 +45,7 @@ def body(*lines: str, x: str = "[B, 8]") -> str:
         ("linear(x, 4, init=xavier)", "E0102", "did you mean `xavier_normal`?"),
         ('conv(reshape(x, [B, 2, 4]), 3, 3, pad="same")', "E0202", "`pad=1` keeps the sizes under a window of 3"),
         ('conv(reshape(x, [B, 2, 4]), 2, 3, pad="same")', "E0202", "`pad=1` keeps the sizes under a window of 3"),
+        ('kl_div(x, x, reduce="batchmean")', "E0209", 'sum each row of `reduce="none"`: `sum(..., over=1)`'),
         ("x |> linear(4) |> relu |> reshape(B, 2, 2)", "E0201", "write `reshape(x, [B, 2, 2])`"),
         ("x[:, None]", "E0102", "write `unsqueeze(x, 1)`"),
         ("x[None, :, None, 0]", "E0102", "write `unsqueeze(x[:, 0], [0, 2])`"),
