@@ -99,7 +99,7 @@ def test_two_sessions_have_the_same_bits_and_steps_are_one_launch(name: str) -> 
                 assert after["graph_launches"] - before["graph_launches"] == 10
                 assert after["launches"] == before["launches"] and after["synchronisations"] == 0
             states.append(session.state_tensors())
-    assert used[0] == used[1] == used[2]
+    assert used[0] == used[1] and 0 <= used[0] - used[2] < 1 << 20, "small workspaces of the calls in a graph"
     for state in states[1:]:
         for tensor, value in states[0].items():
             assert value.tobytes() == state[tensor].tobytes(), tensor

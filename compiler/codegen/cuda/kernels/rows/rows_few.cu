@@ -1,6 +1,6 @@
 // y[part, id, .] is x[part, id, .], if there is one, combined with the rows[part, j, .] with ids[part, j] = id, for few rows: the block
 // of ROWS neighbouring ids of a part goes through all ids of the part, puts the places j of its own in order, by id and then by j,
-// and combines their rows in that order. An id with more than LONG rows has all teams of the block: each combines an equal run of
+// and combines TEAM * VEC columns of their rows in that order. An id with more than LONG rows has all teams of the block: each combines an equal run of
 // rows, and then their results are combined in order. If an id does not exist, y[part] is FILLER, if there is one.
 // ARGUMENT_X: x, or what other scatters of the launch read.
 #include "rows.cuh"
@@ -16,7 +16,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
   __shared__ unsigned short longs[MOST / (LONG + 1) + 1];
   __shared__ SUM joined[THREADS * VEC];
   __shared__ int warps[WARPS], found[2];  // how many ids do not exist; how many longs there are
-  const int slices = (s.COUNT + ROWS - 1) / ROWS, part = blockIdx.x / slices, low = blockIdx.x % slices * ROWS;
+  const int slices = (s.COUNT + ROWS - 1) / ROWS, chunks = (s.INNER + TEAM * VEC - 1) / (TEAM * VEC);
+  const int block = blockIdx.x / chunks, part = block / slices, low = block % slices * ROWS;
   const int here = s.COUNT - low < ROWS ? s.COUNT - low : ROWS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int each = (s.LENGTH + THREADS - 1) / THREADS * 32, from = warp * each, to = from + each < s.LENGTH ? from + each : s.LENGTH;
   ids += (long long)part * s.LENGTH;
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
     __syncwarp();
   }
   __syncthreads();
-  const int team = threadIdx.x / TEAM, member = threadIdx.x % TEAM;
+  const int team = threadIdx.x / TEAM, member = threadIdx.x % TEAM, column = (blockIdx.x % chunks * TEAM + member) * VEC;
   const bool fills = FILLS && found[0];
   for (int r = team; r < here; r += TEAMS) {
     const int count = starts[r + 1] - starts[r];
@@ -74,41 +75,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
       if (!member) longs[atomicAdd(found + 1, 1)] = r;
       continue;
     }
-    for (int column = member * VEC; column < s.INNER; column += TEAM * VEC) {
-      const long long to = (long long)r * s.INNER + column;
-      SUM held[VEC];
+    if (column >= s.INNER) continue;
+    const long long to = (long long)r * s.INNER + column;
+    SUM held[VEC];
 #pragma unroll
-      for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
-      if (fills) {
-        fill(y + to, FILLER);
-      } else {
-        combine_rows(held, rows + column, s.INNER, places + starts[r], count, 0);
-        finish(y + to, AT_X(begin + to), held);
-      }
+    for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
+    if (fills) {
+      fill(y + to, FILLER);
+    } else {
+      combine_rows(held, rows + column, s.INNER, places + starts[r], count, 0);
+      finish(y + to, AT_X(begin + to), held);
     }
   }
   __syncthreads();
   for (int l = 0; l < found[1]; ++l) {
     const int r = longs[l], count = starts[r + 1] - starts[r], share = (count + TEAMS - 1) / TEAMS;
     const int start = team * share < count ? team * share : count, mine = count - start < share ? count - start : share;
-    for (int first = 0; first < s.INNER; first += TEAM * VEC) {
-      const int column = first + member * VEC;
-      SUM held[VEC];
+    SUM held[VEC];
 #pragma unroll
-      for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
-      if (column < s.INNER) combine_rows(held, rows + column, s.INNER, places + starts[r] + start, mine, 0);
+    for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
+    if (column < s.INNER) combine_rows(held, rows + column, s.INNER, places + starts[r] + start, mine, 0);
 #pragma unroll
-      for (int i = 0; i < VEC; ++i) joined[i * THREADS + threadIdx.x] = held[i];
-      __syncthreads();
-      if (!team && column < s.INNER) {
-        for (int t = 1; t < TEAMS; ++t) {
+    for (int i = 0; i < VEC; ++i) joined[i * THREADS + threadIdx.x] = held[i];
+    __syncthreads();
+    if (!team && column < s.INNER) {
+      for (int t = 1; t < TEAMS; ++t) {
 #pragma unroll
-          for (int i = 0; i < VEC; ++i) held[i] = combined(held[i], joined[i * THREADS + t * TEAM + member]);
-        }
-        const long long to = (long long)r * s.INNER + column;
-        finish(y + to, AT_X(begin + to), held);
+        for (int i = 0; i < VEC; ++i) held[i] = combined(held[i], joined[i * THREADS + t * TEAM + member]);
       }
-      __syncthreads();
+      const long long to = (long long)r * s.INNER + column;
+      finish(y + to, AT_X(begin + to), held);
     }
+    __syncthreads();
   }
 }

@@ -1,9 +1,9 @@
 """Scatters of rows as GPU kernels: the rows of each id are put in order, then combined in that order.
 
-Few rows are one launch, whose blocks each have some ids. The places of many rows are sorted by their ids, a stable sort
-digit by digit (``row_order``), and then a team of threads combines the rows of an id (``ordered_rows``). The rows of an
-id that has many are combined in parts. The order of a sum depends on the number of all rows and the places of its own
-alone.
+Few rows are one launch, whose blocks each have some ids and columns. The places of many rows are sorted by their ids,
+a stable sort digit by digit (``row_order``), and then a team of threads combines the rows of an id (``ordered_rows``).
+The rows of an id that has many are combined in parts. The order of a sum depends on the number of all rows and the
+places of its own alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dslc.compiler.ops.index.ordered import is_for_order
 
 _FEW_THREADS: Final = 256
 _BLOCK_THREADS: Final = 128
-_FEW_BLOCKS: Final = 264  # two for each of a large GPU's processors
+_FEW_BLOCKS: Final = 528  # four for each of a large GPU's processors
 _FEW_IDS: Final = (8, 1024)  # least and most ids of a block
 _SHARED_BYTES: Final = 48 << 10  # of a block
 _LONG: Final = 64  # rows of an id; one with more has all teams of a block
@@ -127,7 +127,12 @@ class RowsFew(Numbered):
         least, most = _FEW_IDS
         while most > least and self._shared_bytes(most) > _SHARED_BYTES:
             most //= 2
-        return min(most, max(least, 1 << (-(-self.rows.keys // _FEW_BLOCKS) - 1).bit_length()))
+        return min(most, max(least, 1 << (-(-self.rows.keys * self._chunks // _FEW_BLOCKS) - 1).bit_length()))
+
+    @property
+    def _chunks(self) -> int:
+        """The blocks that share the columns of a row: a thread has one vector of it."""
+        return max(1, -(-self.rows.inner // (self.rows.team * self.rows.vector)))
 
     @property
     def most(self) -> int:
@@ -141,7 +146,8 @@ class RowsFew(Numbered):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.rows.parts * -(-self.rows.count // self.held), 1, 1), (_FEW_THREADS, 1, 1))
+        blocks = self.rows.parts * -(-self.rows.count // self.held) * self._chunks
+        return Geometry((blocks, 1, 1), (_FEW_THREADS, 1, 1))
 
     @property
     def numbers(self) -> Numbers:

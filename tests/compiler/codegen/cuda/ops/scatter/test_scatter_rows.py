@@ -184,7 +184,9 @@ def test_blocks_and_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scatter_rows, "_LONG", 64)
     monkeypatch.setattr(scatter_rows, "_PART_RANGE", (64, 256))
     found = [RowsFew(Rows(DType.BF16, "sum", 1, 2048, n, 64), DType.I32) for n in (5, 10_000, 1 << 20)]
-    assert [(few.held, few.geometry.grid[0]) for few in found] == [(8, 1), (64, 157), (512, 2048)]
+    assert [(few.held, few.geometry.grid[0]) for few in found] == [(8, 1), (32, 313), (512, 2048)]
+    wide = RowsFew(Rows(DType.F32, "sum", 1, 2048, 10_000, 768), DType.I32)
+    assert (wide.held, wide.geometry.grid[0]) == (128, 79 * 6), "a block has 32 vectors of 4 columns"
     few = [RowsFew(Rows(DType.BF16, "sum", 9000, n, 2000, 1), DType.I32) for n in (4096, 8192)]
     assert [each.held for each in few] == [1024, 512], "48 KiB of shared memory"
     teams = [
