@@ -32,7 +32,7 @@ class Share:
     """``rank`` of ``size`` processes. ``table``: the tensors of the state, as a header has them, each with the pieces
     of its parameter, ``flat``: where these begin among all trained parameters, and the number of its ``slot``, None for
     a tensor that all processes hold. ``each``: bytes of a slice; ``reads_all``: an update reads the sums of all
-    slices."""
+    slices; ``order``: for each process its parts in the order of stages, empty for that of the parameters."""
 
     rank: int
     size: int
@@ -41,6 +41,7 @@ class Share:
     total: int
     tensors: Sequence[_Tensor]
     reads_all: bool
+    order: Sequence[Sequence[int]] = ()
 
     @property
     def owned(self) -> Range:
@@ -58,7 +59,8 @@ class Share:
         size = self.count // self.size * self.each
         if stage is None:
             return rank * size, size
-        return rank * size + size // self.stages * stage, size // self.stages
+        part = self.order[rank][stage] if self.order else stage
+        return rank * size + size // self.stages * part, size // self.stages
 
     def part(self, rank: int, stage: int | None = None) -> Range:
         """``span`` without padding at the end."""
@@ -141,7 +143,8 @@ class Share:
             return set()
         first = tensor.flat + buffer.offset - tensor.offset - self.owned[0]
         each = self.owned[1] // self.stages
-        return {*range(max(0, first // each), min(self.stages - 1, (first + buffer.bytes - 1) // each) + 1)}
+        parts = range(max(0, first // each), min(self.stages - 1, (first + buffer.bytes - 1) // each) + 1)
+        return {self.order[self.rank].index(part) if self.order else part for part in parts}
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -20,11 +20,13 @@ from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane, idle_stream
 from dslc.runtime.cuda.libraries.libraries import Libraries
+from dslc.runtime.cuda.libraries.nccl import Nccl
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
 from dslc.runtime.cuda.sums.gathering import Kernels
 from dslc.runtime.cuda.sums.layout import Layout, flags_of, sums_of
+from dslc.runtime.cuda.sums.peers import peers_of
 from dslc.runtime.cuda.sums.shard_sums import DeviceSums
 from dslc.runtime.cuda.sums.sum_sizes import SumSizes
 from dslc.runtime.cuda.transfers import has_frames, has_own_slots
@@ -34,7 +36,7 @@ from dslc.runtime.session.memory_need import named_buffers
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.share import Share
-    from dslc.runtime.cuda.libraries.nccl import Nccl
+    from dslc.runtime.cuda.sums.exchange import Transport
     from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Loaded
 
@@ -86,7 +88,7 @@ class CudaBackend:
             owned.on_close(self._modules.close)
             self._libraries = Libraries(device, owned, artifact.id)
             self._kernels = Kernels(device, owned)
-            self._nccl: Nccl | None = None
+            self._transport: Transport | None = None
             self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
             self.blocks = [
                 {layout: LaneContext(lane, address) for layout, address in lane.contexts.items()}
@@ -97,7 +99,7 @@ class CudaBackend:
                     {
                         program: DevicePlan(
                             program.plan,
-                            lane,
+                            lane.updating if has_own_slots(program.entry) else lane,
                             self.state,
                             self._modules,
                             self._libraries,
@@ -109,6 +111,7 @@ class CudaBackend:
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
                             context=lane.contexts.get(program.carried),
                             once=program.entry in RUN_ONCE,
+                            early=() if program.early is None else program.early.after,
                         )
                         for program in programs
                     }
@@ -159,7 +162,10 @@ class CudaBackend:
         layout = Layout.of(shard.plan, update.plan)
         with self._device as device:
             flags = flags_of(update.plan)
-            sizes = SumSizes(layout.terms, layout.row, count, each=each, flags=flags.bytes, share=self._share)
+            share = self._share if shard.early is None else shard.early.share
+            sizes = SumSizes(
+                layout.terms, layout.row, count, each=each, flags=flags.bytes, share=share, work=update.work_bytes
+            )
             parts = self._kernels, self._part, self._connected
             return DeviceSums(layout, sizes, device, *parts, self.state, flags)
 
@@ -171,26 +177,27 @@ class CudaBackend:
             lane.drained_by(self._owned)
         return part
 
-    def _connected(self, group: Exchange, taken: SumSizes, wanted: SumSizes) -> Nccl:
-        """The communicator of this process's GPU with those of the group's other processes. OutOfMemory R401 if there
-        is no room for ``wanted`` instead of ``taken``, or for NCCL; nothing is taken then."""
+    def _connected(self, group: Exchange, taken: SumSizes, wanted: SumSizes) -> Transport:
+        """What moves bytes between this process's GPU and those of the group's other processes. OutOfMemory R401 if
+        there is no room for ``wanted`` instead of ``taken``, or for NCCL where that is needed."""
         device, named = self._device, [("what the other GPUs send", wanted.exchanged)]
         need = max(0, wanted.pooled - taken.pooled)
-        if self._nccl is None:
+        found = self._transport
+        if found is None and (found := peers_of(device, group, part := self._part())) is None:
+            part.close()
             need, named = need + wanted.nccl, [*named, ("NCCL's own", wanted.nccl)]
         if need > device.pool.available():
             error: OutOfMemory = out_of_memory(need, device.pool.available(), named)
             error.message = error.message.replace("the session needs", "the exchange with other GPUs needs", 1)
             error.place = str(device)
             raise error
-        if self._nccl is None:
-            from dslc.runtime.cuda.libraries.nccl import Nccl
-
-            self._nccl = Nccl(self._device, group)
-            self._owned.on_close(self._nccl.close)
+        if found is None:
+            nccl = found = Nccl(self._device, group)
+            self._owned.on_close(nccl.close)
             for lane in self._lanes:
                 lane.drained_by(self._owned)
-        return self._nccl
+        self._transport = found
+        return found
 
     def facts(self) -> Mapping[str, str]:
         from dslc.runtime.cuda.libraries.nccl import nccl_version

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.artifact.instructions import (
@@ -23,7 +24,7 @@ from dslc.runtime.artifact.instructions import (
 )
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
+from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, Tell, fill_steps
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane
@@ -75,15 +76,23 @@ class Binder:
         """The address of a region."""
         return self._bases[region]
 
-    def groups(self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool) -> list[Group]:
+    def groups(
+        self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool, told: Sequence[tuple[int, Any]] = ()
+    ) -> list[Group]:
         """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none.
-        ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step."""
-        found, begun = [], 0
+        ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step.
+        ``told``: events, each with the number of instructions after which it is recorded, in their order."""
+        found, begun, bound, waiting = [], 0, 0, deque(told)
         for instructions, together in _cut(self._plan, bulk):
             begins = [isinstance(i, BulkBegin) for i in instructions]
             first = begun - 1 + (begins[:1] == [True])
             begun += sum(begins)
-            placed = [item for instruction in instructions for item in self.placed(instruction)]
+            placed: list[Placed] = []
+            for instruction in instructions:
+                placed += self.placed(instruction)
+                bound += 1
+                while waiting and waiting[0][0] <= bound:
+                    placed.append((0, Tell(waiting.popleft()[1], self._name)))
             writes = any(self._plan.buffers[b].region in _LASTING for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:

@@ -8,6 +8,7 @@ objects and are only passed on; device memory is ints. How a call is checked: ``
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from dslc.runtime.cuda.waiting import patience
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: independent of the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _UNIFIED_MEMORY: Final = 4  # CU_MEMORYTYPE_UNIFIED
+_AT_LEAST: Final = 0  # CU_STREAM_WAIT_VALUE_GEQ
+SHARED_BYTES: Final = 64  # CU_IPC_HANDLE_SIZE
 
 
 class Driver(GraphCalls):
@@ -192,6 +195,29 @@ class Driver(GraphCalls):
     def elapsed(self, start: Any, end: Any) -> float:
         """Milliseconds between two events with timing."""
         return float(self._call("cuEventElapsedTime", start, end))
+
+    # Memory of other processes' devices
+
+    def shared(self, address: int) -> tuple[bytes, int]:
+        """What another process of this host needs to open the allocation at an address; and the address's offset."""
+        base, _ = self._call("cuMemGetAddressRange", address)
+        handle = self._call("cuIpcGetMemHandle", base)
+        return ctypes.string_at(handle.getPtr(), SHARED_BYTES), address - int(base)
+
+    def open_shared(self, shared: bytes, noted: Noted) -> int:
+        """The address here of another process's allocation. Each is opened once."""
+        handle = self._binding.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), shared, SHARED_BYTES)
+        flags = int(self._binding.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        return int(self._made(noted, "cuIpcCloseMemHandle", "cuIpcOpenMemHandle", handle, flags))
+
+    def write_number(self, address: int, number: int, stream: Any) -> None:
+        """Writes 32 bits, here or on another device, when all that comes before is done and seen there."""
+        self._call("cuStreamWriteValue32", stream, address, number, 0)
+
+    def wait_for_number(self, address: int, number: int, stream: Any) -> None:
+        """Later work on the stream waits until the 32 bits there are at least ``number``, counted round."""
+        self._call("cuStreamWaitValue32", stream, address, number, _AT_LEAST)
 
     # Code and launches
 

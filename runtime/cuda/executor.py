@@ -68,6 +68,7 @@ class DevicePlan:
     ``slots``: those of the lane for its runs. ``frames``: how many steps of a training entry a run is to hold; 0 for
     another entry, which works in the lane's io. ``context``: the address of the states that it carries from run to run,
     if any. ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
+    ``early``: the numbers of instructions after which it records an event, one each of ``told``.
     ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
     before anything runs. The device's context is current.
     """
@@ -88,8 +89,11 @@ class DevicePlan:
         bulk: int | None,
         context: int | None = None,
         once: bool = False,
+        early: Sequence[int] = (),
     ) -> None:
         self.name = name
+        self.told = [(number, lane.device.driver.event(owned.noted)) for number in early]
+        self.lane = lane
         self._plan, self._lane, self._state = plan, lane, state
         self._in_frames = frames > 0
         self._input_bytes, self._results = input_bytes(plan), Results(plan)
@@ -102,7 +106,7 @@ class DevicePlan:
             return Binder(plan, {**bases, "io": io}, modules, libraries, name)
 
         def bound(io: int) -> _Bound:
-            groups = binder(io).groups(lane, bulk, owned, once=once)
+            groups = binder(io).groups(lane, bulk, owned, once=once, told=self.told)
             together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
             together = together and lane.frame < _LARGEST_PITCH
             many = None
@@ -128,10 +132,6 @@ class DevicePlan:
         self._writes_state = bool(writers)
         self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
         self._slots, self._slot, self._frame = slots, slots.both[0], 0
-
-    @property
-    def lane(self) -> Lane:
-        return self._lane
 
     @property
     def io(self) -> int:

@@ -115,7 +115,21 @@ class LibraryCall:
         self.call.enqueue(stream)
 
 
-Step: TypeAlias = Launch | Move | Pattern | LibraryCall
+@dataclass(frozen=True, slots=True, eq=False)
+class Tell:
+    """Records an event when all that comes before is done; nothing waits for it in the plan."""
+
+    event: Any
+    where: str
+
+    def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
+        return device.driver.add_record(graph, after, self.event)
+
+    def submit(self, device: Device, stream: Any) -> None:
+        device.driver.record(self.event, stream)
+
+
+Step: TypeAlias = Launch | Move | Pattern | LibraryCall | Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +181,10 @@ def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[lis
                 ends[stream] = end | events.get(item.event, frozenset())  # recorded in an earlier bulk: already done
             else:
                 events[item.event] = end
+            continue
+        if isinstance(item, Tell):
+            after.append(tuple(sorted(frozenset().union(*ends.values()) or joined)))
+            steps.append(item)
             continue
         after.append(tuple(sorted(end)))
         ends[stream] = frozenset({len(steps)})

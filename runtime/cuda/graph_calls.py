@@ -84,6 +84,10 @@ class GraphCalls(CheckedCalls):
         node.width, node.height, node.pitch = (count, 1, 0) if pitch is None else (1, count, pitch)
         return self._call("cuGraphAddMemsetNode", graph, list(after), len(after), node, context)
 
+    def add_record(self, graph: Any, after: Sequence[Any], event: Any) -> Any:
+        """Each launch of the graph records the event where these nodes have ended."""
+        return self._call("cuGraphAddEventRecordNode", graph, list(after), len(after), event)
+
     def capture(self, stream: Any, work: Callable[[Any], None], noted: Noted) -> Any:
         """A graph of what ``work`` enqueues on a stream that is idle, none of which runs. ``work`` is called again if
         another thread, perhaps of another library, has ended the capture: it has waited for all work of the device."""

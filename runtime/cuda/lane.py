@@ -12,6 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -130,15 +131,25 @@ class Lane:
             [(*pinned(device, inputs, owned.noted), block, _block(device, frames, owned)) for block in of.all]
             for of, (inputs, _, frames) in zip(blocks, wanted)
         ]
+        # that of updates: another one, with work and a stream of its own, if these begin while a shard runs
+        self.updating = self
         self.stream = idle_stream(device, owned)
         self.copies = idle_stream(device, owned)
         pairs = [[Slot(*part, _event(device, owned), _event(device, owned)) for part in pair] for pair in parts]
         self.all_slots = [slot for pair in pairs for slot in pair]
         self.slots, self.slots_of_updates = Slots(self, pairs[0], blocks[0]), Slots(self, pairs[-1], blocks[-1])
+        twin = _block(device, sizes.twin, owned) if sizes.twin else 0
         frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots.both)
-        for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
+        own = ((self.io, sizes.io), (self.work, sizes.work), (twin, sizes.twin or 0))
+        for address, size, stream in (*((*block, self.stream) for block in own), *frames):
             if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
+        if sizes.twin is not None:
+            self.updating = copy(self)
+            self.updating.updating, self.updating.work = self.updating, twin
+            self.updating.stream = idle_stream(device, owned)
+            driver.record(filled := _event(device, owned), self.stream)
+            driver.wait(self.updating.stream, filled)
 
     @property
     def busy(self) -> bool:
@@ -170,7 +181,7 @@ class Lane:
 
     def drained_by(self, owned: Owned) -> None:
         """Have ``owned`` wait until nothing runs here, before it lets go of what it has taken so far."""
-        for stream in (self.stream, self.copies):
+        for stream in dict.fromkeys((self.stream, self.copies, self.updating.stream)):
             owned.on_close(partial(_drain, self.device, stream))
 
     def wait_for(self, slot: Slot) -> None:

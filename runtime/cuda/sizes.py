@@ -27,7 +27,7 @@ class LaneSizes:
     """Sizes in bytes. ``io``: for entries other than training steps; ``frame``: for one training step, with ``steps``
     frames in each slot, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host;
     ``update``: both of each slot for `update_step`, None without one; ``contexts``: those that programs carry from run
-    to run, by layout."""
+    to run, by layout; ``twin``: the work of updates that begin while a shard runs, None if none does."""
 
     io: int
     work: int
@@ -37,6 +37,7 @@ class LaneSizes:
     outputs: int
     contexts: Mapping[Hashable, int] = field(default_factory=dict)
     update: tuple[int, int] | None = None
+    twin: int | None = None
 
     @property
     def pinned(self) -> int:
@@ -46,7 +47,7 @@ class LaneSizes:
     @property
     def device(self) -> tuple[int, ...]:
         """The sizes of the blocks that a lane takes from the device."""
-        blocks = self.io, self.work, *(self.frame * self.steps,) * SLOTS, *self.contexts.values()
+        blocks = self.io, self.work, *(self.frame * self.steps,) * SLOTS, *self.contexts.values(), self.twin or 0
         return tuple(size for size in blocks if size)
 
 
@@ -92,7 +93,8 @@ def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
     update = None
     if updates:
         update = max(input_bytes(p.plan) for p in updates), max(output_spans(p.plan)[1] for p in updates)
-    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), outputs, context_sizes(regions), update)
+    twin = max(p.work_bytes for p in updates) if any(p.early is not None for p in programs) else None
+    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), outputs, context_sizes(regions), update, twin)
 
 
 def context_sizes(programs: Sequence[Regions]) -> dict[Hashable, int]:

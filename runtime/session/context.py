@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Carried
     from dslc.runtime.artifact.plan import Plan
     from dslc.runtime.session.backend import Bound, ContextBlock, DeviceBound
+    from dslc.runtime.session.calls.early import Early
 
 
 States: TypeAlias = Mapping[str, "NDArray[Any]"]
@@ -37,7 +38,8 @@ class Holder(Protocol):
 class Loaded:
     """A program of the artifact for one entry and one size, with its plan. ``carried``: its states; programs with the
     same ones share them. ``prepared_bytes``: the region that ``prepare`` writes, which programs share. ``turn``: the
-    update that it is for, empty for the first or for all."""
+    update that it is for, empty for the first or for all. ``early``: of a shard's program, what of its gradients other
+    processes get while it runs."""
 
     entry: str
     sizes: Mapping[str, int]
@@ -48,6 +50,7 @@ class Loaded:
     carried: tuple[Carried, ...] = ()
     prepared_bytes: int = 0
     turn: str = ""
+    early: Early | None = None
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))

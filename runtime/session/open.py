@@ -16,6 +16,7 @@ from dslc.runtime.artifact.loops import unrolled
 from dslc.runtime.artifact.share import Share, shared_plan
 from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
+from dslc.runtime.session.calls.early import early_by_sizes
 from dslc.runtime.session.context import Loaded
 from dslc.runtime.session.update_stages import in_stages
 
@@ -138,25 +139,18 @@ def loaded_programs(artifact: Artifact, target: str, share: Share | None = None)
     found: dict[str, list[Loaded]] = {}
     interface = Interface.of_header(artifact.header["interface"])
     each_step = unrolled if target != "cpu" else lambda plan: plan  # on a GPU, steps are nodes of a graph
-    for program in (p for p in artifact.all_programs() if p.target == target):
-        amounts = program.io_bytes, program.work_bytes
-        carried = interface.carried(program.context, program.sizes)
-        whole = plan = each_step(artifact.plan(program))
+    listed = [(p, each_step(artifact.plan(p))) for p in artifact.all_programs() if p.target == target]
+    early = early_by_sizes(listed, share, interface) if target != "cpu" else {}
+    for p, whole in listed:
+        carried = interface.carried(p.context, p.sizes)
+        plan, ahead = whole, early.get(tuple(p.sizes.items()))
         if share is not None:
-            plan = shared_plan(whole, program.entry, share)
-            if target != "cpu" and program.entry == "update_step":
-                plan = in_stages(plan, whole, share)
-        found.setdefault(program.entry, []).append(
-            Loaded(
-                program.entry,
-                program.sizes,
-                *amounts,
-                plan,
-                program.context_bytes,
-                carried,
-                program.prepared_bytes,
-                program.turn,
-            )
+            plan = shared_plan(whole, p.entry, share)
+            if target != "cpu" and p.entry == "update_step":
+                plan = in_stages(plan, whole, share if ahead is None else ahead.share)
+        shard, amounts = ahead if p.entry == "train_step" else None, (p.io_bytes, p.work_bytes)
+        found.setdefault(p.entry, []).append(
+            Loaded(p.entry, p.sizes, *amounts, plan, p.context_bytes, carried, p.prepared_bytes, p.turn, shard)
         )
     if not found:
         raise _not_built(artifact, sorted({p.target for p in artifact.all_programs()}), "a CPU", "cpu")

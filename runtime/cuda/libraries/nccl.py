@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -66,7 +66,7 @@ class Nccl:
                     name = bytes(nccl.core.get_unique_id())
                 here = hashlib.sha256(f"{platform.node()} {device.bus_id}".encode()).digest()
                 rows = group.gathered(np.frombuffer(name + here, np.uint8))
-                _require_own_gpus(rows[:, _ID_BYTES:], device)
+                require_own_gpus(rows[:, _ID_BYTES:], device)
                 first = nccl.core.UniqueId.from_bytes(bytearray(rows[0, :_ID_BYTES].tobytes()))
                 self._communicator: Any = nccl.core.Communicator.init(group.size, group.rank, first)
             except self._bindings.NCCLError as error:
@@ -74,9 +74,8 @@ class Nccl:
         self._handle = self._bindings.Comm(self._communicator.ptr)
         self._bytes = int(nccl.core.UINT8)
 
-    def swap(self, send: Mapping[int, Pieces], receive: Mapping[int, Pieces], stream: Any) -> None:
-        """Send pieces to ranks and receive pieces from ranks; each pair of ranks has as many, of the same sizes and in
-        the same order."""
+    def swap(self, key: Hashable, send: Mapping[int, Pieces], receive: Mapping[int, Pieces], stream: Any) -> None:
+        """As ``Transport`` says; NCCL needs no key."""
         calls, stream = self._bindings, int(stream)
         try:
             calls.group_start()
@@ -101,7 +100,7 @@ class Nccl:
                           help="NCCL_DEBUG=WARN makes it say more; look at the other processes' messages")  # fmt: skip
 
 
-def _require_own_gpus(places: NDArray[np.uint8], device: Device) -> None:
+def require_own_gpus(places: NDArray[np.uint8], device: Device) -> None:
     """RanksError R601 if two processes use one GPU."""
     seen: dict[bytes, int] = {}
     for rank, place in enumerate(places):

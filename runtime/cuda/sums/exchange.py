@@ -5,16 +5,16 @@ has a share of the update, this is its slices of the gradients; after the update
 to all. Else, and of all that other ranks read, it sends its part of the total to all. NCCL moves bytes, and only the
 runtime's kernels add. The host waits for nothing.
 
-An exchange has stages. All that moves before the update is enqueued at once, on a stream of its own. The lane's stream
-adds a stage's parts and updates its slices as soon as they are there, while those of the next stage arrive; and what it
-has updated leaves while it goes on.
+An exchange has stages, which move on a stream of their own. The lane of updates adds a stage's parts and updates its
+slices as soon as they are there, while those of the next stage arrive; and what it has updated leaves while it goes on.
+If a process has one shard, a stage begins when the gradients of its parts are there, while the shard computes others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dslc.runtime.artifact.slices import aligned
 from dslc.runtime.cuda.lane import Lane, idle_stream
@@ -23,12 +23,22 @@ from dslc.runtime.cuda.sums.gathering import Gathered, Kernels, Tables
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.device_state import DeviceState
-    from dslc.runtime.cuda.libraries.nccl import Nccl, Pieces
+    from dslc.runtime.cuda.libraries.nccl import Pieces
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.cuda.sums.sum_sizes import SumSizes
 
     #: Addresses and sizes, for each other process.
     Moves = Mapping[int, Pieces]
+
+
+class Transport(Protocol):
+    """What moves bytes between the processes' devices. The device's context is current."""
+
+    def swap(self, key: Hashable, send: Moves, receive: Moves, stream: Any) -> None:
+        """Send pieces to ranks and receive pieces from ranks; each pair of ranks has as many, of the same sizes and in
+        the same order. The work begins when all processes have made the same call. ``key``: calls with the same one
+        receive at the same addresses."""
+        ...
 
 
 class _Part(NamedTuple):
@@ -48,10 +58,17 @@ class DeviceExchange:
     """The exchange of one process. ``owned`` takes its memory; the device's context is current."""
 
     def __init__(
-        self, sizes: SumSizes, rank: int, device: Device, kernels: Kernels, nccl: Nccl, state: DeviceState, owned: Owned
+        self,
+        sizes: SumSizes,
+        rank: int,
+        device: Device,
+        kernels: Kernels,
+        transport: Transport,
+        state: DeviceState,
+        owned: Owned,
     ) -> None:
         self._sizes, self._rank, self._device = sizes, rank, device
-        self._addition, self._nccl, self._state = kernels.addition(sizes.terms.dtype), nccl, state
+        self._addition, self._transport, self._state = kernels.addition(sizes.terms.dtype), transport, state
         self._others = [r for r in range(sizes.processes) if r != rank]
         noted, driver = owned.noted, device.driver
         blocks = sizes.incoming, sizes.partial, sizes.table, sizes.told
@@ -66,7 +83,10 @@ class DeviceExchange:
         self._arrived = [driver.event(noted) for _ in self._stages]
         self._ready, self._spread = driver.event(noted), driver.event(noted)
         self._stream = idle_stream(device, owned)
-        self._own = self._total = 0
+        self._shards: Lane
+        self._numbers: list[tuple[int, int]]
+        self._ready_early: Sequence[Any]
+        self._own = self._total = self._begun = 0
 
     @property
     def stages(self) -> int:
@@ -93,37 +113,50 @@ class DeviceExchange:
             return [(at, size)]
         return [(span.given, span.size) for span in self._sizes.terms.spans(at, size)]
 
-    def begin(self, own: int, total: int, rows: int, row: int, lane: Lane) -> None:
-        """Enqueue all that moves before the update. ``own``: the address of this process's sum, or of what its shard
-        gives; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes, ``row`` bytes
-        of each. The lane then waits for these."""
-        self._own, self._total = own, total
-        told = [(rows + r * row, row) for r in range(self._sizes.processes)]
-        self._follow(lane)
-        for stage, parts in enumerate(self._stages):
-            send: dict[int, list[tuple[int, int]]] = {}
-            for r in self._others:
-                wanted = [piece for part in self._sizes.parts(r, stage) for piece in self._pieces(*part)]
-                send[r] = [(own + at, size) for at, size in wanted]
-            receive = {
-                r: [(at, size) for part in parts for at, (_, size) in zip(part.arrive[r], part.pieces, strict=True)]
-                for r in self._others
-            }
-            if stage == 0:
-                send = {r: [*pieces, told[self._rank]] for r, pieces in send.items()}
-                receive = {r: [*pieces, told[r]] for r, pieces in receive.items()}
-            self._nccl.swap(send, receive, self._stream)
-            self._device.driver.record(self._arrived[stage], self._stream)
-        self._device.driver.wait(lane.stream, self._arrived[0])
+    def begin(self, own: int, total: int, rows: int, row: int, shards: Lane, ready: Sequence[Any]) -> None:
+        """Enqueue what moves before the first stage of an update. ``own``: the address of this process's sum, or of
+        what its shard gives; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes,
+        ``row`` bytes of each, which move with the last stage. ``ready``: events of each stage but the last, which the
+        lane ``shards`` records; without them all stages follow that lane."""
+        self._own, self._total, self._shards, self._ready_early = own, total, shards, ready
+        self._numbers = [(rows + r * row, row) for r in range(self._sizes.processes)]
+        self._begun = 0
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Enqueue what moves before the next stage of the update."""
+        stage, driver = self._begun, self._device.driver
+        last = stage == self.stages - 1
+        send: dict[int, list[tuple[int, int]]] = {}
+        for r in self._others:
+            wanted = [piece for part in self._sizes.parts(r, stage) for piece in self._pieces(*part)]
+            send[r] = [(self._own + at, size) for at, size in wanted]
+        receive = {
+            r: [(at, size) for p in self._stages[stage] for at, (_, size) in zip(p.arrive[r], p.pieces, strict=True)]
+            for r in self._others
+        }
+        if last:
+            send = {r: [*pieces, self._numbers[self._rank]] for r, pieces in send.items()}
+            receive = {r: [*pieces, self._numbers[r]] for r, pieces in receive.items()}
+        if self._ready_early and not last:
+            driver.wait(self._stream, self._ready_early[stage])
+        else:
+            self._follow(self._shards)
+        self._transport.swap((self, "given", stage), send, receive, self._stream)
+        driver.record(self._arrived[stage], self._stream)
+        self._begun += 1
 
     def complete(self, stage: int, lane: Lane) -> None:
-        """Have the lane add a stage's parts, and wait for what others add that this process reads."""
+        """Have the lane add a stage's parts, and wait for what others add that this process reads. What moves before
+        the next stage is enqueued first: before what this stage updates."""
+        if self._begun < self.stages:
+            self._begin_next()
         self._device.driver.wait(lane.stream, self._arrived[stage])
         for part in self._stages[stage]:
             self._add(part, lane.stream)
         read = [self._read(r) for r in range(self._sizes.processes)]
         if stage == 0 and any(size for parts in read for _, size in parts):
-            self._move({r: read[self._rank] for r in self._others}, {r: read[r] for r in self._others}, lane)
+            self._move("read", 0, read, lane)
             self._return(lane)
 
     def _read(self, rank: int) -> list[tuple[int, int]]:
@@ -163,14 +196,15 @@ class DeviceExchange:
             told = [(self.told + r * size, size) for r in range(self._sizes.processes)]
             self._device.driver.copy(told[self._rank][0], at, size, lane.stream)
             pieces = [[*updated, each] for updated, each in zip(pieces, told, strict=True)]
-        self._move({r: pieces[self._rank] for r in self._others}, {r: pieces[r] for r in self._others}, lane)
+        self._move("updated", stage, pieces, lane)
         if last:
             self._return(lane)
 
-    def _move(self, send: Moves, receive: Moves, lane: Lane) -> None:
-        """Move pieces after what the lane does now."""
+    def _move(self, what: str, stage: int, pieces: Sequence[Pieces], lane: Lane) -> None:
+        """Send this process's pieces to all, and receive those of each, after what the lane does now."""
         self._follow(lane)
-        self._nccl.swap(send, receive, self._stream)
+        send, receive = {r: pieces[self._rank] for r in self._others}, {r: pieces[r] for r in self._others}
+        self._transport.swap((self, what, stage), send, receive, self._stream)
 
     def _follow(self, lane: Lane) -> None:
         self._device.driver.record(self._ready, lane.stream)

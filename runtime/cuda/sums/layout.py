@@ -55,9 +55,9 @@ def sums_of(programs: Sequence[Loaded], interface: Mapping[str, Any]) -> list[Su
     steps = [p for p in programs if p.entry == "train_step"] if shards > 1 else []
     found = []
     for step in steps:
-        [update] = [p.plan for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
-        layout = Layout.of(step.plan, update)
-        found.append(SumSizes(layout.terms, layout.row, shards, each=each, flags=flags_of(update).bytes))
+        [update] = [p for p in programs if (p.entry, p.turn, p.sizes) == ("update_step", step.turn, step.sizes)]
+        layout, flags = Layout.of(step.plan, update.plan), flags_of(update.plan).bytes
+        found.append(SumSizes(layout.terms, layout.row, shards, each=each, flags=flags, work=update.work_bytes))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from dslc.runtime.cuda.sizes import SLOTS
-from dslc.runtime.cuda.sums.exchange import DeviceExchange
+from dslc.runtime.cuda.sums.exchange import DeviceExchange, Transport
 from dslc.runtime.cuda.sums.gathering import Gathered, Kernels, Tables
 from dslc.runtime.cuda.sums.pinned_numbers import PinnedNumbers
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.device_state import DeviceState
     from dslc.runtime.cuda.executor import DevicePlan
     from dslc.runtime.cuda.lane import Lane
-    from dslc.runtime.cuda.libraries.nccl import Nccl
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.cuda.sums.layout import Layout
     from dslc.runtime.cuda.sums.sum_sizes import SumSizes
     from dslc.runtime.session.backend import Bound, Change, Feed, LateOutputs, Outputs
     from dslc.runtime.session.calls.shard_sum import Exchange
 
-    #: The communicator of this process with the others of a group; takes the sums' memory now, and with the group.
-    Connect = Callable[[Exchange, SumSizes, SumSizes], Nccl]
+    #: What moves bytes to the other processes of a group; takes the sums' memory now, and with the group.
+    Connect = Callable[[Exchange, SumSizes, SumSizes], Transport]
 
 
 class DeviceSums:
@@ -64,13 +63,13 @@ class DeviceSums:
             if self._lane is not None:
                 device.driver.synchronise(self._lane.stream)
             wanted = self._sizes.of(group.size)
-            nccl = self._connect(group, wanted.of(1), wanted)
+            transport = self._connect(group, wanted.of(1), wanted)
             self._owned.close()
             self._sizes = wanted
-            self._take(group.rank, nccl)
+            self._take(group.rank, transport)
         self.begin()
 
-    def _take(self, rank: int, nccl: Nccl | None) -> None:
+    def _take(self, rank: int, transport: Transport | None) -> None:
         """Take the memory for this process's part of the sums."""
         sizes, self._rank = self._sizes, rank
         self._owns, self._runs = sizes.owned, sizes.owned * sizes.each
@@ -81,8 +80,8 @@ class DeviceSums:
             self._rows = device.pool.allocate(sizes.rows, noted).address if sizes.rows else 0
             self._whole = [] if sizes.as_given else self._gathered()
             self._exchange = None
-            if nccl is not None and sizes.processes > 1:
-                parts = device, self._kernels, nccl, self._state, self._owned
+            if transport is not None and sizes.processes > 1:
+                parts = device, self._kernels, transport, self._state, self._owned
                 self._exchange = DeviceExchange(sizes, rank, *parts)
             self._turns = [PinnedNumbers(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
             self._tellers = [PinnedNumbers(device, max(sizes.told, 1), self._owned) for _ in range(SLOTS)]
@@ -100,13 +99,15 @@ class DeviceSums:
     def begin(self) -> None:
         self._ran = 0
         self._done = 0  # shards
+        self._told: Sequence[Any] = ()
         self._running = 0  # the sum of a shard's micro-batches so far
         self._waiting: dict[int, int] = {}  # level of the tree -> the sum that waits for its right neighbour
 
     def run(self, shard: Bound) -> None:
         plan = cast("DevicePlan", shard)
         plan.run()
-        lane = self._lane = plan.lane
+        lane, self._told = plan.lane, [event for _, event in plan.told]
+        self._lane = lane
         number = self._rank * self._runs + self._ran
         self._ran += 1
         with self._device as device:
@@ -160,18 +161,21 @@ class DeviceSums:
         if exchange is None:
             return plan.run(change)
         outputs = plan.run(change, self)
-        return outputs if self._sizes.share is None else self._all_told(outputs, lane)
+        return outputs if self._sizes.share is None else self._all_told(outputs, lane.updating)
 
     def before(self, stage: int) -> None:
         """The lane begins a stage of the update."""
         assert self._exchange is not None and self._lane is not None
-        self._exchange.complete(stage, self._lane)
+        self._exchange.complete(stage, self._lane.updating)
+        if stage == self.count - 1:
+            with self._device:
+                self._send_numbers(self._lane.updating)
 
     def after(self, stage: int) -> None:
         """The lane has begun all of a stage of the update."""
         assert self._exchange is not None and self._lane is not None
         flags = self._lane.io + self._flags.offset, self._flags.bytes
-        self._exchange.spread(stage, flags, self._lane)
+        self._exchange.spread(stage, flags, self._lane.updating)
 
     @property
     def count(self) -> int:
@@ -179,21 +183,25 @@ class DeviceSums:
         return 1 if self._exchange is None else self._exchange.stages
 
     def _started(self) -> Lane:
-        """Begin the exchange, and send loss and metrics to the host."""
+        """Begin the exchange. Loss and metrics go to the host now, or with the last stage of an exchange."""
         lane = self._lane
         assert lane is not None and self._done == self._owns, "the tree is not complete"
-        turn = self._turns[0]
         self._turns.reverse()
-        turn.settle()
-        with self._device as device:
-            if self._exchange is not None:
+        self._turns[0].settle()
+        with self._device:
+            if self._exchange is None:
+                self._send_numbers(lane)
+            else:
                 [own], row = self._waiting.values(), self._runs * self._layout.row
-                self._exchange.begin(own, lane.io + self._terms.read, self._rows, row, lane)
-            if self._rows:
-                device.driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
-            device.driver.record(turn.arrived, lane.stream)
-        self._numbers = turn.numbers(self._layout, self._sizes.shards * self._sizes.each)
+                self._exchange.begin(own, lane.io + self._terms.read, self._rows, row, lane, self._told)
+        self._numbers = self._turns[0].numbers(self._layout, self._sizes.shards * self._sizes.each)
         return lane
+
+    def _send_numbers(self, lane: Lane) -> None:
+        turn, driver = self._turns[0], self._device.driver
+        if self._rows:
+            driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
+        driver.record(turn.arrived, lane.stream)
 
     def _all_told(self, outputs: Outputs, lane: Lane) -> Outputs:
         """The outputs of an update with what those of all processes tell of gradients."""

@@ -28,7 +28,8 @@ NCCL_OF_ANOTHER: Final = 32 * ((512 << 10) + 4_915_200 + (4 << 20))
 class SumSizes:
     """``terms``: what one shard gives; ``row``: the bytes of loss and metrics of a run; ``shards``: of a step;
     ``processes``: that share them; ``each``: the runs of a shard, one for each of its micro-batches. ``flags``: the
-    bytes of what an update tells of gradients; ``share``: of updates, None if each process updates all."""
+    bytes of what an update tells of gradients; ``share``: of updates, None if each process updates all; ``work``: that
+    of an update."""
 
     terms: Terms
     row: int
@@ -37,6 +38,7 @@ class SumSizes:
     each: int = 1
     flags: int = 0
     share: Share | None = None
+    work: int = 0
 
     def of(self, processes: int) -> SumSizes:
         """The same for another number of processes."""
@@ -96,8 +98,9 @@ class SumSizes:
 
     @cached_property
     def part(self) -> int:
-        """The most bytes of sums that one process adds in a stage."""
-        return max(sum(size for _, size in self.parts(*each)) for each in self._every())
+        """The most bytes of sums that one process adds in a stage, in any order of its parts."""
+        own = max(self.parts(*each)[0][1] for each in self._every())
+        return own + max(sum(size for _, size in self.parts(rank, 0)[1:]) for rank in range(self.processes))
 
     @cached_property
     def incoming(self) -> int:
@@ -140,7 +143,8 @@ class SumSizes:
     @property
     def device(self) -> tuple[int, ...]:
         """The sizes of the blocks that are taken from the device."""
-        blocks = *(self.vector,) * self.stores, self.incoming, self.partial, self.table, self.rows, self.told
+        work = self.work if self.owned * self.each == 1 and self.stages > 1 else 0  # its update begins early
+        blocks = *(self.vector,) * self.stores, self.incoming, self.partial, self.table, self.rows, self.told, work
         return tuple(size for size in blocks if size)
 
     @property

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu.fake_driver import FakeDriver
-from fake_gpu.fake_nccl import FakeNccl
-from fake_gpu.gpu_model import Kernels, moved_to_gpu
 from ranks.nets import (
     ACCUMULATED,
     ADAMW,
@@ -26,12 +23,12 @@ from ranks.nets import (
     rows_of,
     scaled,
 )
+from ranks.on_gpus import STEPS, Machine, on_gpus, opened, trained
 from ranks.together import places, together
 
 import dslc
 from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksError
 from dslc.cli.app import run
-from dslc.compiler.ops import registry
 from dslc.runtime.artifact import slices
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.artifact.share import share_of
@@ -40,35 +37,7 @@ from dslc.runtime.cuda.libraries import nccl
 from dslc.runtime.cuda.sizes import CONTEXT
 from dslc.runtime.cuda.sums.sum_sizes import NCCL_OF_TWO
 from dslc.runtime.ranks.group import Group
-from dslc.runtime.session.load import load
 from dslc.runtime.session.open import USES
-
-STEPS = 4
-Machine = Callable[..., FakeDriver]
-
-
-def on_gpus(
-    path: Path, machine: Machine, count: int, monkeypatch: pytest.MonkeyPatch, total: int = 1 << 34
-) -> FakeNccl:
-    """Adds code for GPUs to an artifact, and makes a machine with so many of them, of ``total`` bytes each."""
-    kernels = Kernels(registry.meanings())
-    path.write_bytes(moved_to_gpu(read_artifact(path), kernels))
-    fake = FakeNccl(machine(**kernels.driver(devices=count, total=total)))
-    monkeypatch.setattr(nccl, "load_nccl", lambda: fake)
-    return fake
-
-
-def opened(path: Path, device: str, **given: Any) -> Any:
-    return load(path, device=device, weights="init", seed=3, meanings=registry.meanings, **given)
-
-
-def trained(session: Any, source: str, group: Group | None = None) -> tuple[list[Any], dict[str, Any]]:
-    rank, size = (0, 1) if group is None else (group.rank, group.size)
-    rows = rows_of(source) // size
-    own = slice(rank * rows, (rank + 1) * rows)
-    results = [session.train_step(**{n: a[own] for n, a in batch(source, s).items()}) for s in range(STEPS)]
-    state = session.state_tensors()
-    return results, {name: array.tobytes() for name, array in state.items()}
 
 
 @pytest.mark.parametrize("divided", [False, True], ids=["all update all", "each its slices"])
@@ -118,9 +87,16 @@ def test_any_number_of_gpus(
         assert devices.device(number).info().memory.used == 0
 
 
+@pytest.mark.parametrize("peers", [False, True], ids=["nccl", "peers"])
 @pytest.mark.parametrize(("compute", "shards", "sizes"), [("f32", 4, (2, 4)), ("f16", 4, (2, 4)), ("f16", 2, (2,))])
 def test_stages(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, compute: str, shards: int, sizes: tuple[int, ...]
+    tmp_path: Path,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    compute: str,
+    shards: int,
+    sizes: tuple[int, ...],
+    peers: bool,
 ) -> None:
     """What arrives in a stage is added and updated, and leaves, while that of others moves."""
     monkeypatch.setattr(slices, "STAGE_BYTES", 16)
@@ -128,7 +104,7 @@ def test_stages(
         path = built(tmp_path, ADAMW, shards=shards, provider="reference")
     else:
         path = scaled(tmp_path, ADAMW, shards, scale=None)
-    fake = on_gpus(path, machine, max(sizes), monkeypatch)
+    fake = on_gpus(path, machine, max(sizes), monkeypatch, peers=peers)
     alone = opened(path, "cpu")
     expected = trained(alone, ADAMW)
 
@@ -145,7 +121,8 @@ def test_stages(
         fake.groups = 0
         for each in together(places(size), work):
             assert each.result() == expected
-        assert fake.groups == 2 * share.stages * size * STEPS
+        assert fake.groups == (0 if peers else 2 * share.stages * size * STEPS)
+        assert fake.fake.opened == 0
 
 
 @pytest.mark.parametrize("divided", [False, True], ids=["all update all", "each its slices"])

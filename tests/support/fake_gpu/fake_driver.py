@@ -16,6 +16,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import cuda.bindings.driver as real
@@ -24,6 +25,8 @@ import numpy as np
 from dslc.runtime.cuda.faults import CAPTURE_INVALIDATED, STICKY
 
 SUCCESS, INVALID, NO_MEMORY, NO_CONTEXT, BAD_HANDLE, NOT_FOUND, NOT_READY, ILLEGAL = 0, 1, 2, 201, 400, 500, 600, 700
+NOT_SUPPORTED = 801
+_SECONDS = 30.0  # until nobody is expected any more to write a number for which a stream waits
 _ASKED_ANY_TIME = ("cuGetErrorName", "cuGetErrorString")
 _WITHOUT_CONTEXT = ("cuInit", "cuDriverGetVersion", "cuDevice", "cuCtxPushCurrent", "cuCtxPopCurrent")
 
@@ -84,6 +87,7 @@ class Op:
     asked: bool = False  # whether it was done: it is, when somebody asks again
     fill: tuple[int, int, int, int] | None = None  # address, value, width and count, of a fill without gaps
     at: int = 0  # how many ops of the device were done with it
+    until: tuple[int, int] | None = None  # an address, and the number that must have been written there before
 
 
 @dataclass(eq=False)
@@ -116,6 +120,7 @@ class Node:
     after: tuple[int, ...]
     kind: str
     fill: tuple[int, int, int, int] | None = None
+    event: Event | None = None  # that it records
 
 
 def fake_cubin(arch: int, *symbols: str, parameters: int = 2, code: int = 0, local: int = 0) -> bytes:
@@ -177,6 +182,10 @@ class FakeDriver:
         self._random = random.Random(seed)
         self._local = threading.local()
         self._lock = threading.RLock()
+        self.opened = 0  # allocations of other processes
+        self.peers = False  # whether processes, which are threads here, may open each other's memory
+        self._writes: dict[int, deque[Op]] = {}  # by address: the numbers that streams are to write there
+        self._written = threading.Condition(self._lock)
 
     # What tests ask
 
@@ -294,11 +303,22 @@ class FakeDriver:
             first = op.stream.queue[0]
             if first.after is not None and not first.after.done:
                 self._finish(first.after)
+                continue
+            if first.until is not None and not self._reached(*first.until):
+                waiting = self._writes.get(first.until[0])
+                if waiting:
+                    self._finish(waiting[0])
+                else:  # another thread is to enqueue it
+                    assert self._written.wait(_SECONDS), "nobody writes the number for which a stream waits"
+                continue
             op.stream.queue.popleft()
             first.run()
             first.done = True
             self.clock += 1
             first.at = self.clock
+
+    def _reached(self, address: int, number: int) -> bool:
+        return (int(self.array(address, "u4", 1)[0]) - number) % (1 << 32) < 1 << 31
 
     def _drain(self, stream: Stream) -> None:
         if stream.queue:
@@ -391,6 +411,51 @@ class FakeDriver:
         waiting = [op for s in self.objects.values() if isinstance(s, Stream) for op in s.queue]
         assert not any(address <= op.host < end for op in waiting), "pinned memory is freed while a stream may use it"
         self._release(self.host_memory, int(address))
+        return ()
+
+    def do_cuMemGetAddressRange(self, address: Any) -> tuple[Any, int]:
+        for start, block in self.device_memory.items():
+            if start <= int(address) < start + block.nbytes:
+                return real.CUdeviceptr(start), block.nbytes
+        raise Refused(INVALID)
+
+    def do_cuIpcGetMemHandle(self, address: Any) -> Any:
+        if not self.peers:
+            raise Refused(NOT_SUPPORTED)
+        assert int(address) in self.device_memory, "the handle of an allocation's beginning"
+        handle = real.CUipcMemHandle()
+        ctypes.memmove(handle.getPtr(), int(address).to_bytes(64, "little"), 64)
+        return handle
+
+    def do_cuIpcOpenMemHandle(self, handle: Any, flags: int) -> Any:
+        assert flags == 1, "access to the other device is asked for"
+        address = int.from_bytes(ctypes.string_at(handle.getPtr(), 64), "little")
+        if address not in self.device_memory:
+            raise Refused(INVALID)
+        self.opened += 1
+        return real.CUdeviceptr(address)
+
+    def do_cuIpcCloseMemHandle(self, address: Any) -> tuple[()]:
+        self.opened -= 1
+        return ()
+
+    def do_cuStreamWriteValue32(self, stream: Any, address: int, number: int, flags: int) -> tuple[()]:
+        assert flags == 0
+        to = self._device(address, 4).view(np.uint32)
+        waiting = self._writes.setdefault(int(address), deque())
+
+        def run() -> None:
+            to[0] = number
+            waiting.popleft()
+
+        waiting.append(self._put(stream, run))
+        self._written.notify_all()
+        return ()
+
+    def do_cuStreamWaitValue32(self, stream: Any, address: int, number: int, flags: int) -> tuple[()]:
+        assert flags == 0, "until it is at least the number"
+        self._device(address, 4)
+        self._put(stream, lambda: None).until = int(address), number
         return ()
 
     def do_cuPointerGetAttribute(self, attribute: Any, address: Any) -> int:
@@ -735,6 +800,11 @@ class FakeDriver:
                 self.do_cuMemsetD32Async(counter, 0, 1, stream)
             self._put(stream, counting if counter else run)
 
+    def do_cuGraphAddEventRecordNode(self, graph: Any, after: Any, count: int, event: Any) -> Any:
+        handle = self._node(graph, after, count, lambda: None, "record")
+        self._get(graph, dict)[int(handle)].event = self._get(event, Event)
+        return handle
+
     def do_cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         return self._new((dict(self._get(graph, dict)),), real.CUgraphExec)
 
@@ -748,11 +818,24 @@ class FakeDriver:
 
     def do_cuGraphLaunch(self, executable: Any, stream: Any) -> tuple[()]:
         [nodes] = self._get(executable, tuple)
-        self._put(stream, lambda: self._play(nodes))
+        queue, done = self._get(stream, Stream).queue, set[int]()
+        before = queue[-1] if queue else None
+        self._put(stream, lambda: self._play(nodes, done))
+        for number, node in nodes.items():
+            if node.event is not None:  # who waits for it waits for no other nodes of the graph
+                wanted, found = {number: node}, {number}
+                while found:
+                    found = {k for each in found for k in nodes[each].after} - wanted.keys()
+                    wanted |= {k: nodes[k] for k in found}
+                alone = Stream()
+                node.event.mark = Op(partial(self._play, wanted, done), alone, after=before)
+                alone.queue.append(node.event.mark)
         return ()
 
-    def _play(self, nodes: Mapping[int, Node]) -> None:
-        waiting, done = dict(nodes), set()
+    def _play(self, nodes: Mapping[int, Node], done: set[int] | None = None) -> None:
+        """Runs nodes but those that are ``done``, to which it adds them."""
+        done = set() if done is None else done
+        waiting = {k: n for k, n in nodes.items() if k not in done}
         while waiting:
             ready = [k for k, n in waiting.items() if done.issuperset(n.after)]
             chosen = self._random.choice(ready)
