@@ -206,7 +206,8 @@ def css() -> str:
 def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str, styled: bool) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" class="graph" font-family="system-ui, sans-serif" font-size="12">',
+        f'height="{height:.0f}" class="graph" font-family="system-ui, sans-serif" font-size="12" '
+        f'role="img" aria-label="graph of {len(boxes)} nodes">',
         *([f"<style>{css()}</style>"] if styled else []),
         f'<rect width="{width:.0f}" height="{height:.0f}" class="page"/>',
     ]

@@ -54,11 +54,18 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{rate:.3g} {unit}"
 
 
+#: Paths by which other programs read what is piped to them, and what to do instead.
+STDIN = ("-", "/dev/stdin")
+NO_STDIN = "what is piped to the command is not read: write it into a file, and name the file"
+
+
 def meant_path(path: str | os.PathLike[str], other: str, *, suffix: str = "") -> str:
     """The help for a path without a file: the file next to it with the most similar name (or with ``suffix`` added), or
     why such a path cannot be one; else ``other``."""
     from difflib import get_close_matches
 
+    if os.fspath(path) in STDIN:
+        return NO_STDIN
     path = Path(path)
     if path.parts[:1] == ("~",) or "~" in path.parts[1:]:
         return "`~` is not replaced here: write the whole path"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from dslc.base.folders import import_modules
+from dslc.base.words import NO_STDIN, STDIN
 from dslc.runtime.data.format import Format, registered
 from dslc.runtime.data.source import Source
 
@@ -37,6 +38,8 @@ _CONVERT: Final = {
 def help_for(text: str) -> str:
     """What to write instead of a text that ``split`` refuses: in its file's format, else in any."""
     path, _, key = text.rpartition(":")
+    if text in STDIN or path in STDIN:
+        return NO_STDIN
     found = _matching(text) or _matching(path)
     if found is None and path and "." not in path.rpartition("/")[2] and _matching(path + "/") is not None:
         return f"the name of a folder ends with a slash: `{path}/:{key}`"

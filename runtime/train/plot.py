@@ -103,9 +103,10 @@ def svg(found: Curves, colors: Mapping[str, str] | None = None) -> str:
     panels = list(found.items())[:_MOST_PANELS]
     above = 0 if colors is None else _LEGEND * len(colors) + 10
     width, height = 2 * _PANEL[0], max(1, -(-len(panels) // 2)) * _PANEL[1] + above
+    label = f"{one_line(', '.join(name for name, _ in panels))[:200]}, by step"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        'font-size="11">',
+        f'font-size="11" role="img" aria-label="{escape(label)}">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     for number, (name, color) in enumerate((colors or {}).items()):

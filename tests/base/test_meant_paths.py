@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dslc.base.words import meant_path
+from dslc.base.words import NO_STDIN, meant_path
+from dslc.runtime.data.names import help_for
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,11 @@ def test_the_help_of_a_path(tmp_path: Path, name: str, help: str) -> None:
     (tmp_path / "train.csv").touch()
     (tmp_path / "net.nn").touch()
     assert meant_path(tmp_path / name, "check it") == help
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdin"])
+def test_what_is_piped_is_not_read(path: str) -> None:
+    assert meant_path(path, "check it") == NO_STDIN == help_for(path) == help_for(f"{path}:a,b")
 
 
 def test_a_suffix_may_be_missing_and_other_files_do_not_count(tmp_path: Path) -> None:

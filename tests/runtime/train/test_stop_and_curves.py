@@ -158,6 +158,7 @@ def test_a_picture_of_anything_is_well_formed() -> None:
     for values in ([0.0], [1.0, 1.0], [1e308, -1e308], [0.0, 0.0, 0.0], [5e-324, 0.0], list(range(5000))):
         found = {"a<b>&": {"train": [(float(n), float(v)) for n, v in enumerate(values)]}}
         text = svg(found)
+        assert ElementTree.fromstring(text).get("aria-label", "").endswith(", by step")
         assert "nan" not in text and "inf" not in text
         ElementTree.fromstring(text)
         assert all(len(line) < 100 for line in terminal(found).splitlines())
