@@ -170,7 +170,7 @@ def test_branches_of_inception_run_side_by_side(provider: str) -> None:
     """On an H200 its streams saved half of a step: benchmarks/results/history.md, "Streams"."""
     checked = example("examples/inception/inception.nn", None)
     alone, found = (planned(checked, 32, provider=provider, precision="bf16", streams=n) for n in (1, "auto"))
-    assert found.seconds < 0.4 * alone.seconds and found.total < alone.total + (48 << 20)
+    assert found.seconds < 0.5 * alone.seconds and found.total < alone.total + (48 << 20)
 
 
 @pytest.mark.parametrize(("provider", "precision"), BUILDS)
