@@ -15,6 +15,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
+from dslc.runtime.artifact.reserved import LOSS_SUM, OF_EPOCH, OF_STATE, SCALING
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
@@ -86,6 +87,9 @@ def check_stored_names(tensors: Tensors, reports: Reports) -> None:
         elif name in RESERVED_INPUTS:
             title = f"{what} has the name of a number of each step"
             reports.add(Problem("E0112", title, info.span, "`step`, `lr`, `row` and `seed` are taken", help=help))
+        elif name in (*SCALING, LOSS_SUM) or name.startswith((OF_EPOCH, OF_STATE)):
+            title, help = f"{what} has the name of a tensor of the training step", "choose another label than `train`"
+            reports.add(Problem("E0112", title, info.span, "a training step keeps it", help=help))
         elif name in tensors.scalars:
             title = f"{what} has the name of an argument of the train section"
             reports.add(Problem("E0103", title, info.span, "the same name", help=help))

@@ -183,6 +183,19 @@ def test_what_is_stored_has_a_name_that_no_other_input_has(
     assert found.code == code and says in found.title and found.help == f"choose another name, such as `{name}_`"
 
 
+@pytest.mark.parametrize("name", ["train.loss_scale", "train.epoch.m", "train.state.h"])
+def test_a_parameter_has_no_name_of_the_training_step(name: str) -> None:
+    first, *labels, last = name.split(".")
+    body = f"block f(x: [B, D]) -> [B, D] {{\n  param {last}: [D] = 1\n  return x * {last}\n}}\n"
+    for at, label in enumerate(labels):
+        body += f"block g{at}(x: [B, D]) -> [B, D] {{ return x |> f as {label} }}\n"
+    outer = "g0" if labels else "f"
+    with pytest.raises(CompileError) as caught:
+        checked(f"{body}model M(x: [B, 3]) -> [B, 3] {{ return x |> {outer} as {first} }}\n")
+    [found] = caught.value.diagnostics
+    assert found.code == "E0112" and found.help == "choose another label than `train`"
+
+
 @pytest.mark.parametrize(
     ("model", "train"),
     [
