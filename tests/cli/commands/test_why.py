@@ -163,7 +163,7 @@ def test_whether_a_library_computes_a_node(dslc: Callable[..., Any], tmp_path: P
         "called": ["select: contraction called (forward) is a call of cudnn: by the rules it computes such nodes"],
         "few": [
             "select: contraction few (forward) runs as own kernels, unless a library is measured faster: "
-            "64 to 4 channels in bf16"
+            "64 to 4 channels in bf16, not both multiples of 8"
         ],
         "last": [
             "select: contraction result.output (forward) runs as own kernels, because no library computes it: "

@@ -207,7 +207,7 @@ def _own(node: Node, architecture: str) -> str | None:
         return "few channels"
     dtype, channels = node.types[0].dtype, call.channels
     if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
-        return f"{channels[1]} to {channels[0]} channels in {dtype}"
+        return f"{channels[1]} to {channels[0]} channels in {dtype}, not both multiples of {_CHANNEL_MULTIPLE}"
     if call.kind == "conv_wgrad" and dtype is DType.F32 and seconds_of_weights(node) < weights_seconds(call):
         return "an own kernel is faster than cuDNN's repeatable one"
     few = channels[1] <= _MAX_OWN_CHANNELS

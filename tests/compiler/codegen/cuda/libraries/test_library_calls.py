@@ -134,8 +134,14 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
         (matmul((2, 1, 128, 96), (1, 3, 96, 128)), "stacks that broadcast both ways"),
         (matmul((1 << 16, 1 << 15), (1 << 15, 8)), "2^31 elements"),
         (convolution("conv", (2, 16, 32, 32), (24, 8, 3, 3), True, groups=2), "groups"),
-        (convolution("conv", (2, 12, 32, 32), (24, 12, 3, 3), True), "12 to 24 channels in bf16"),
-        (convolution("conv_wgrad", (2, 16, 32, 32), (20, 16, 3, 3), True), "16 to 20 channels in bf16"),
+        (
+            convolution("conv", (2, 12, 32, 32), (24, 12, 3, 3), True),
+            "12 to 24 channels in bf16, not both multiples of 8",
+        ),
+        (
+            convolution("conv_wgrad", (2, 16, 32, 32), (20, 16, 3, 3), True),
+            "16 to 20 channels in bf16, not both multiples of 8",
+        ),
         (convolution("conv_dgrad", (2, 16, 32, 32), (24, 16, 3, 3), False), "channels first in bf16"),
         (convolution("conv", (2, 16, 32, 32), (24, 16, 3, 3), False, dtype=DType.F64), "f64"),
         (convolution("conv", (2, 8, 9, 9, 9, 9), (8, 8, 3, 3, 3, 3), True), "4 spatial axes"),
