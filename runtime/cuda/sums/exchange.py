@@ -2,8 +2,8 @@
 
 Rank r receives the r-th part of every rank's sum and adds these; of ranks with one shard each, what that gives. If it
 has a share of the update, this is its slices of the gradients; after the update it sends the parameters of its slices
-to all. Else, and of all that other ranks read, it sends its part of the total to all. NCCL moves bytes, and only the
-runtime's kernels add. The host waits for nothing.
+to all. Else, and of all that other ranks read, it sends its part of the total to all. A transport moves bytes, and only
+the runtime's kernels add. The host waits for nothing.
 
 An exchange has stages, which move on a stream of their own. The lane of updates adds a stage's parts and updates its
 slices as soon as they are there, while those of the next stage arrive; and what it has updated leaves while it goes on.
@@ -85,7 +85,7 @@ class DeviceExchange:
         self._stream = idle_stream(device, owned)
         self._shards: Lane
         self._numbers: list[tuple[int, int]]
-        self._ready_early: Sequence[Any]
+        self._early: Sequence[Any]
         self._own = self._total = self._begun = 0
 
     @property
@@ -118,7 +118,7 @@ class DeviceExchange:
         what its shard gives; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes,
         ``row`` bytes of each, which move with the last stage. ``ready``: events of each stage but the last, which the
         lane ``shards`` records; without them all stages follow that lane."""
-        self._own, self._total, self._shards, self._ready_early = own, total, shards, ready
+        self._own, self._total, self._shards, self._early = own, total, shards, ready
         self._numbers = [(rows + r * row, row) for r in range(self._sizes.processes)]
         self._begun = 0
         self._begin_next()
@@ -138,8 +138,8 @@ class DeviceExchange:
         if last:
             send = {r: [*pieces, self._numbers[self._rank]] for r, pieces in send.items()}
             receive = {r: [*pieces, self._numbers[r]] for r, pieces in receive.items()}
-        if self._ready_early and not last:
-            driver.wait(self._stream, self._ready_early[stage])
+        if self._early and not last:
+            driver.wait(self._stream, self._early[stage])
         else:
             self._follow(self._shards)
         self._transport.swap((self, "given", stage), send, receive, self._stream)
