@@ -246,6 +246,9 @@ def _usage_error(error: click.ClickException, options: Settings) -> None:
         hint = habits.option_hint(error.option_name, error.ctx.command.params)
         if hint is not None:
             error = click.UsageError(f"{error.message.rstrip('.')}; {hint}", error.ctx)
+        else:
+            meant = habits.alike(error.option_name, error.possibilities or ())
+            error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx)
     if options.json:
         context = error.ctx if isinstance(error, click.UsageError) else None
         help = f"{context.command_path if context else 'dslc'} --help"

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "help": "`dslc --help` lists the commands, `dslc COMMAND --help` its options",
 }  # fmt: skip
 
+_ALIKE: Final = 0.7  # a letter of four or more left out, added or swapped
 #: The help for each option.
 OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--batch-size", "--batch", "--bs"), "`--size B=64` builds for this size of the dim B"),
@@ -43,7 +44,16 @@ OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--output-dir", "--log-dir", "--save-dir"), "`--set save.dir=runs/first`"),
     **dict.fromkeys(("--file", "--yaml", "--conf"), "`--config FILE`"),
     **dict.fromkeys(("--random-seed",), "`--seed 0`"),
+    **dict.fromkeys(("--model", "--net"), "`--artifact PATH` names what runs"),
 }  # fmt: skip
+
+
+def alike(name: str, options: Iterable[str]) -> list[str]:
+    """Those of the options that ``name`` may be a misspelling of; the dashes that all of them have do not count."""
+    from difflib import SequenceMatcher
+
+    word = name.lstrip("-")
+    return [each for each in options if SequenceMatcher(None, word, each.lstrip("-")).ratio() >= _ALIKE]
 
 
 def option_hint(name: str, parameters: Iterable[click.Parameter]) -> str | None:

@@ -83,3 +83,19 @@ def test_a_list_of_columns_is_one_text(columns: str, tmp_path: Path, capsys: pyt
     config.write_text(f"model: net.nn\ndata: {{train: {{x: {columns}}}}}\n")
     assert run(["config", "--config", str(config)]) == 3
     assert 'write one text: "t.csv:a,b"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["train", "--modl", "x"], "Did you mean '--model'?"),
+        (["build", "--trget", "cpu"], "Did you mean '--target'?"),
+        (["predict", "--model", "x"], "`--artifact PATH` names what runs"),
+        (["predict", "--xyz"], "No such option '--xyz'."),
+    ],
+)
+def test_an_option_is_told_those_that_it_may_be_a_misspelling_of(
+    line: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line) == 2
+    assert capsys.readouterr().err.rstrip().endswith(says)
