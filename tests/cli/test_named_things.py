@@ -17,6 +17,7 @@ from dslc.base.explain import page
 from dslc.cli.app import app
 from dslc.cli.habits import OPTIONS as HABITS
 from dslc.compiler.check.arithmetic import STATIC_FUNCTIONS
+from dslc.compiler.check.calls.declared import RESERVED_INPUTS
 from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
 from dslc.compiler.check.sections import GROUPS
 from dslc.compiler.check.training.optimizer import COMMON
@@ -39,7 +40,7 @@ FIELDS = {"train", "precision", "budget", "loss", "metrics", "optimizer", "ema",
 EXAMPLES = {"name", "f", "x", "y", "a", "b", "i", "n", "fc", "tok", "embed", "mu", "value", "condition", "nn"}
 #: calls of a session; ops that messages name as what they are
 OTHERS = {"predict", "train_step", "contraction", "gelu_grad"}
-KNOWN = OTHERS | CALLABLE | WORDS | ARGUMENTS | FIELDS | EXAMPLES | {*ATTRIBUTES, *DTYPES, *GROUPS}
+KNOWN = OTHERS | CALLABLE | WORDS | ARGUMENTS | FIELDS | EXAMPLES | {*ATTRIBUTES, *DTYPES, *GROUPS, *RESERVED_INPUTS}
 
 
 def options(command: click.Command) -> set[str]:
