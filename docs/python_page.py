@@ -50,7 +50,7 @@ def python_page() -> str:
             lines += _class("session.weights", Weights)
             lines += _class("session.stream()", Stream)
     lines += ["## Errors", "", "All are subclasses of `dslc.DslcError`, except the warning.", "", "| | |", "|---|---|"]
-    lines += [f"| `dslc.{name}` | {_text(found[name]).split('. ')[0].rstrip('.')} |" for name in errors]
+    lines += [f"| `dslc.{name}` | {_first_sentence(found[name])} |" for name in errors]
     return "\n".join(lines) + "\n"
 
 
@@ -91,6 +91,11 @@ def _wrapped(shown: str) -> list[str]:
             start = at + 1
     parts.append(arguments[start:].strip())
     return [f"{head}(", *(f"    {part}," for part in parts), f"){result}"]
+
+
+def _first_sentence(value: Any) -> str:
+    """The docstring's first sentence on one line, as a cell of a table needs."""
+    return " ".join(_text(value).split("\n\n")[0].split()).split(". ")[0].rstrip(".")
 
 
 def _text(value: Any) -> str:

@@ -2,12 +2,12 @@
 
 A step is one kernel launch, copy, fill or library call with computed addresses and sizes. The plan's streams and events
 determine its order: it follows the previous step on its stream, and the steps that its stream has waited for. A kernel
-that follows exactly one other kernel is launched while that one ends, and itself waits for the results (programmatic
-dependent launch), which hides the launch latency.
+that follows exactly one other kernel is launched while that one ends; its own code waits for the results (programmatic
+dependent launch). This hides the launch latency.
 
-Persistent kernels of cuBLASLt and cuDNN count their tiles in the first bytes of their workspace, which the library sets
-to 0 before each of them; the device is idle for 3 to 6 us. In a graph, each such call has a small workspace of its own,
-and one fill at the beginning of the graph sets all of them to 0.
+Persistent kernels of cuBLASLt and cuDNN count their tiles in the first bytes of their workspace. The library sets these
+to 0 before each kernel, during which an H200 is idle for 3 to 6 us. So in a graph each such call has a small workspace
+of its own, and one fill at the beginning of the graph sets all of these workspaces to 0.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.libraries.libraries import Call
     from dslc.runtime.session.backend import Change
 
-#: Bytes of a call's own workspace in a graph, if it needs no more: a multiple of 256. cuBLASLt 13.1 and cuDNN 9.19 need
-#: 4 to 272 for kernels that count their tiles.
+#: A call that needs at most so many bytes has a workspace of its own in a graph; a multiple of 256. Kernels that count
+#: their tiles need 4 to 272 bytes in cuBLASLt 13.1 and cuDNN 9.19.
 SMALL_WORKSPACE: Final = 512
 
 
@@ -107,7 +107,7 @@ class LibraryCall:
     where: str
 
     def captured(self, device: Device, workspace: int | None, noted: Noted) -> Any:
-        """A graph of the kernels; ``workspace``: the address of another one than that of the plan."""
+        """A graph of the kernels. ``workspace``: an address to use instead of that of the plan."""
         with device.undisturbed() as scope, scope:
             return device.driver.capture(self.recorder, lambda s: self.call.enqueue(s, workspace), noted)
 
@@ -117,7 +117,7 @@ class LibraryCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tell:
-    """Records an event when all that comes before is done; nothing waits for it in the plan."""
+    """Records an event when all earlier steps of all streams have ended. No step of the plan waits for it."""
 
     event: Any
     where: str
@@ -206,14 +206,14 @@ def may_begin_early(step: Step, before: Step) -> bool:
     """True if a step may be launched while its predecessor ends."""
     if not isinstance(step, Launch) or not isinstance(before, Launch):
         return False
-    return step.waits and not step.together and not before.together  # whose blocks need the device's room at once
+    return step.waits and not step.together and not before.together  # all blocks of these must be resident at once
 
 
 class Bulk:
     """Steps submitted by one launch of a CUDA graph."""
 
     def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, owned: Owned) -> None:
-        """``owned`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
+        """``owned`` takes the resources that outlive this call; the graph will be launched on ``stream``."""
         self.steps: list[Step]
         self.steps, self.after = dependencies(placed)
         self._device = device
@@ -239,8 +239,8 @@ class Bulk:
         driver.upload(self._executable, stream)
 
     def _captured(self, graph: Any, building: Noted, owned: Owned) -> tuple[Mapping[int, Any], list[Any]]:
-        """The graphs of the library calls by the numbers of their steps, and the nodes that ``graph`` begins with: a
-        fill of their small workspaces, if one of them is to begin with zeros."""
+        """The graphs of the library calls, by the indices of their steps, and the nodes with which ``graph`` begins: a
+        fill of all small workspaces with zeros, if a library has such a fill for one of them."""
         driver, calls = self._device.driver, {n: s for n, s in enumerate(self.steps) if isinstance(s, LibraryCall)}
         small = [number for number, step in calls.items() if 0 < step.call.need <= SMALL_WORKSPACE]
         size = SMALL_WORKSPACE * len(small)

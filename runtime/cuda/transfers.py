@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this are copied together
-#: Bytes from which on a caller gets the memory that the GPU has written instead of a copy: one thread copies so many in
-#: 85 us, and threads that sleep begin later than that.
+#: From so many bytes on, a caller gets the memory that the GPU has written instead of a copy. One thread copies so many
+#: in 85 us, which is less time than other threads need to wake up and help.
 LENT: Final = 1 << 20
 _ALIGNMENT: Final = 64
-_SHARD: Final = "shard."  # names what the shards of a step add up
+_SHARD: Final = "shard."  # prefix of the names of sums over the shards of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def from_host(plan: Plan) -> list[Port]:
 
 
 def to_host(plan: Plan) -> list[Port]:
-    """The results that a run copies to the host: all but what shards add up."""
+    """The results that a run copies to the host: all but those that are summed over shards."""
     return [port for port in plan.outputs if port.kind != "shard"]
 
 
@@ -81,8 +81,8 @@ def has_frames(entry: str) -> bool:
 
 
 def has_own_slots(entry: str) -> bool:
-    """True if an entry runs once a step, after the training runs of that step: with slots of its own, the first run of
-    the next step is submitted while the last one of this step is under way."""
+    """True if an entry runs once per step, after the training runs of that step. Since it has slots of its own, the
+    first run of the next step can be submitted while the last one of this step is in flight."""
     return entry == "update_step"
 
 
@@ -104,7 +104,7 @@ class Results:
         self.apart = all(end <= at for (_, end), (at, _) in pairwise(places))
 
     def in_slot(self, slot: Slot, step: int) -> list[tuple[str, str, NDArray[Any]]]:
-        """The outputs of a step in a slot of the plan's lane, which lives as long as the plan."""
+        """The outputs of a step in a slot of the plan's lane, as views. The slot lives as long as the plan."""
         key = slot.outputs.address, step
         if key not in self._in_slots:
             self._in_slots[key] = self.views(slot.outputs.memory, step)
@@ -129,8 +129,8 @@ def view_of(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[An
 
 
 class RunResults:
-    """The results of a run of some steps; they are in its slot until ``settle`` copies them, which frees the slot.
-    ``blocks``: those of the slots, which callers may keep."""
+    """The results of a run of some steps. They are in its slot until ``settle`` copies them and so frees the slot.
+    ``blocks``: the slots' pinned memory, which callers may keep."""
 
     def __init__(self, lane: Lane, slot: Slot, blocks: Blocks, name: str, results: Results, steps: int) -> None:
         self._lane, self._slot, self._blocks, self._name = lane, slot, blocks, name
@@ -152,7 +152,7 @@ class RunResults:
 
     def settle(self) -> None:
         """Copy the results out of the slot. Two threads may do so concurrently: the slot is not reused before one of
-        them is done, and the copy that is recorded first is the one that counts."""
+        them is done, and both then use the copy that was recorded first."""
         if not self._copies:
             self._wait()
             self._copies.setdefault(0, self._slot.outputs.memory[: self._steps * self._results.bytes].copy())

@@ -109,12 +109,12 @@ class Session:
 
     @property
     def divided(self) -> bool:
-        """Whether this process has a part of the optimizer's state alone, as one of several that train together."""
+        """Whether this process holds only a part of the optimizer's state, as one of several that train together."""
         return self._training.part.divided
 
     @property
     def steps_per_launch(self) -> int:
-        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if a step has several runs."""
+        """How many steps of ``train_steps`` run with one launch; 1 on a CPU, and if a step consists of several runs."""
         return self._training.steps_per_launch
 
     @property
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def data(self) -> FittedData:
-        """Encodes raw values of columns as the training did, and decodes labels: what the weights were trained with."""
+        """Encodes raw values of columns as the training encoded its data, and decodes labels."""
         from dslc.runtime.session.fitted_data import data_of
 
         built = [program.sizes for program in self.artifact.programs("predict")]
@@ -161,7 +161,7 @@ class Session:
         return self._preparation.run(run)
 
     def stream(self) -> Stream:
-        """A sequence of ``predict`` calls of which each begins with the states that the last one left.
+        """A sequence of ``predict`` calls; each begins with the states that the preceding call left.
 
         InputError R105 for a model without a ``state``."""
         self._alive("stream")
@@ -221,7 +221,7 @@ class Session:
         self._training.reset_state()
 
     def facts(self) -> Mapping[str, str]:
-        """What must be equal in all processes that train together on GPUs, by name; empty on the CPU.
+        """Facts that must be equal in all processes that train together on GPUs, by name; empty on the CPU. On a GPU,
         EnvironmentFault R205 if NCCL is not installed."""
         self._alive("facts")
         return self._backend.facts()
@@ -333,8 +333,8 @@ class Session:
             self._state.all_set(0)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
-        """Copies of all state tensors, including the optimizer's, taken between two steps. Of a session that is a
-        ``part`` of several: a call of all of them."""
+        """Copies of all state tensors, including the optimizer's, taken between two steps. If ``divided`` is True, all
+        processes call this together."""
         self._alive("state_tensors")
         return self._training.copies("state_tensors")[0]
 

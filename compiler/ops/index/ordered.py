@@ -1,6 +1,6 @@
-"""Scatters of rows in two steps: row_order puts rows in the order of their ids, ordered_rows combines them.
+"""Scatters of rows in two steps: row_order sorts the places of rows by their ids, ordered_rows combines the rows.
 
-A pass makes them of scatters of many rows, so that those of the same ids share one order.
+A pass replaces scatters of many rows by these ops, so that scatters with the same ids share one order.
 """
 
 from __future__ import annotations
@@ -22,55 +22,57 @@ from dslc.compiler.ops.lazy import np
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-#: Of each part: so many elements or fewer are sorted by one launch.
+#: One launch sorts so many elements of a part, or fewer.
 MANY_ELEMENTS: Final = 8192
-#: Of each part: so many rows are put in order first. One launch has one block for each id: on an H200, it takes 197 us
-#: for 4,096 rows of 512 f32 of which half have one id, and an order 60; with even ids 21 and 35.
+#: A part of at least so many rows is put in order first. Without an order, one launch has one block for each id. On an
+#: H200, 4,096 rows of 512 f32, of which half have the same id, take 197 us without an order and 60 with one; if ids are
+#: spread evenly, 21 and 35.
 MANY_ROWS: Final = 4096
-#: Rows of an id on average, from which parts of them are combined concurrently: one block of an H200 adds the 4,096
-#: rows of two ids, of 768 f32, in 396 us.
+#: From so many rows per id on average, the rows of an id are divided into parts that are combined concurrently. Without
+#: parts, an H200 takes 396 us for 4,096 rows of 768 f32 with two ids.
 _ROWS_OF_ONE: Final = 256
 _HOW: Final = ("sum", "prod", "max", "min")
 
-#: Of shared memory, which hold the results that a block combines elements for.
+#: Shared memory of a block for the results into which it combines elements.
 BIN_BYTES: Final = 32 << 10
 _MOST_BINS: Final = 1024
 _LEAST_BIN: Final = 512  # keys
-_SHORT: Final = 2048  # elements of a line that one warp goes through in a few microseconds
-_MANY_WARPS: Final = 132 * 4  # of a large GPU that read a line each: long lines then take no longer than a sort
+_SHORT: Final = 2048  # elements of a line; one warp reads them in a few microseconds
+_MANY_WARPS: Final = 132 * 4  # warps of a large GPU; with a line each they take no longer for long lines than a sort
 
 _MAX_SCANNED: Final = 64  # indices along an axis
-_SCANS: Final = 1 << 20  # of a small kernel
-_SCANS_OF_BLOCK: Final = 1 << 12  # in the time that a block of another kernel takes
+_SCANS: Final = 1 << 20  # comparisons of a small kernel
+_SCANS_OF_BLOCK: Final = 1 << 12  # more for each index of the leading axes: those of about one block of another kernel
 
 
 def scans(length: int, shape: Sequence[int], axis: int) -> bool:
-    """Whether each element of the result soon goes through all indices of its line."""
+    """Whether each element of the result can compare all indices of its line in a short time."""
     return length <= _MAX_SCANNED and prod(shape) * length <= _SCANS + _SCANS_OF_BLOCK * prod(shape[:axis])
 
 
 def bin_keys(keys: int, itemsize: int) -> int:
-    """The neighbouring keys of a bin, a power of 2."""
+    """The number of neighbouring keys in a bin, a power of 2."""
     wanted = 1 << (max(1, -(-2 * keys // _MOST_BINS)) - 1).bit_length()
     return min(BIN_BYTES // itemsize, max(_LEAST_BIN, wanted))
 
 
 def by_lines(lines: int, length: int, count: int, itemsize: int) -> bool:
-    """Whether warps go through all ids of a line for the results of ``itemsize`` bytes that they hold."""
+    """Whether warps read all ids of a line, and each combines those of the results that it holds. ``itemsize``: bytes
+    of a result."""
     splits = -(-count * itemsize // BIN_BYTES)
     small = lines * max(length, count) < I32_ELEMENTS - 1
     return small and (length <= _SHORT or lines * splits >= _MANY_WARPS) and splits * length < _SHORT << 6
 
 
 def by_bins(lines: int, length: int, count: int, itemsize: int) -> bool:
-    """Whether a sort by bins is enough: there are not too many, and each has keys of at most two lines."""
+    """Whether a sort by bins suffices: there are few enough bins, and each has keys of at most two lines."""
     keys, width = lines * count, bin_keys(lines * count, itemsize)
     return lines * max(length, count) < I32_ELEMENTS - (1 << 14) and keys <= _MOST_BINS * width and count >= width
 
 
 def by_atomics(how: str, dtype: DType, elements: int) -> bool:
-    """Whether atomic operations on integers give what a scatter of elements is, for the greater number of ids or of
-    results. ``how``: a combination; of anything else, elements are moved alone."""
+    """Whether atomic operations on integers compute a scatter of elements. ``how``: the combination; for any other
+    text, elements are only moved. ``elements``: the number of ids or of results, whichever is larger."""
     if elements >= I32_ELEMENTS - (1 << 14):
         return False
     floats = (DType.F32, DType.F64) if how in ("max", "min") else (DType.F32,)
@@ -78,17 +80,18 @@ def by_atomics(how: str, dtype: DType, elements: int) -> bool:
 
 
 def is_for_order(length: int, count: int) -> bool:
-    """Whether ``length`` rows with ids below ``count`` are put in order first, and then combined."""
+    """Whether ``length`` rows with ids below ``count`` are first put in order and then combined."""
     return length >= MANY_ROWS or length >= _ROWS_OF_ONE * count
 
 
 class RowOrder(Op):
-    """row_order(ids): the places of ``ids`` [P, E] in the order of the ids, those of one id in their order; and where
-    the places of each id begin.
+    """row_order(ids): a stable sort of the places of ``ids`` [P, E] by part and id, and where the places of each id
+    begin.
 
-    Attribute ``count``: ids are below it. Places count all elements from 0, and those of a later part come later:
-    i32[P*E]. Key ``p * count + id`` begins at its element of the second result, i32[P*count + 1]; its last one is the
-    number of ids that exist. The places of those that do not come last.
+    Attribute ``count``: ids are from 0 to ``count - 1``. The first result, i32[P*E], has the places, which count all
+    elements from 0; places of ids outside of this range come last. The second one, i32[P*count + 1], has at
+    ``p * count + id`` the index in the first at which the places of this id in part p begin; its last element is the
+    number of ids in the range.
     """
 
     name = "row_order"
@@ -120,8 +123,8 @@ class RowOrder(Op):
 
 
 class ScatterLast(Op):
-    """scatter_last(src, index[, x]): x, or zeros of ``count`` along ``axis``, with ``src`` put in at its indices along
-    the axis; of equal indices the last wins.
+    """scatter_last(src, index[, x]): x, or zeros with size ``count`` along ``axis``, with ``src`` written at its
+    indices along the axis. Of equal indices the last one wins.
 
     ``src`` and the integers ``index`` have the shape of the result except for the size of the axis. In floats, a line
     with an index outside of the result is nan; other dtypes ignore it.
@@ -156,9 +159,10 @@ class ScatterLast(Op):
 
 
 class LastPlaces(Op):
-    """last_places(index): the place along ``axis`` of the last index of each of ``count`` elements, -1 for none: i32.
+    """last_places(index): for each of ``count`` elements along ``axis``, the place of the last index that is this
+    element, or -1: i32.
 
-    Lines with an index outside of them are ``lost``, if there is that attribute.
+    With the attribute ``lost``, a line with an index outside of the range is filled with that number.
     """
 
     name = "last_places"
@@ -192,9 +196,9 @@ class OrderedRows(Op):
     ``starts[k]`` to ``starts[k + 1]``, in that order.
 
     Attribute ``how``: sum, prod, max or min; for the latter three a fourth input x, of the result's shape, is combined
-    with each row. ``parts``: the rows of the result are of so many parts, and so are the places. Of a part with a place
-    after the last start, rows are nan; of integers they are the attribute ``lost``, if there is one. A place outside of
-    0..V-1 has a row of nan, or 0.
+    with each row. ``parts``: the number of parts into which places and rows of the result are divided. If a place after
+    the last start belongs to a part, all rows of the part are nan; integers are the attribute ``lost``, if there is
+    one. A place outside of 0..V-1 stands for a row of nan, or 0.
     """
 
     name = "ordered_rows"

@@ -4,9 +4,9 @@ The modelled machine works for one node at a time. A node first has a latency (l
 nodes may work. Then it needs the machine for as long as moving its bytes or its arithmetic takes. So streams only hide
 the latency of some nodes with the work of others; no node's work gets faster.
 
-A GPU places the blocks of a kernel after those of all kernels that came before (Amert et al. 2017, GPU scheduling on
-the NVIDIA TX2: hidden details revealed). So next to a node's work, another node's start is only hidden if it is a
-product's; of other nodes, the launch is. At the end, the streams join: a wait.
+A GPU places the blocks of a kernel after those of all earlier kernels (Amert et al. 2017, GPU scheduling on the NVIDIA
+TX2: hidden details revealed). So the work of one node hides the launch of another node, and the start of another node
+only if that is a product. At the end the streams join, which takes as long as a wait.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from dslc.compiler.cost import Machine, halves, is_product
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
-#: The cost of a wait, in launches. On an H200, two concurrent kernels of 1.05 us each take 1.7 us; three, of which one
-#: waits for both others, 2.4 us.
+#: The time of a wait, in launches. On an H200, two concurrent kernels of 1.05 us each take 1.7 us together, and three
+#: take 2.4 us if one of them waits for the two others.
 _WAIT: Final = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Seconds of a node: of its launch; of its start, for which the machine must be idle at first if it ``queues``; and
-    of its work."""
+    """Seconds of a node's launch, start and work. ``queues``: the start begins only when the machine is idle."""
 
     launch: float
     start: float
@@ -42,8 +41,8 @@ class Need:
 
 
 def need(node: Node, machine: Machine) -> Need:
-    """What a node that is not a view needs. A small kernel starts sooner than large ones, for which the start was
-    measured: one of 1 KiB takes no longer than a launch. So no start is longer than the work."""
+    """The need of a node that is not a view. The start was measured for large kernels. A small one starts sooner: a
+    kernel of 1 KiB takes no longer than a launch. So a start is at most as long as the work."""
     latency, work = halves(node, machine)
     launch = machine.device.launch
     return Need(launch, min(latency - launch, work), work, not is_product(node))
@@ -57,7 +56,7 @@ class Busy:
         self.ends: list[float] = []
 
     def end(self, begin: float, need: Need) -> float:
-        """The earliest time at which a node has ended whose launch is at ``begin``, using idle time."""
+        """The earliest time at which a node that is launched at ``begin`` can have ended, if it uses idle time."""
         return self._filled(self._started(begin, need), need.work)[2]
 
     def add(self, begin: float, need: Need) -> float:
@@ -71,7 +70,7 @@ class Busy:
         return end
 
     def _started(self, begin: float, need: Need) -> float:
-        """The time at which the work begins if the machine is idle."""
+        """The time from which on the node can work whenever the machine is idle."""
         launched = begin + need.launch
         at = bisect_right(self.begins, launched)
         if need.queues and at:
@@ -79,7 +78,7 @@ class Busy:
         return launched + need.start
 
     def _filled(self, begin: float, work: float) -> tuple[int, int, float]:
-        """The range of intervals that the filled time touches, and the time at which it ends."""
+        """Fills idle time from ``begin`` on with so much work: the range of intervals that it touches, and its end."""
         first = bisect_right(self.begins, begin)
         if first and self.ends[first - 1] >= begin:
             first -= 1
@@ -127,7 +126,7 @@ def joining(streams: Mapping[Node, int], machine: Machine) -> float:
 
 
 def waiting(machine: Machine) -> float:
-    """Seconds between the end of a node and the launch of one of another stream that waits for it."""
+    """Seconds from the end of a node to the launch of a node on another stream that waits for it."""
     return _WAIT * machine.device.launch
 
 
@@ -172,7 +171,7 @@ class HappensBefore:
         return self.time[first] <= self._seen[second][self.streams.get(first, 0)]
 
     def _until(self, order: Sequence[Node], count: int) -> dict[Node, int]:
-        # per stream, the last of its times that all nodes of other streams from a time on have seen: it grows with time
+        # per stream and time: the last of the stream's times that all nodes of other streams have seen from then on
         least = [[len(order)] * (len(order) + 1) for _ in range(count)]
         for time in range(len(order) - 1, -1, -1):
             seen = self._seen.get(order[time])

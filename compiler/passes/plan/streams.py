@@ -10,19 +10,19 @@ After, ``program.streams`` and ``program.waits``, for instance::
     stream 1   conv_dgrad c2, relu_grad b1         |  conv_dgrad c1, ...
 
 A list schedule (Graham 1969): takes the nodes in order and puts each on the stream where it ends first by the roofline
-model (``stream_timeline.py``), in which a wait takes time. If equal, it takes the stream with the fewest
-waits. A node waits for its operands and, if it writes a state, for the other readers of the old value, unless other
-waits imply that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
-Nodes that fill the machine without being products (``cost.fills``) run one after another in any case: two of them at
-once compete for memory and cache. The gradient of ``sum`` of 64 MiB took 58 us on two streams of an H200, 43 on one.
+model (``stream_timeline.py``), in which a wait takes time. Of equal streams it takes the one with the fewest waits. A
+node waits for its operands and, if it writes a state, for the other readers of the old value, unless other waits imply
+that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch. Nodes that
+fill the machine and are not products (``cost.fills``) always run one after another, because concurrent ones compete for
+memory and cache: the gradient of ``sum`` of 64 MiB took 58 us on two streams of an H200, 43 on one.
 
-In the model, a node may start after nodes on other streams have ended without waiting for them. If a wait then frees
-enough bytes, it is added: it costs no modelled time. If the plan would hold more bytes than allowed, the node waits at
-the cost of time. So library calls with large workspaces run concurrently only if all workspaces fit. Memory is planned
-for nodes that may run concurrently, and a plan is accepted only within the limit; results keep their bits. ``auto``
-takes the number of streams with the least modelled time and, among plans that hold more or fewer bytes, the one with
-the lowest total price of time and bytes. Without a gain or without room, all nodes stay on stream 0. The CPU
-distributes work itself.
+In the model, a node may start after nodes on other streams have ended without waiting for them. If a wait for them then
+frees enough bytes, it is added, since it costs no modelled time. If the plan would hold more bytes than allowed, the
+node waits even if that takes modelled time. So library calls with large workspaces run concurrently only if all
+workspaces fit. Memory is planned for nodes that may run concurrently, and a plan is accepted only within the limit;
+results keep their bits. For each of several limits of bytes, ``auto`` takes the number of streams with the least
+modelled time; of these plans it takes the one with the lowest price of time and bytes. Without a gain or without room,
+all nodes stay on stream 0. Plans for CPUs have no streams.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from dslc.compiler.passes.plan.stream_timeline import Busy, joining, need, waiti
 
 #: The numbers of streams that ``auto`` tries.
 AUTO: Final = (2, 3, 4, 6)
-#: The fraction of the modelled time that streams must save, and that more streams must save in addition: concurrent
-#: kernels disturb each other. On an H200, a mixture of experts gained nothing where the model says 6 %, and ResNet-50
-#: with 32 images 7 % where it says 7.5 %. Of 167 graphs of a few ops, 96 with a larger modelled gain took 0.81 of the
-#: time of one stream, the others 0.99 (benchmarks/results/ops.md, Streams).
+#: The fraction of the modelled time that streams must save, and the fraction that a larger number of streams must save
+#: in addition, because concurrent kernels slow each other down. On an H200, a mixture of experts gained nothing at a
+#: modelled gain of 6 %, and ResNet-50 with 32 images 7 % at one of 7.5 %. Of 167 graphs of a few ops, the 96 with a
+#: larger modelled gain took 0.81 of the time of one stream, the others 0.99 (benchmarks/results/ops.md, Streams).
 _GAIN: Final = 0.07
 _GAIN_OF_MORE: Final = 0.01
 #: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
-#: How many more bytes streams may take than one: this part of all of the program's; one that takes less than
-#: ``LEAST_BYTES``, 8 % of a GPU of 80 GB, counts as so large. So is the price: a percent of the bytes is worth a
-#: percent of the time.
+#: Several streams may take more bytes than one stream, up to this fraction of all bytes of the program. A program of
+#: less than ``LEAST_BYTES``, 8 % of a GPU of 80 GB, counts as so large. The price counts the same bytes: 1 % of them
+#: costs as much as 1 % of the time.
 MORE_FRACTION: Final = 0.02
 LEAST_BYTES: Final = 6 << 30
-#: The parts of these bytes that are tried.
+#: The fractions of these bytes that are tried as limits.
 _PARTS: Final = (1.0, 0.25, 0.0)
 _MOST_EVENTS: Final = 60_000  # of a plan
 
@@ -73,7 +73,7 @@ def streams(program: Program, build: Build) -> Program:
     tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
     single = sum(each.seconds for each in tables.needs.values())
     if not single:
-        return program  # nothing computes: there is nothing to run at once
+        return program  # no node takes time
     search = _Search(program, build, single)
     for most in tables.mosts:
         plans = [_ListSchedule(tables, count, most) for count in counts]
@@ -96,8 +96,8 @@ class _Search:
         return min(self._found, key=lambda each: each[0])[1] if self._found else self.program
 
     def take(self, plans: list[_ListSchedule]) -> None:
-        """Of these schedules, keeps the first that fits: the fastest before others, and fewer streams if they are
-        nearly as fast."""
+        """Keeps the first of these schedules that fits. Tries the fastest first, but one with fewer streams before it
+        if that is nearly as fast."""
         while plans:
             least = min(plan.seconds for plan in plans)
             plan = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
@@ -110,7 +110,7 @@ class _Search:
                 return
 
     def _fits(self, plan: _ListSchedule) -> bool:
-        """Whether the schedule's memory is within the limits; then it is kept with its price of time and bytes."""
+        """Plans the schedule's memory. Whether it is within the limits; if so, keeps the plan with its price."""
         changed = dataclasses.replace(self.program, streams=plan.streams, waits=plan.waits)
         planned = memory(changed, self.build)
         assert planned.memory is not None
@@ -124,8 +124,8 @@ class _Search:
 
 
 def most_bytes(alone: int, rest: int = 0, part: float = 1.0) -> int:
-    """The bytes of work that streams may take where one takes ``alone``, and the program ``rest`` bytes next to it;
-    ``part``: of what they may take more."""
+    """The bytes of work that several streams may take if one stream takes ``alone``. ``rest``: the other bytes of the
+    program; ``part``: the fraction of the additional bytes that is allowed."""
     return alone + int(part * MORE_FRACTION * max(LEAST_BYTES, alone + rest))
 
 

@@ -1,9 +1,9 @@
-"""Moves bytes between the GPUs of several processes of one host: each writes into the others' memory.
+"""Moves bytes between the GPUs of several processes of one host: each process writes into the memory of the others.
 
-The devices' copy engines do it, so that no multiprocessor is taken from kernels that run meanwhile. A process opens the
-allocations in which others receive (CUDA's interprocess handles). Before each swap a process tells the others that what
-they write may be overwritten, and after it that all of it has arrived, by numbers in each other's memory for which
-streams wait.
+Copy engines do that, so concurrent kernels keep all multiprocessors. A process opens the allocations in which the
+others receive (CUDA's interprocess handles). Each process counts its swaps and writes the count into the memory of the
+others twice: before a swap, to tell them that they may write, and after its copies, to tell them that these have
+arrived. Streams wait for these numbers; the host does not.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.session.calls.shard_sum import Exchange
 
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # of this start of the host's system
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # differs after each boot
 _DIGEST: Final = hashlib.sha256().digest_size
 _ROW: Final = np.dtype([("shared", np.uint8, (SHARED_BYTES,)), ("offset", "<u8")])
 _NUMBER: Final = 4  # bytes
 
 
 def peers_of(device: Device, group: Exchange, owned: Owned) -> Peers | None:
-    """The others of a group; None if some process cannot write into the memory of another one, which NCCL then may
-    reach. All call this together; ``owned`` takes what is taken. RanksError R601 if two of them use one GPU."""
+    """The transport of a group; None for all of its processes if they are not on one host, or if one of them cannot
+    write into another one's memory. All call this together; ``owned`` takes the memory. RanksError R601 if two of them
+    use one GPU."""
     boot = _BOOT.read_text(encoding="ascii") if _BOOT.exists() else ""
     places = (f"{platform.node()} {boot}", f"{platform.node()} {device.bus_id}")
     row = b"".join(hashlib.sha256(place.encode()).digest() for place in places)
@@ -49,12 +50,12 @@ def peers_of(device: Device, group: Exchange, owned: Owned) -> Peers | None:
 
 
 class Peers:
-    """The others of a group, of which all are on this host. The device's context is current."""
+    """Implements ``Transport`` for a group of which all processes are on this host. The device's context is current."""
 
     def __init__(self, device: Device, group: Exchange, owned: Owned) -> None:
         self._device, self._group, self._owned = device, group, owned
         self._others = [*range(group.rank + 1, group.size), *range(group.rank)]
-        self._count = 0  # of swaps
+        self._count = 0  # swaps so far, modulo 2^32
         self._opened: dict[tuple[int, bytes], int] = {}
         self._targets: dict[Hashable, dict[int, list[int]]] = {}
         size = 2 * _NUMBER * group.size
@@ -64,11 +65,11 @@ class Peers:
         device.driver.synchronise(device.inbox)
 
     def meet(self) -> bool:
-        """Open the numbers of the others. False, for all of them, if one process could not."""
+        """Opens the numbers of the others. False in all processes if one of them cannot."""
         row, done = np.zeros(1, _ROW), True
         try:
             row = self._described([(self._numbers, 0)])
-        except DslcError:  # says that this machine cannot; so does a row of zeros
+        except DslcError:  # no handles on this machine; the others cannot open a row of zeros
             done = False
         rows = self._group.gathered(row.view(np.uint8)).view(_ROW)
         try:
@@ -78,7 +79,7 @@ class Peers:
         return bool(self._group.gathered(np.array([done], np.uint8)).all())
 
     def swap(self, key: Hashable, send: Mapping[int, Pieces], receive: Mapping[int, Pieces], stream: Any) -> None:
-        """As ``Transport`` says; what is received under a key always has the same place."""
+        """As ``Transport`` says. The addresses of a key are exchanged at its first swap."""
         driver, rank, size = self._device.driver, self._group.rank, self._group.size
         if key not in self._targets:
             self._targets[key] = self._learnt(receive)
@@ -96,7 +97,8 @@ class Peers:
             driver.wait_for_number(self._numbers + _NUMBER * (size + r), self._count, stream)
 
     def _learnt(self, receive: Mapping[int, Pieces]) -> dict[int, list[int]]:
-        """Where the others receive what this process sends: addresses here, by rank. All call this together."""
+        """Where the others receive the pieces that this process sends: addresses of this process, by rank. All call
+        this together."""
         size, rank = self._group.size, self._group.rank
         pieces = [[piece for piece in receive.get(r, ()) if piece[1]] for r in range(size)]
         counts = np.array([len(each) for each in pieces], "<u8")
@@ -111,7 +113,7 @@ class Peers:
         return found
 
     def _described(self, pieces: Pieces) -> NDArray[Any]:
-        """What others need to write into pieces of this process's memory."""
+        """Rows from which other processes find pieces of this process's memory."""
         rows = np.zeros(len(pieces), _ROW)
         for row, (address, _) in zip(rows, pieces, strict=True):
             shared, offset = self._device.driver.shared(address)
@@ -119,7 +121,7 @@ class Peers:
         return rows
 
     def _address(self, rank: int, row: Any) -> int:
-        """The address here of what another process has described."""
+        """The address in this process of a piece that process ``rank`` has described."""
         shared = row["shared"].tobytes()
         if (rank, shared) not in self._opened:
             self._opened[rank, shared] = self._device.driver.open_shared(shared, self._owned.noted)

@@ -1,8 +1,9 @@
-"""When the gradients of each stage of an exchange are there, so that they leave while the backward pass goes on.
+"""After which instruction of a shard each stage of an exchange may begin, while the backward pass goes on.
 
-A stage moves a part of each process's slices, and then the processes update these. So it may begin when the shard has
-written the gradients of these parts, and reads the parameters of these parts no more. Each process takes its parts in
-the order in which they are ready. This follows from plans alone: all processes find the same order.
+A stage moves the gradients of a part of each process's slices; then the processes update these parts. So a stage may
+begin when the shard has written these gradients and no later instruction reads the parameters of these parts. Each
+process takes its parts in the order in which they become ready. This order follows from the plans, so all processes
+find the same one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """``share``: with the order of the stages; ``after``: for each stage but the last, the number of the shard's
-    instructions after which it may begin. The last one begins when the shard has ended."""
+    """``share``: with the order of the stages. ``after``: for each stage but the last, it may begin when so many of the
+    shard's first instructions have ended. The last stage begins when the shard has ended."""
 
     share: Share
     after: tuple[int, ...]
@@ -35,8 +36,8 @@ class Early:
 def early_by_sizes(
     programs: Iterable[tuple[Program, Plan]], share: Share | None, interface: Interface
 ) -> dict[tuple[tuple[str, int], ...], Early]:
-    """What leaves while a shard runs, by the sizes of its program. Nothing unless each process has one run a step:
-    others give sums, which are there later."""
+    """The stages that may begin while a shard runs, by the sizes of its program. Empty unless each process has one run
+    per step: sums over several runs are complete only after the last one."""
     train = interface.train
     if share is None or train is None or train.shards > share.size or train.accumulate > 1:
         return {}
@@ -51,8 +52,8 @@ def early_by_sizes(
 
 
 def early_of(shard: Plan, update: Plan, share: Share) -> Early | None:
-    """The stages of one shard for each process. None if there is one stage. ``shard``: with the state of this process;
-    ArtifactError R301 if the plans do not fit each other."""
+    """The stages of an exchange between processes with one shard each; None if there is only one stage. ``shard``: its
+    plan with the state of this process. ArtifactError R301 if the plans do not fit each other."""
     if share.stages == 1:
         return None
     terms, ends = Terms.of(shard, update), _Ends(shard)
@@ -65,21 +66,21 @@ def early_of(shard: Plan, update: Plan, share: Share) -> Early | None:
 
     found = [[ready(*share.span(rank, stage), share.updated(rank, stage)) for stage in stages] for rank in ranks]
     order = [sorted(stages, key=lambda stage: (of_rank[stage], stage)) for of_rank in found]
-    # what all processes update belongs to the first stage
+    # tensors that all processes update belong to the first stage
     first = ready(share.total, terms.bytes - share.total, _others(share))
     after = [max(found[rank][order[rank][stage]] for rank in ranks) for stage in stages[:-1]]
     return Early(replace(share, order=order), tuple(accumulate([max(first, after[0]), *after[1:]], max)))
 
 
 def _others(share: Share) -> Iterator[Range]:
-    """The bytes of this process's state that are in no slices."""
+    """The bytes of this process's state that belong to no slice."""
     for tensor in share.tensors:
         if tensor.slot is None and not tensor.pieces:
             yield share.offsets[tensor.name], tensor.bytes
 
 
 class _Ends:
-    """After how many instructions of a plan nothing accesses some bytes any more."""
+    """The last accesses of bytes in a plan: the number of instructions after which none accesses them."""
 
     def __init__(self, plan: Plan) -> None:
         self._last: dict[tuple[str, int, int], int] = {}

@@ -1,4 +1,8 @@
-"""The tiles of attention: how many rows a block of threads has, and how many other rows it processes at a time."""
+"""The tiles of attention: the rows of one block of threads, and the number of other rows that it processes at a time.
+
+The own rows of the modes ``forward`` and ``dq`` are queries, and the others keys; for ``dkdv``, ``dk`` and ``dv`` they
+are exchanged.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 Mode = Literal["forward", "dq", "dkdv", "dk", "dv"]
-SHARED_BYTES: Final = 99 << 10  # of a block on any architecture; two such fit a multiprocessor of a large one
+SHARED_BYTES: Final = 99 << 10  # of a block on each architecture; a multiprocessor of an H200 holds two such blocks
 
 
 @described("Tile", "warps tall others stages held")
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``warps`` of ``tall`` times 16 rows, which process ``others`` other rows at a time; ``stages`` of these are in
-    shared memory.
+    """``warps`` warps with ``16 * tall`` own rows each process ``others`` other rows at a time, of which ``stages``
+    sets are in shared memory.
 
     ``held``: a warp's own rows stay in registers.
     """
@@ -35,9 +39,9 @@ class Tile:
         return self.warps * self.tall * 16
 
 
-_WIDTHS: Final = (32, 64, 128, 192, 256)  # features of the rows of a tile
-#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with blocks that fill
-#: it; above 128 features the fastest that fits 99 KiB of shared memory, which each architecture has.
+_WIDTHS: Final = (32, 64, 128, 192, 256)  # features of a row in a tile
+#: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with enough blocks to
+#: fill it. Above 128 features it is the fastest one that fits 99 KiB of shared memory (``SHARED_BYTES``).
 TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),
@@ -57,8 +61,8 @@ TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
     ("dv", 192): Tile(4, 1, 32, 2, True),
     ("dv", 256): Tile(4, 1, 32, 2, True),
 })  # fmt: skip
-#: The same in TF32, whose rows have twice the bytes: the fastest that fits 99 KiB, of 1024 causal rows on an H200
-#: (``benchmarks/results/ops.md``, "Attention in TF32").
+#: The same in TF32, whose rows have twice the bytes: the fastest that fits 99 KiB, measured with 1,024 causal rows on
+#: an H200 (``benchmarks/results/ops.md``, "Attention in TF32").
 TF32_TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
     ("forward", 32): Tile(4, 2, 64, 2, False),
     ("forward", 64): Tile(4, 2, 64, 2, False),
@@ -73,9 +77,10 @@ TF32_TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
 
 
 def tile_of(dtype: DType, mode: Mode, features: int, own: int, stack: int) -> Tile:
-    """The tile for ``stack`` times ``own`` rows: of half as many rows if each block still has a multiprocessor of an
-    H200 for itself, or if that takes no more blocks. Then each block has half of the work. Each row meets the others in
-    the same order; causal rows and windows meet fewer tiles in which nothing is seen, which may change a last bit."""
+    """The tile for ``stack`` heads with ``own`` rows each. It has half as many rows as in the table, and each block
+    half of the work, if each block then still has a multiprocessor of an H200 for itself, or if that takes no more
+    blocks. Each row combines the others in the same order. With causal masks and windows it skips more tiles that are
+    masked as a whole, which may change a last bit."""
     tile = tiles_of(dtype)[mode, width_of(features)]
     low = replace(tile, tall=1)
     high_blocks, low_blocks = (-(-own // each.rows) * stack for each in (tile, low))

@@ -1,4 +1,4 @@
-"""Matmuls through cuBLASLt, with what is added to them."""
+"""Matmuls through cuBLASLt, with a bias and a residual that are added to them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import Gemm
 
 _READ_AT_ONCE: Final = 16  # bytes that a product on tensor cores reads at once
-#: A sum in TF32 that own kernels compute in 4 to 15 us on an H200, the library in 8 to 2,136: of 55 products.
+#: The limits of long sums in TF32. On an H200, own kernels take 4 to 15 us for 55 such products, the library 8 to
+#: 2,136.
 _SMALL_RESULT: Final = 1 << 14  # elements
-_FEW_PRODUCTS: Final = 1 << 27
+_FEW_PRODUCTS: Final = 1 << 27  # multiply-adds
 
 
 @described("VendorGemm", "a b out transpose_a transpose_b compute")
@@ -68,8 +69,8 @@ class VendorGemm:
 @described("VendorSum", "gemm added")
 @dataclass(frozen=True)
 class VendorSum:
-    """A product to which the library adds further operands before it rounds. ``added``: what each of them is: a
-    ``bias`` for each column, or ``c``, of the result's shape."""
+    """A product to which the library adds further operands before it rounds. ``added``: the kind of each of them:
+    ``bias``, with an element for each column, or ``c``, of the result's shape."""
 
     library: ClassVar = "cublaslt"
     gemm: VendorGemm
@@ -143,11 +144,12 @@ def _own(node: Node, architecture: str) -> str | None:
 
 
 def _is_long_sum(first: Node) -> bool:
-    """Whether the library would sum a small result on tensor cores by few blocks, one step after another.
+    """Whether a product is a long sum for a small result, for which the library may use too few blocks.
 
-    In TF32, cuBLASLt 13.1 divides few such sums: 32 x 16 of 65,536 products take 2,136 us on an H200, own kernels 6.5;
-    128 x 128 of 6,144 206 and 10, of 16,384 11 and 15. In 16 bits, it is slow with rows that it cannot read 16 bytes
-    at a time: the gradient of a ``linear`` of 21 features and 12,288 rows takes 2.1 ms, own kernels 10 us.
+    In TF32, cuBLASLt 13.1 rarely divides such a sum among blocks. On an H200, 32 x 16 results of 65,536 products each
+    take 2,136 us, by own kernels 6.5; 128 x 128 results of 6,144 products take 206 us (10), and of 16,384 products 11
+    us (15). In 16 bits it is slow if it cannot read rows 16 bytes at a time: the gradient of a ``linear`` of 21
+    features and 12,288 rows takes 2.1 ms, by own kernels 10 us.
     """
     tf32 = compute_of(first) == "tf32"
     if first.op.name != "matmul" or not (tf32 or first.types[0].dtype.is_half):
