@@ -1,13 +1,14 @@
 """How several GPUs exchange sums of a step, and what each has updated.
 
-Rank r receives the r-th part of every rank's sum and adds these; of ranks with one shard each, what that gives. If it
-has a share of the update, this is its slices of the gradients; after the update it sends the parameters of its slices
-to all. Else, and of all that other ranks read, it sends its part of the total to all. A transport moves bytes, and only
-the runtime's kernels add. The host waits for nothing.
+Rank r receives the r-th part of every rank's sum and adds these parts. If each rank has one shard, the ranks send the
+shard's results as they are. If ranks share the update, the part of a rank is its slices of the gradients, and after the
+update it sends the parameters of its slices to all. Otherwise, and if other ranks read its sums, it sends its part of
+the total to all. A transport moves bytes, and only the runtime's kernels add. The host does not wait.
 
-An exchange has stages, which move on a stream of their own. The lane of updates adds a stage's parts and updates its
-slices as soon as they are there, while those of the next stage arrive; and what it has updated leaves while it goes on.
-If a process has one shard, a stage begins when the gradients of its parts are there, while the shard computes others.
+An exchange has stages, whose transfers have a stream of their own. When the parts of a stage have arrived, the lane of
+updates adds them and updates its slices, while the parts of the next stage arrive and the parameters of the preceding
+stage leave. If a process has one shard, a stage may begin while the shard runs: when the gradients of its parts are
+computed.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """What moves bytes between the processes' devices. The device's context is current."""
+    """Moves bytes between the processes' devices. The device's context is current."""
 
     def swap(self, key: Hashable, send: Moves, receive: Moves, stream: Any) -> None:
-        """Send pieces to ranks and receive pieces from ranks; each pair of ranks has as many, of the same sizes and in
-        the same order. The work begins when all processes have made the same call. ``key``: calls with the same one
-        receive at the same addresses."""
+        """Enqueue on ``stream``: send pieces to each rank and receive pieces from it. The pieces that one rank sends to
+        another have the same number, sizes and order on both sides. The transfers begin when all processes have made
+        the same call. ``key``: calls with the same key receive at the same addresses."""
         ...
 
 
 class _Part(NamedTuple):
-    """``size`` bytes of the sums, from ``at`` on, which this process adds. ``pieces``: of what each process has of it,
-    (offset, bytes): of its sum, or of what its shard gives; ``arrive``: for each other process, where they arrive;
-    ``gathered``: how pieces as given are added; empty for sums. ``partial``: where sums of two others may lie."""
+    """``size`` bytes of the sums, from ``at`` on, which this process adds. ``pieces``: where each process has the terms
+    of this part, (offset, bytes) in its sum or in its shard's results; ``arrive``: for each other process, the
+    addresses at which they arrive; ``gathered``: how pieces of a shard's results are added, empty for sums;
+    ``partial``: memory for sums of two other processes."""
 
     at: int
     size: int
@@ -108,14 +110,14 @@ class DeviceExchange:
         return found
 
     def _pieces(self, at: int, size: int) -> list[tuple[int, int]]:
-        """Where a process has a part of the sums: (offset, bytes)."""
+        """Where a process has the terms of a part of the sums: (offset, bytes)."""
         if not self._sizes.as_given:
             return [(at, size)]
         return [(span.given, span.size) for span in self._sizes.terms.spans(at, size)]
 
     def begin(self, own: int, total: int, rows: int, row: int, shards: Lane, ready: Sequence[Any]) -> None:
-        """Enqueue what moves before the first stage of an update. ``own``: the address of this process's sum, or of
-        what its shard gives; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes,
+        """Enqueue the transfers before the first stage of an update. ``own``: the address of this process's sum, or of
+        its shard's results; ``total``: where the update reads the sums; ``rows``: loss and metrics of all processes,
         ``row`` bytes of each, which move with the last stage. ``ready``: events of each stage but the last, which the
         lane ``shards`` records; without them all stages follow that lane."""
         self._own, self._total, self._shards, self._early = own, total, shards, ready
@@ -124,7 +126,7 @@ class DeviceExchange:
         self._begin_next()
 
     def _begin_next(self) -> None:
-        """Enqueue what moves before the next stage of the update."""
+        """Enqueue the transfers before the next stage of the update."""
         stage, driver = self._begun, self._device.driver
         last = stage == self.stages - 1
         send: dict[int, list[tuple[int, int]]] = {}
@@ -147,8 +149,8 @@ class DeviceExchange:
         self._begun += 1
 
     def complete(self, stage: int, lane: Lane) -> None:
-        """Have the lane add a stage's parts, and wait for what others add that this process reads. What moves before
-        the next stage is enqueued first: before what this stage updates."""
+        """Have the lane add a stage's parts, and wait for the sums of others that this process reads. The transfers of
+        the next stage are enqueued first, so they come before the updated parameters of this stage."""
         if self._begun < self.stages:
             self._begin_next()
         self._device.driver.wait(lane.stream, self._arrived[stage])
@@ -167,7 +169,7 @@ class DeviceExchange:
         return [(self._total + at, size) for at, size in parts]
 
     def _add(self, part: _Part, stream: Any) -> None:
-        """The upper part of the tree: the sum of what all processes have of a part, in whose place sums are written."""
+        """The upper part of the tree: adds the terms of all processes for a part. Sums of sums overwrite them."""
         own = [self._own + at for at, _ in part.pieces]
         pieces = [own if r == self._rank else part.arrive[r] for r in range(self._sizes.processes)]
         places, total = [each[0] for each in pieces if each], self._total + part.at
@@ -183,9 +185,9 @@ class DeviceExchange:
             places = places[::2]
 
     def spread(self, stage: int, flags: tuple[int, int], lane: Lane) -> None:
-        """Send what the lane has updated in a stage, and receive what others have. After the last stage, also what the
-        updates tell of gradients, of which this process has so many bytes at an address: ``flags``. The lane then waits
-        for all that moves."""
+        """Send the parameters that the lane has updated in a stage, and receive those of the others. After the last
+        stage, also exchange which gradients were not finite, ``flags``: (address, bytes) of this process's part. The
+        lane then waits for all transfers."""
         share = self._sizes.share
         if share is None:
             return
@@ -201,7 +203,7 @@ class DeviceExchange:
             self._return(lane)
 
     def _move(self, what: str, stage: int, pieces: Sequence[Pieces], lane: Lane) -> None:
-        """Send this process's pieces to all, and receive those of each, after what the lane does now."""
+        """Send this process's pieces to all, and receive those of each, after the lane's work so far."""
         self._follow(lane)
         send, receive = {r: pieces[self._rank] for r in self._others}, {r: pieces[r] for r in self._others}
         self._transport.swap((self, what, stage), send, receive, self._stream)

@@ -1,4 +1,4 @@
-"""What goes on between the stages of a plan: its bulks, or all of it if it is not cut."""
+"""Calls between the stages of a plan, which are its bulks, or the whole plan if it has another number of bulks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class Stages(Protocol):
-    """What goes on between the stages of a plan. ``count``: of stages; ``before``: the first work of a stage is about
-    to be submitted; ``after``: all of it has been."""
+    """Calls between the stages of a plan. ``count``: the number of stages; ``before``: the first work of a stage is
+    about to be submitted; ``after``: all work of a stage has been submitted."""
 
     @property
     def count(self) -> int: ...
@@ -20,9 +20,9 @@ class Stages(Protocol):
 
 
 def in_turn(groups: Sequence[Group], stages: Stages | None) -> Iterator[tuple[int, Group]]:
-    """Each group with its number, when it is to be submitted; between them ``stages`` is told what follows. The bulks
-    of a plan are its stages, if there are as many, else its work is not cut: it needs all that comes before, and is
-    followed by all that comes after."""
+    """Yields each group with its number when it must be submitted, and calls ``stages`` between them. If a plan has as
+    many bulks as there are stages, these are its stages. Otherwise the whole plan runs after ``before`` of all stages,
+    and ``after`` of all stages follows it."""
     if stages is None:
         yield from enumerate(groups)
         return
