@@ -26,6 +26,16 @@ def test_the_page_for_users_of_pytorch_names_everything() -> None:
     assert not [name for name in names if not re.search(rf"\b{name}\b", code)]
 
 
+def test_a_row_of_a_table_is_one_line() -> None:
+    """Markdown ends a table at a row that is broken, as by a docstring of several lines."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted(DOCS.glob("*.md"))]
+    rows = [
+        line for page in pages for line in re.sub(r"(?ms)^```.*?^```$", "", page).split("\n") if line.startswith("|")
+    ]
+    assert len(rows) > 500
+    assert not [row for row in rows if not row.endswith("|")]
+
+
 @pytest.mark.parametrize(
     ("expected", "printed", "same"),
     [
