@@ -1,7 +1,7 @@
-"""Adds what two shards give, whose terms may have 16 bits and lie in another order than their sums.
+"""Adds the results of two shards, whose terms may have 16 bits and may be in another order than the sums.
 
-It is the runtime's own kernel, as ``addition.py`` has it. A table says which elements each block adds and where. Terms
-of 16 bits are widened to f32, which is exact, and then added: the bits are those of f32 terms.
+The kernel is the runtime's own, as in ``addition.py``. A table says which elements each block adds and where. Terms of
+16 bits are cast to f32, which is exact, and then added: the bits are those of f32 terms.
 """
 
 from __future__ import annotations
