@@ -29,7 +29,7 @@ _KINDS: Final = (
     (b"ARROW1", "it is an Arrow file", "call it .arrow"),
     (b"\x93NUMPY", "it is an array of numpy", "call it .npy"),
     (b"\x89HDF", "it is an HDF5 file", _ARRAYS),
-    (b"\xff\xff\xff\xff", "it may be a stream of Arrow", "write the file format of Arrow, by pyarrow.ipc.new_file"),
+    (b"\xff\xff\xff\xff", "it may be a stream of Arrow", "call it .arrows"),
     (b"%PDF-", "it is a PDF", "write its table as CSV"),
     (b"GGUF", "it is a GGUF file", _ARRAYS),
     *((b"\x80" + bytes([protocol]), "it is a pickle of Python", _ARRAYS) for protocol in range(2, 6)),

@@ -19,7 +19,8 @@ HELP: Final = "write " + ", ".join(f"{each.usage}" for each in FORMATS[:-1]) + f
 
 #: Suffixes of files that are not read -> what to do with them.
 _CONVERT: Final = {
-    (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tgz"): "unpack it: only idx files are read compressed",
+    (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tgz"): "unpack it: of compressed files, tables are read "
+    "as .csv, .tsv or .jsonl with .gz, .bz2 or .xz, and idx files with .gz",
     (".xlsx", ".xls", ".ods", ".db", ".sqlite", ".sav", ".dta"): "write its table as a .csv or .parquet file",
     (".json",): "write one object per line into a .jsonl file: json.dumps(row) for each row",
     (".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".joblib", ".pt", ".pth"): "write its arrays into an .npz file, "

@@ -1,4 +1,5 @@
-"""Files that dslc makes from a user's data: the tokens of a text, the rows of a Python dataset.
+"""Files that dslc makes from a user's data: the tokens of a text, the rows of a Python dataset, the text of a
+compressed table.
 
 They stand in the folder ``data`` of the private cache. A file's name contains the SHA-256 of everything that determines
 its content, so it is never stale. It gets its name when it is complete, so a kill leaves no part of one. When the
@@ -24,7 +25,7 @@ from dslc.base.opened import Opened
 from dslc.base.publish import Sink, publish_bytes, sweep
 
 _FOLDER: Final = "data"
-_NAME = re.compile(r"[a-z]{1,16}-[0-9a-f]{64}\.(?:bin|npy|rows)\Z")
+_NAME = re.compile(r"[a-z]{1,16}-[0-9a-f]{64}\.(?:bin|npy|rows|txt)\Z")
 ROWS: Final = re.compile(r"entry-[0-9a-f]{64}\.rows\Z")  # names of stored rows of a Python dataset
 _USED: Final[dict[Path, Opened]] = {}  # the files that this process uses, each locked
 

@@ -49,6 +49,7 @@ READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     ),
     "arrays": ("h.npz", ((*_PREDICT, "h.npz:x", "--artifact", "net.dslc"), ("train",))),
     "tables": ("h.csv", (("train",),)),
+    "packed": ("h.csv.gz", (("train",), ("check", "--data"))),
     "tokens": ("h.bin", (("train",),)),
     "images": ("h-idx2-ubyte.gz", (("train",),)),
     "shards": ("h.tar", (("train",), ("check", "--data"))),
@@ -65,6 +66,7 @@ READERS: Final[dict[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
 _INSIDE: Final = {
     "arrays": "h.npz:x",
     "tables": "h.csv:a,b",
+    "packed": "h.csv.gz:a,b",
     "tokens": "h.bin:u16",
     "images": "h-idx2-ubyte.gz",
     "shards": "h.tar:npy",
@@ -72,7 +74,8 @@ _INSIDE: Final = {
     "tokenizers": "c.txt:tokens",
 }
 _KINDS: Final[dict[str, Callable[[], dict[str, Callable[[Path], None]]]]] = {
-    "weights": hostile.weights, "arrays": hostile.arrays, "tables": hostile.tables, "tokens": hostile.tokens,
+    "weights": hostile.weights, "arrays": hostile.arrays, "tables": hostile.tables, "packed": hostile.packed,
+    "tokens": hostile.tokens,
     "images": hostile.images, "shards": tars, "texts": texts, "tokenizers": tokenizers,
     "configurations": hostile.configurations, "sources": hostile.sources,
     "measurements": hostile.measurements,

@@ -23,12 +23,12 @@ class Parquet(TableFormat):
 
 
 class Arrow(TableFormat):
-    """``table.arrow:label``, ``table.feather:label``: Arrow's IPC files."""
+    """``table.arrow:label``, ``table.feather:label``, ``table.arrows:label``: Arrow's IPC files and streams."""
 
     usage = "`file.arrow:columns`"
 
     def matches(self, path: str) -> bool:
-        return has_suffix(path, ".arrow") or has_suffix(path, ".feather")
+        return any(has_suffix(path, suffix) for suffix in (".arrow", ".feather", ".arrows"))
 
     def table(self, source: Source) -> Table:
         from dslc.runtime.data.tables.arrow_table import ArrowTable

@@ -28,6 +28,7 @@ from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.advice import said, wrong_width
 from dslc.runtime.data.tables.csv_table import FLOAT, CsvHead, CsvTable, fields
 from dslc.runtime.data.tables.lines import MOST_BAD, Lines
+from dslc.runtime.data.tables.packed import plain
 from dslc.runtime.data.tables.table import Table, chosen, refuse_table, wrong_count
 from dslc.runtime.data.tables.table_format import TableFormat
 from dslc.runtime.data.text.texts import text_key
@@ -159,12 +160,13 @@ class TableRows:
 
 
 class Csv(TableFormat):
-    """``table.csv:label``, ``"table.csv:a,b,c"``, ``table.csv:first..last``, ``table.tsv:label``."""
+    """``table.csv:label``, ``"table.csv:a,b,c"``, ``table.csv:first..last``, ``table.tsv:label``,
+    ``table.csv.gz:label``."""
 
     usage = "`file.csv:columns`"
 
     def matches(self, path: str) -> bool:
-        return has_suffix(path, ".csv") or has_suffix(path, ".tsv")
+        return any(has_suffix(plain(path), suffix) for suffix in (".csv", ".tsv"))
 
     def table(self, source: Source) -> Table:
         return CsvTable(source)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from dslc.runtime.data.tables.packed import plain
 from dslc.runtime.data.tables.records import LONGEST
 
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -30,7 +31,7 @@ def said(error: Exception) -> str:
 
 def help_for_head(error: Exception, path: Path, line: bytes) -> str:
     """What to do about a first line that is no record."""
-    name = path.name[:60]
+    name = plain(path.name)[:60]
     if isinstance(error, UnicodeDecodeError):
         encoding = "UTF-16" if line.startswith(_UTF16) else "LATIN1"
         return f"convert it, for example by: iconv -f {encoding} -t UTF-8 {name} > new-{name}"

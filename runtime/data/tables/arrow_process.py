@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from dslc.base.confine import confine
@@ -38,7 +39,8 @@ def main() -> None:
     confine(_MEMORY)
     errors = (pyarrow.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError, TypeError, OverflowError)
     try:
-        opened = _Parquet(path) if kind == "parquet" else _Ipc(path)
+        ipc = _IpcStream if kind == "stream" else _Ipc
+        opened = _Parquet(path) if kind == "parquet" else ipc(path)
         described = opened.described()
         _answer(described)
     except (Refused, *errors) as error:
@@ -134,10 +136,48 @@ class _Ipc:
         return self._readers[name]
 
     def described(self) -> dict[str, Any]:
-        return _described(self._schema, self.groups, lambda at, name: self._reader(name).get_batch(at)[:_SAMPLED])
+        return _described(self._schema, self.groups, lambda at, name: self._batch(at, name)[:_SAMPLED])
 
     def column(self, group: int, name: str) -> list[Any]:
-        return _sound([self._reader(name).get_batch(group).column(0)], self.groups[group])
+        return _sound([self._batch(group, name).column(0)], self.groups[group])
+
+    def _batch(self, group: int, name: str) -> Any:
+        return self._reader(name).get_batch(group)
+
+
+class _IpcStream(_Ipc):
+    """A stream has no directory, so the batches of a column are kept when it is first read. Those that are not
+    compressed stay in the mapped file."""
+
+    def __init__(self, path: str) -> None:
+        import pyarrow
+
+        self._source = pyarrow.memory_map(path)
+        self._schema = pyarrow.ipc.open_stream(self._source).schema
+        if len(self._schema) > _MOST_COLUMNS:
+            raise Refused(f"it has {len(self._schema)} columns")
+        self._readers = {}
+        self.groups = []
+        if len(self._schema):
+            self.groups = [batch.num_rows for batch in self._reader(self._schema.names[0])]
+
+    def _reader(self, name: str) -> Any:
+        """The batches of one column alone."""
+        if name not in self._readers:
+            import pyarrow
+
+            options = pyarrow.ipc.IpcReadOptions(included_fields=[self._schema.names.index(name)], use_threads=False)
+            self._source.seek(0)
+            found = [*islice(pyarrow.ipc.open_stream(self._source, options=options), _MOST_GROUPS + 1)]
+            if len(found) > _MOST_GROUPS:
+                raise Refused(f"it has more than {_MOST_GROUPS} batches")
+            if self._source.tell() != self._source.size():
+                raise Refused("other bytes follow its end")
+            self._readers[name] = found
+        return self._readers[name]
+
+    def _batch(self, group: int, name: str) -> Any:
+        return self._reader(name)[group]
 
 
 def _described(schema: Any, groups: list[int], first: Callable[[int, str], Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from dslc.runtime.data.tables.table import MOST_COLUMNS, place_of
 from dslc.runtime.session.host_memory import ensure_free
 
 _LONGEST_FOOTER: Final = 16 << 20  # bytes; those of published files have some MiB
+_STREAM: Final = b"\xff\xff\xff\xff"  # begins each message of a stream
 _CACHED: Final = 256 << 20  # bytes of decoded columns
 _ROW: Final = 16  # bytes that a run needs for the order of the rows, for each; a file may declare any number of them
 _TEXT: Final = 64  # bytes that a Python text takes besides its characters
@@ -49,7 +50,7 @@ class ArrowTable:
         """``kind``: parquet or arrow. Raises DataError R101 for another file, OutOfMemory R401 for too many rows."""
         require_pyarrow()
         self._source = source
-        _check_ends(source, kind)
+        kind = _check_ends(source, kind)
         self._process: _Process | None = _process_of(source, kind)
         found = self._process.described
         self._fields: list[str] = found["names"]
@@ -197,10 +198,11 @@ def _process_of(source: Source, kind: str) -> _Process:
     return found
 
 
-def _check_ends(source: Source, kind: str) -> None:
-    """Refuse what cannot be such a file, and a directory of the file that is too long, before a decoder reads it."""
+def _check_ends(source: Source, kind: str) -> str:
+    """The kind; ``stream`` for a stream of Arrow, which programs also call ``.arrow``. Refuse what cannot be such a
+    file, and a directory of the file that is too long, before a decoder reads it."""
     magic = b"PAR1" if kind == "parquet" else b"ARROW1"
-    refuse_other_kind(source.path, place_of(source), magic)
+    refuse_other_kind(source.path, place_of(source), magic, *([_STREAM] if kind == "arrow" else []))
     with open_file(source.path) as file:
         size = os.fstat(file.fileno()).st_size
         first = file.read(len(magic))
@@ -208,7 +210,12 @@ def _check_ends(source: Source, kind: str) -> None:
         last = file.read()
     why = None
     length = int.from_bytes(last[:4], "little")
-    if first != magic or last[4:] != magic:
+    stream = kind == "arrow" and first.startswith(_STREAM)
+    if stream:
+        # The mark at the end alone tells that no batch is missing.
+        if last[-8:] != _STREAM + bytes(4):
+            why = "the mark at the end of a stream is missing, so rows may be lost"
+    elif first != magic or last[4:] != magic:
         why = f"a file of this kind begins and ends with {magic.decode()}"
         if first[:4] == b"FEA1":
             why = "Feather version 1; write version 2"
@@ -217,6 +224,7 @@ def _check_ends(source: Source, kind: str) -> None:
     if why is not None:
         cause = f"it is damaged, or of another kind: {why}" if size else "the file is empty"
         raise DataError("R101", cause, place=place_of(source), help="write it again")
+    return "stream" if stream else kind
 
 
 def _joined(parts: Sequence[Raw]) -> Raw:

@@ -16,6 +16,7 @@ from dslc.base.errors import DataError
 from dslc.runtime.data.file import open_file
 from dslc.runtime.data.kinds import refuse_other_kind
 from dslc.runtime.data.tables import records
+from dslc.runtime.data.tables.packed import plain, unpacked
 
 LONGEST_LINE: Final = records.LONGEST  # bytes
 MOST_BAD: Final = 100_000  # lines that are not records; a file with more is not a table
@@ -23,16 +24,17 @@ _PART: Final = 1 << 20  # bytes searched for line ends at once
 
 
 class Lines:
-    """A file's lines, mapped read-only. At first only the first line is known; ``index`` finds the others. With
-    ``quoted``, line ends inside quotes end no line."""
+    """A file's lines, mapped read-only; of a compressed file those of its text. At first only the first line is known;
+    ``index`` finds the others. With ``quoted``, line ends inside quotes end no line."""
 
     def __init__(self, path: Path, refuse: Callable[[str], NoReturn], *, quoted: bool = False) -> None:
         """Raises DataError R101 for a file that cannot be read, or is of another kind; ``refuse`` raises for one that
         is not a table."""
-        refuse_other_kind(path, str(path))
+        text = unpacked(path, refuse)
+        refuse_other_kind(text, str(path))
         self._path = path
         self._refuse = refuse
-        with open_file(path) as file:
+        with open_file(text) as file:
             self.size = os.fstat(file.fileno()).st_size
             self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
         end = _first_line_end(self.data, refuse)
@@ -79,7 +81,7 @@ class Lines:
 def _refuse_zeros(start: bytes, path: Path) -> None:
     """Raise DataError R101 for the first two bytes of a text in UTF-16 without its mark."""
     if 0 in start:
-        encoding, name = "UTF-16BE" if start[0] == 0 else "UTF-16LE", path.name[:60]
+        encoding, name = "UTF-16BE" if start[0] == 0 else "UTF-16LE", plain(path.name)[:60]
         help = f"convert it, for example by: iconv -f {encoding} -t UTF-8 {name} > new-{name}"
         raise DataError("R101", f"it seems to be {encoding}, not UTF-8", place=str(path), help=help)
 
@@ -87,7 +89,7 @@ def _refuse_zeros(start: bytes, path: Path) -> None:
 def delimiter_of(path: Path, first: str) -> str:
     """The delimiter of a table: a tab in a ``.tsv`` file; else a comma, unless the first line has none outside of
     quotes but ``;`` or tabs."""
-    if path.suffix.lower() == ".tsv":
+    if plain(path.name).lower().endswith(".tsv"):
         return "\t"
     if "," in first:
         return ","
@@ -98,7 +100,7 @@ def _first_line_end(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) 
     """The end of the first line; searches no further than the longest allowed line."""
     end = data.find(b"\n", 0, LONGEST_LINE)
     if end < 0 and len(data) > LONGEST_LINE:
-        _too_long(1, refuse)
+        records.too_long(1, refuse)
     return len(data) if end < 0 else end + 1
 
 
@@ -123,7 +125,7 @@ def _line_starts(
     for ends, searched in parts:
         sizes = np.diff(ends, prepend=last, append=searched)  # the last line may go on after it
         if int(sizes.max()) > LONGEST_LINE:
-            _too_long(lines + int(np.argmax(sizes)) + 1, refuse)
+            records.too_long(lines + int(np.argmax(sizes)) + 1, refuse)
         short += int(np.count_nonzero(sizes[:-1] < least))
         if short > MOST_BAD:
             refuse(f"more than {MOST_BAD} lines are shorter than a record of its columns")
@@ -137,7 +139,3 @@ def _line_starts(
     while stay > 1 and not bytes(data[starts[stay - 2] : min(starts[stay - 1], starts[stay - 2] + 3)]).strip(b"\r\n"):
         stay -= 1  # drops empty lines at the end
     return starts[:stay]
-
-
-def _too_long(line: int, refuse: Callable[[str], NoReturn]) -> NoReturn:
-    refuse(f"line {line} is longer than {LONGEST_LINE} bytes")

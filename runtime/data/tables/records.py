@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ _LINE_END: Final = 10
 _MARK: Final = b"\xef\xbb\xbf"  # of UTF-8, at the start of a file
 _QUOTED: Final = re.compile(rb'"(?:[^"]|"")*+"')
 _RECORD: Final = re.compile(rb'(?:"(?:[^"]|"")*+"|[^"\n])*+')
+
+
+def too_long(line: int, refuse: Callable[[str], NoReturn]) -> NoReturn:
+    refuse(f"line {line} is longer than {LONGEST} bytes")
 
 
 def unquoted(data: mmap.mmap | bytes, line: int) -> bytes:

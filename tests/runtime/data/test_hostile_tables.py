@@ -191,7 +191,7 @@ def test_without_pyarrow_the_error_names_the_extra(
     assert caught.value.code == "R205" and "dslc[parquet]" in str(caught.value.help)
 
 
-@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "t.feather"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "t.feather", "t.arrows"])
 def test_changed_bytes_are_refused_or_read(tmp_path: Path, name: str, opened: Any, fuzz_seed: int) -> None:
     """Mutated files: each is refused with a DataError, or gives rows; this process survives them all."""
     draw = random.Random(fuzz_seed)

@@ -120,7 +120,8 @@ def test_a_split_depends_on_the_seed_alone_and_covers_all(tmp_path: Path, opened
     ("text", "says"),
     [
         ("table.xlsx:a,b", "as a .csv or .parquet file"),
-        ("table.csv.gz:a", "unpack it"),
+        ("table.csv.zst:a", "unpack it"),
+        ("x.txt.gz:tokens", "unpack it"),
         ("Rows.JSON:text", "one object per line"),
         ("data.h5:x", "numpy.savez"),
         ("model.pkl", "numpy.savez"),

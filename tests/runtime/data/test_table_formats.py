@@ -231,7 +231,7 @@ def test_doubles_that_are_rounded_are_reported(files: Any, opened: Any) -> None:
         notes: list[str] = []
         opened(notes=notes, x=(f"{path}:price", "f32", ("B",)))
         said = [note for note in notes if "is float64 and is rounded to float32" in note]
-        assert len(said) == (path.suffix in (".parquet", ".arrow", ".feather")), path
+        assert len(said) == (path.suffix in (".parquet", ".arrow", ".feather", ".arrows")), path
 
 
 def test_a_missing_column_is_found_before_the_build(files: Any, refused: Any) -> None:

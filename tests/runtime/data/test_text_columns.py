@@ -22,7 +22,7 @@ def table(tmp_path: Path) -> list[Any]:
     """The same random table in every format; gives the texts of its column ``city``."""
     found = random_table(3, ROWS)
     for name, write in WRITERS.items():
-        if not name.endswith(("parquet", "arrow", "feather")):
+        if not name.endswith(("parquet", "arrow", "feather", "arrows")):
             write(tmp_path / name, found)
             continue
         pytest.importorskip("pyarrow")

@@ -173,6 +173,21 @@ def tables() -> dict[str, Callable[[Path], None]]:
     }
 
 
+def packed() -> dict[str, Callable[[Path], None]]:
+    """For ``FILE.csv.gz:a,b``."""
+
+    def zipped(*parts: bytes) -> Callable[[Path], None]:
+        return holding(lambda: b"".join(gzip.compress(part) for part in parts))
+
+    return {
+        "4 GiB of zeros": holding(lambda: gzip.compress(b"a,b\n") + gzip.compress(bytes(1 << 24)) * 256),
+        "100 MiB of line ends": holding(lambda: gzip.compress(b"a,b\n") + gzip.compress(b"\n" * (1 << 22)) * 25),
+        "many streams without a byte": zipped(*[b""] * 20_000),
+        "no gzip": holding(lambda: b"a,b\n1,2\n"),
+        "cut off": holding(lambda: gzip.compress(b"a,b\n" + b"1,2\n" * 9)[:-1]),
+    }
+
+
 def tokens() -> dict[str, Callable[[Path], None]]:
     return {"an odd number of bytes": holding(lambda: b"abc")}
 

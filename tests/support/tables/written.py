@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -81,6 +82,20 @@ def _arrow(path: Path, table: Columns) -> None:
         file.write_table(arrow_table(table), max_chunksize=5)
 
 
+def _stream(path: Path, table: Columns) -> None:
+    import pyarrow
+
+    with pyarrow.ipc.new_stream(str(path), arrow_table(table).schema) as file:
+        file.write_table(arrow_table(table), max_chunksize=5)
+
+
+def _packed(path: Path, table: Columns) -> None:
+    plain = path.with_suffix("")
+    _jsonl(plain, table)
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+
+
 def _feather(path: Path, table: Columns) -> None:
     from pyarrow import feather
 
@@ -96,6 +111,8 @@ WRITERS: Final[Mapping[str, Callable[[Path, Columns], None]]] = {
     "t.parquet": _parquet,
     "t.arrow": _arrow,
     "t.feather": _feather,
+    "t.arrows": _stream,
+    "packed.jsonl.gz": _packed,
 }
 
 
