@@ -92,7 +92,7 @@ def start(
     )
     try:
         if weights is None:
-            session.weights.load_beside(folder, session.name)
+            session.weights.load_published(folder, session.name)
         elif weights == "init":
             session.initialise()
         else:

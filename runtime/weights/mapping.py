@@ -130,8 +130,10 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         file = tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict), only=self._known)
         self._install_all(file, place)
 
-    def load_beside(self, folder: str, name: str) -> bool:
-        """``load`` from ``NAME.safetensors`` in a folder, never through a link; False if the file does not exist."""
+    def load_published(self, folder: str, name: str) -> bool:
+        """``load`` from ``NAME.safetensors`` in an artifact's folder, as ``dslc train`` and ``dslc publish`` write it.
+
+        It never follows a link. False if the file does not exist."""
         with Opened() as scope, scope as files:
             try:
                 handle = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)

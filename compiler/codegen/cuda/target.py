@@ -50,7 +50,7 @@ class Cuda:
 
     def why_no_library(self, node: Node) -> str | None:
         found = library_call(node, self.architecture)
-        return OTHERWISE if isinstance(found, Launch) else found
+        return OTHERWISE if isinstance(found, Launch) else found.why
 
     def variants(self, node: Node) -> tuple[str, ...]:
         return variants(node)

@@ -13,6 +13,7 @@ from fake_gpu.fake_libraries import numbers, put
 
 from dslc.compiler.codegen.cuda.libraries import library
 from dslc.compiler.codegen.cuda.libraries.cudnn_attention import VendorAttention, attention_call
+from dslc.compiler.codegen.cuda.libraries.library import NoCall
 from dslc.compiler.codegen.cuda.libraries.registry import chosen_call, library_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
@@ -120,13 +121,13 @@ def test_the_library_is_the_rule_where_the_model_says_that_it_is_faster(number: 
     assert isinstance(launch.spec, VendorAttention)
     for target in (target_of("sm_90"), target_of("sm_80", vendor=True), target_of("sm_100", vendor=True)):
         assert not any(isinstance(each.spec, VendorAttention) for each in target.lower(node) or ())
-    assert library_call(node, "sm_80") == "cuDNN's attention was measured on sm_90 alone"
+    assert library_call(node, "sm_80") == NoCall("cuDNN's attention was measured on sm_90 alone")
 
 
 def test_own_kernels_are_the_rule_elsewhere_and_a_choice_names_the_library() -> None:
     for made in (FEW, gradient(FEW), *of_one_tensor(4, 4, 128, 64, False)):
         target = target_of("sm_90", vendor=True)
-        assert library_call(made, "sm_90") == "own kernels are as fast at these sizes"
+        assert library_call(made, "sm_90") == NoCall("own kernels are as fast at these sizes")
         assert target.library(made) == "cudnn"
         assert not isinstance(target.lower(made)[0].spec, VendorAttention)  # type: ignore[index]
         launch = chosen_call(made, Choice("cudnn", "eng6_k24=26", 1 << 20))
@@ -137,7 +138,7 @@ def test_own_kernels_are_the_rule_elsewhere_and_a_choice_names_the_library() -> 
 
 def test_what_was_not_measured_is_not_the_rule() -> None:
     node = attention((16, 12, 1024, 64), (16, 12, 1024, 64), 128, True)
-    assert library_call(node, "sm_90") == "64 and 128 features, which were not measured"
+    assert library_call(node, "sm_90") == NoCall("64 and 128 features, which were not measured")
 
 
 #: Bytes that cuDNN 9.19 asked for on an H200: queries, keys, the other sizes.
@@ -156,10 +157,10 @@ ROOMS = [
 @pytest.mark.parametrize(("q", "k", "need"), ROOMS)
 def test_a_gradient_is_given_what_it_needs(q: Shape, k: Shape, need: int) -> None:
     call = attention_call(gradient(attention(q, k, k[-1], False)))
-    if isinstance(call, str):
-        assert call == "few multiply-adds" and prod(q) * k[-2] < 1 << 20
+    if isinstance(call, NoCall):
+        assert call == NoCall("few multiply-adds") and prod(q) * k[-2] < 1 << 20
         return
-    assert call is not None and need + 256 <= call.room <= need + (64 << 10) + 256
+    assert need + 256 <= call.room <= need + (64 << 10) + 256
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_gradient_is_given_what_it_needs(q: Shape, k: Shape, need: int) -> Non
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_what_it_is_not_for(node: Node, why: str) -> None:
-    assert attention_call(node) == why
+    assert attention_call(node) == NoCall(why)
 
 
 def test_calls_that_do_not_fit_are_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

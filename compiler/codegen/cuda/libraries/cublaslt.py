@@ -11,7 +11,16 @@ from typing import ClassVar, Final, Literal
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.lower import tiled
 from dslc.compiler.codegen.cuda.contraction.tiles import is_latency_bound, tiling_of
-from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
+from dslc.compiler.codegen.cuda.libraries.library import (
+    MAX_ELEMENTS,
+    NOT_FOR_IT,
+    Library,
+    NoCall,
+    Shape,
+    compute_of,
+    is_small,
+    shared_room,
+)
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -100,25 +109,25 @@ class VendorSum:
         return replace(plain, c=more.get("c"), bias=more.get("bias"), beta=1.0 if "c" in more else 0.0)
 
 
-def _call(node: Node) -> VendorGemm | VendorSum | str | None:
+def _call(node: Node) -> VendorGemm | VendorSum | NoCall:
     if node.op.name != "contraction":
         return _product(node)
-    added, found = summands(node), _product(product_and_epilogue(node)[0])
-    if isinstance(found, str) or node.types[0].dtype is DType.F64:
-        return found if isinstance(found, str) else None
-    return VendorSum(found, added) if isinstance(found, VendorGemm) and added is not None else None
+    product, added = _product(product_and_epilogue(node)[0]), summands(node)
+    if isinstance(product, NoCall):
+        return product
+    return NOT_FOR_IT if added is None or node.types[0].dtype is DType.F64 else VendorSum(product, added)
 
 
-def _product(node: Node) -> VendorGemm | str | None:
+def _product(node: Node) -> VendorGemm | NoCall:
     if node.op.name != "matmul":
-        return None
+        return NOT_FOR_IT
     [a, b], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
     inner = a.ints[-2] if ta else a.ints[-1]
     if is_small(prod(c.ints) * inner):
-        return "few multiply-adds"
+        return NoCall("few multiply-adds")
     if max(prod(t.ints) for t in (a, b, c)) >= MAX_ELEMENTS:
-        return "2^31 elements"
+        return NoCall("2^31 elements")
     compute: Literal["f32", "f64", "tf32"] = "f64" if a.dtype is DType.F64 else compute_of(node)
     matrix_a, matrix_b, matrix_c = a.ints[-2:], b.ints[-2:], c.ints[-2:]
     each_a, each_b, each = prod(a.ints[:-2]), prod(b.ints[:-2]), prod(c.ints[:-2])
@@ -129,7 +138,7 @@ def _product(node: Node) -> VendorGemm | str | None:
         return VendorGemm((rows, inner), matrix_b, (rows, matrix_c[1]), ta, tb, compute)
     if {each_a, each_b} <= {1, each}:
         return VendorGemm((each_a, *matrix_a), (each_b, *matrix_b), (each, *matrix_c), ta, tb, compute)
-    return "stacks that broadcast both ways"
+    return NoCall("stacks that broadcast both ways")
 
 
 def _own(node: Node, architecture: str) -> str | None:

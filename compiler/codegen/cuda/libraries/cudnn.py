@@ -15,7 +15,16 @@ from dslc.compiler.codegen.cuda.libraries.cudnn_attention import (
 )
 from dslc.compiler.codegen.cuda.libraries.cudnn_pace import weights_seconds
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import PLAN, engine_and_knobs
-from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Library, Shape, compute_of, is_small, shared_room
+from dslc.compiler.codegen.cuda.libraries.library import (
+    MAX_ELEMENTS,
+    NOT_FOR_IT,
+    Library,
+    NoCall,
+    Shape,
+    compute_of,
+    is_small,
+    shared_room,
+)
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -160,17 +169,18 @@ class VendorConvSum:
         return replace(plain, attrs=attrs, inputs=(first, second, *others))
 
 
-def _call(node: Node) -> VendorConv | VendorConvSum | VendorAttention | str | None:
+def _call(node: Node) -> VendorConv | VendorConvSum | VendorAttention | NoCall:
     if node.op.name != "contraction":
         return _plain(node)
     found, more = _plain(product_and_epilogue(node)[0]), added(node)
     if not isinstance(found, VendorConv) or found.kind != "conv" or more is None:
-        return None
-    # for others it was not seen that cuDNN has compiled plans
-    return VendorConvSum(found, *more) if node.types[0].dtype in _HALF and len(found.out) == _PLANES else None
+        return NOT_FOR_IT
+    if node.types[0].dtype not in _HALF or len(found.out) != _PLANES:
+        return NOT_FOR_IT  # it was not seen that cuDNN has compiled plans
+    return VendorConvSum(found, *more)
 
 
-def _plain(node: Node) -> VendorConv | VendorAttention | str | None:
+def _plain(node: Node) -> VendorConv | VendorAttention | NoCall:
     kind = _kind(node)
     if kind is None:
         return attention_call(node)
@@ -178,19 +188,19 @@ def _plain(node: Node) -> VendorConv | VendorAttention | str | None:
     types = (*node.input_types, *node.types)
     rank, dtype = types[0].rank, types[0].dtype
     if rank not in _RANKS:
-        return f"{rank - 2} spatial axes"
+        return NoCall(f"{rank - 2} spatial axes")
     if dtype not in (*_HALF, DType.F32) or any(t.dtype is not dtype for t in types):
-        return " and ".join(sorted({t.dtype.value for t in types}))
+        return NoCall(" and ".join(sorted({t.dtype.value for t in types})))
     if max(prod(t.ints) for t in types) >= MAX_ELEMENTS:
-        return "2^31 elements"
+        return NoCall("2^31 elements")
     if dtype in _HALF and not last:
-        return f"channels first in {dtype}"
+        return NoCall(f"channels first in {dtype}")
     first, second, out = (_plane(t.ints, last) for t in types)
     stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
     if rank == 3:
         stride, pad, dilation = (1, *stride), (0, *pad), (1, *dilation)
     call = VendorConv(kind, last, (first, second), out, stride, pad, dilation, compute_of(node))
-    return "few multiply-adds" if is_small(call.multiply_adds) else call
+    return NoCall("few multiply-adds") if is_small(call.multiply_adds) else call
 
 
 def _own(node: Node, architecture: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.attention.pace import PACES, Attended
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import engine_and_knobs
-from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, Shape, is_small
+from dslc.compiler.codegen.cuda.libraries.library import MAX_ELEMENTS, NOT_FOR_IT, NoCall, Shape, is_small
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -99,7 +99,7 @@ class VendorAttention:
         )  # fmt: skip
 
 
-def attention_call(node: Node) -> VendorAttention | str | None:
+def attention_call(node: Node) -> VendorAttention | NoCall:
     """As for ``Library``."""
     if isinstance(node.op, StridedAttention):
         own, reads, writes = unstrided(node), reads_of(node.attrs), writes_of(node.attrs)
@@ -107,20 +107,20 @@ def attention_call(node: Node) -> VendorAttention | str | None:
         own, reads = node, [whole(t.ints) for t in node.input_types]
         writes = [(number, whole(t.ints)) for number, t in enumerate(node.types)]
     else:
-        return None
+        return NOT_FOR_IT
     why = _why_not(own)
     if why is not None:
-        return why
+        return NoCall(why)
     kind = "sdpa" if own.op is sdpa else "sdpa_grad"
     views = [*reads, *(view for _, view in writes)]
     parts = [part for n, view in enumerate(views) if (part := _four(view, is_row=n == SUMS)) is not None]
     if len(parts) < len(views):
-        return "rows that it cannot load"
+        return NoCall("rows that it cannot load")
     found, results = tuple(parts[: len(reads)]), tuple(zip((number for number, _ in writes), parts[len(reads) :]))
     shapes = tuple(t.ints for t in (*node.input_types, *node.types))
     scale, causal, window = float_attr(own.attrs, "scale"), bool_attr(own.attrs, "causal"), window_of(own.attrs)
     call = VendorAttention(kind, found, results, shapes, scale, causal, window)
-    return f"scores that take more than {_MOST_ROOM >> 30} GiB" if call.room > _MOST_ROOM else call
+    return NoCall(f"scores that take more than {_MOST_ROOM >> 30} GiB") if call.room > _MOST_ROOM else call
 
 
 def why_own_attention(call: VendorAttention, architecture: str) -> str | None:

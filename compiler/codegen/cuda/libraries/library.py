@@ -44,14 +44,25 @@ class Call(LibraryCall, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NoCall:
+    """Own kernels compute a node. ``why`` the library for its op is not called; None if no library is for its op."""
+
+    why: str | None
+
+
+#: The answer for ops that a library is not for.
+NOT_FOR_IT: Final = NoCall(None)
+
+
+@dataclass(frozen=True, slots=True)
 class Library:
-    """``name``: in instructions. ``call``: the call for a node, a text that says why there is none, or None for a node
-    that the library is not for; sizes are ints, and none of the result's is 0. ``algorithm``: the form of the texts of
-    its algorithms. ``own``: why an own kernel of an architecture, such as ``sm_90``, computes a node that has a
-    call unless a measured choice names the library; None if the call does."""
+    """``name``: in instructions. ``call``: the call for a node, or why there is none; sizes are ints, and none of the
+    result's is 0. ``algorithm``: the form of the texts of its algorithms. ``own``: why an own kernel of an
+    architecture, such as ``sm_90``, computes a node that has a call unless a measured choice names the library; None if
+    the call does."""
 
     name: str
-    call: Callable[[Node], Call | str | None]
+    call: Callable[[Node], Call | NoCall]
     algorithm: re.Pattern[str]
     own: Callable[[Node, str], str | None] = lambda node, architecture: None
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dslc.compiler.codegen.cuda.libraries import cublaslt, cudnn
-from dslc.compiler.codegen.cuda.libraries.library import Call, Library
+from dslc.compiler.codegen.cuda.libraries.library import NOT_FOR_IT, Call, Library, NoCall
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.choice import Choice, impossible
@@ -50,26 +50,26 @@ class Chosen:
         return self.call.instruction(operands, workspace, where, self.algorithm)
 
 
-def library_call(node: Node, architecture: str) -> Launch | str | None:
-    """The library's call for a node without a measured choice, on a GPU of an architecture such as ``sm_90``; a text
-    that says why it has none; None for a node that no library is for.
+def library_call(node: Node, architecture: str) -> Launch | NoCall:
+    """The call for a node without a measured choice, on a GPU of an architecture such as ``sm_90``, or why own kernels
+    compute it.
 
     Sizes are ints, and none of the result's is 0.
     """
-    why = None
+    answer = NOT_FOR_IT
     for library in LIBRARIES.values():
         call = library.call(node)
-        if call is not None and not isinstance(call, str):
+        if not isinstance(call, NoCall):
             own = library.own(node, architecture)
-            return _launch(node, call, call.room) if own is None else own
-        why = why or call
-    return why
+            return _launch(node, call, call.room) if own is None else NoCall(own)
+        answer = call if answer == NOT_FOR_IT else answer
+    return answer
 
 
 def callable_library(node: Node) -> str | None:
     """The name of the library that can compute a node, also if an own kernel does without a measured choice."""
     calls = ((name, library.call(node)) for name, library in LIBRARIES.items())
-    return next((name for name, call in calls if call is not None and not isinstance(call, str)), None)
+    return next((name for name, call in calls if not isinstance(call, NoCall)), None)
 
 
 def chosen_call(node: Node, choice: Choice) -> Launch:
@@ -79,8 +79,8 @@ def chosen_call(node: Node, choice: Choice) -> Launch:
     if library is None:
         raise impossible(node, choice, f"there is no library {choice.provider}")
     call = library.call(node)
-    if call is None or isinstance(call, str):
-        raise impossible(node, choice, f"{library.name} is not called for it: {call or 'it has other ops'}")
+    if isinstance(call, NoCall):
+        raise impossible(node, choice, f"{library.name} is not called for it: {call.why or 'it has other ops'}")
     if not choice.algorithm:
         return _launch(node, call, call.room)
     if not library.algorithm.fullmatch(choice.algorithm):

@@ -23,7 +23,7 @@ from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
-from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE
+from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, NoCall
 from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.targets import target_of
@@ -155,7 +155,7 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
     ids=str,
 )
 def test_what_has_own_kernels(made: Node, why: str | None) -> None:
-    assert library_call(made, "sm_90") == why
+    assert library_call(made, "sm_90") == NoCall(why)
 
 
 #: Own kernels compute them, unless a measurement says otherwise.
@@ -181,8 +181,8 @@ def test_long_sums_of_odd_rows_are_divided_by_own_kernels(dtype: DType) -> None:
         return library_call(matmul(first, (rows, right), transposed, dtype=dtype), "sm_90")
 
     odd = [why(12_288, 21, 64), why(12_288, 64, 21), why(8192, 36, 20), why(4096, 63, 65, transposed=False)]
-    assert {isinstance(found, str) and "long sum" in found for found in odd} == {dtype is DType.BF16}
-    assert not any(isinstance(why(*sizes), str) for sizes in ((12_288, 24, 64), (64, 2049, 2051), (8192, 2049, 2051)))
+    assert {isinstance(found, NoCall) and "long sum" in str(found.why) for found in odd} == {dtype is DType.BF16}
+    assert not any(isinstance(why(*n), NoCall) for n in ((12_288, 24, 64), (64, 2049, 2051), (8192, 2049, 2051)))
 
 
 @pytest.mark.parametrize(("rows", "left", "right", "own"), [
@@ -196,13 +196,13 @@ def test_long_sums_for_small_results_in_tf32_are_divided_by_own_kernels(
         library_call(matmul((rows, left), (rows, right), True, dtype=DType.F32, **more), "sm_90")
         for more in ({"tf32": True}, {})
     )
-    assert isinstance(tf32, str) is own and not isinstance(f32, str)
+    assert isinstance(tf32, NoCall) is own and not isinstance(f32, NoCall)
 
 
 @pytest.mark.parametrize("made", OWN_BY_DEFAULT, ids=str)
 def test_a_measured_choice_may_name_a_library_that_is_not_the_default(made: Node) -> None:
     target = target_of("sm_90", vendor=True)
-    assert isinstance(library_call(made, "sm_90"), str) and target.library(made) == "cudnn"
+    assert isinstance(library_call(made, "sm_90"), NoCall) and target.library(made) == "cudnn"
     [launch] = target.lower(made, Choice("cudnn"))  # type: ignore[misc]
     rng = np.random.default_rng(5)
     xs = [rng.standard_normal(t.ints) for t in made.input_types]
@@ -238,7 +238,7 @@ def test_the_work_counts_alike_in_all_three_convolutions() -> None:
     for channels in (16, 64, 72):
         for name in ("conv", "conv_dgrad", "conv_wgrad"):
             made = convolution(name, (1, channels, 32, 32), (16, channels, 1, 1), True)
-            assert (library_call(made, "sm_90") == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
+            assert (library_call(made, "sm_90") == NoCall("few multiply-adds")) is (channels * 16 * 32 * 32 < MIN_WORK)
 
 
 def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
@@ -346,7 +346,7 @@ def test_random_products_are_calls_that_fit_the_plan() -> None:
         b = (*stacks[1], *((n, k) if tb else (k, n)))
         made = matmul(a, b, ta, tb, dtype=DType.F32)
         found = library_call(made, "sm_90")
-        if isinstance(found, str):
+        if isinstance(found, NoCall):
             small = found == "few multiply-adds" and prod(made.types[0].ints) * k < MIN_WORK
             assert small or (found.startswith("few columns") and min(n, k) == 1)
             continue
