@@ -210,7 +210,15 @@ class _Search:
                 break
             allowance = found.seconds - over - _SLACK * allowed
         best = self._on_time(best)
-        return best if plain.peak - best.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else self.asked()
+        return best if best is not plain and self._is_worth_time(best) else self.asked()
+
+    def _is_worth_time(self, made: CandidatePlan) -> bool:
+        """Whether live values need fewer bytes, and the memory plan, too: kernels' scratch can be what is large."""
+        plain = self.plain
+        return all(
+            before - now > max(AUTO_BYTES, AUTO_PART * before)
+            for before, now in ((plain.peak, made.peak), (plain.bytes, made.bytes))
+        )
 
     def _on_time(self, best: CandidatePlan) -> CandidatePlan:
         """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""

@@ -27,7 +27,7 @@ from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice
 from dslc.compiler.passes.mirror.candidates import propose
 from dslc.compiler.passes.mirror.lifetimes import Lifetimes
-from dslc.compiler.passes.mirror.mirror import mirror_against
+from dslc.compiler.passes.mirror.mirror import CandidatePlan, mirror_against
 from dslc.compiler.passes.mirror.recipes import recipes
 from dslc.compiler.passes.mirror.rewrite import with_copies
 from dslc.compiler.passes.mirror.select import Knapsack
@@ -222,6 +222,14 @@ def test_auto_takes_what_costs_next_to_nothing() -> None:
     assert said.seconds_after <= 1.03 * said.seconds_before
     assert said.nodes == sum(_copied(found.graph).values())
     assert mirror(found, build) is found, "a second run changes something"
+
+
+def test_auto_recomputes_nothing_where_the_plan_stays_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch of kernels, such as a library's workspace, can be what the plan needs its bytes for."""
+    graph = _deep(20, rows=1 << 14, width=2048)
+    program = Program("train_step", {}, graph, target="sm_90")
+    monkeypatch.setattr(CandidatePlan, "bytes", property(lambda plan: plan.peak // 64 + (8 << 30)))
+    assert mirror(program, build_for(graph, target="sm_90")) is program
 
 
 def test_what_takes_longer_than_allowed_does_not_stand_in_the_way() -> None:
