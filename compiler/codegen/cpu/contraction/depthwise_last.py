@@ -14,7 +14,17 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.pack import Combine
-from dslc.compiler.codegen.cpu.contraction.pixels import AT_ONCE, Met, Pixels, ceil, forth, positive, split, vectors
+from dslc.compiler.codegen.cpu.contraction.pixels import (
+    AT_ONCE,
+    Met,
+    Pixel,
+    Pixels,
+    ceil,
+    forth,
+    positive,
+    split,
+    vectors,
+)
 from dslc.compiler.codegen.cpu.contraction.plan import Scratch
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
@@ -82,22 +92,20 @@ class DepthwiseTaps(Pixels):
     space: tuple[Window, ...]
     gradient: bool
 
-    def pixel(
-        self, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any, each: Sequence[tuple[int, Values]]
-    ) -> None:
+    def pixel(self, code: Code, at: Pixel) -> None:
         source, weights, out = (code.argument(i) for i in range(3))
-        sums = [values.const(0, self.dtype).value for _, values in each]
+        sums = [values.const(0, self.dtype).value for _, values in at.vectors]
 
         def add(element: Any, tap: Any) -> None:
-            x, w = code.add(element, first), code.add(code.mul(tap, self.channels), first)
-            for n, (lane, values) in enumerate(each):
-                a = values.load(source, code.add(x, lane), 1, self.dtype).value
+            w = code.add(code.mul(tap, self.channels), at.channel)
+            for n, (lane, values) in enumerate(at.vectors):
+                a = values.load(source, code.add(element, lane), 1, self.dtype).value
                 b = values.load(weights, code.add(w, lane), 1, self.dtype).value
                 sums[n] = Functions(code, a.type).fma(a, b, sums[n])
 
-        self.visit(code, image, met, sums, add)
-        for total, (lane, values) in zip(sums, each):
-            values.store_value(total, self.dtype, out, code.add(target, lane), 1)
+        self.visit(code, at, sums, add)
+        for total, (lane, values) in zip(sums, at.vectors):
+            values.store_value(total, self.dtype, out, code.add(at.target, lane), 1)
 
 
 @described("DepthwiseSums", "dtype batch channels space")

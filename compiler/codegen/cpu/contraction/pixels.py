@@ -34,6 +34,22 @@ class Met:
     pixel_step: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pixel:
+    """The part of a pixel of the target that is computed at once: some of its channels.
+
+    ``image``: the number of its image. ``met``: what it meets of the source, along each axis. ``channel``: the first
+    channel; ``target``: the element of that channel. ``vectors``: of the channels, each with its first one, counted
+    from ``channel``, and what emits it.
+    """
+
+    image: Any
+    met: Sequence[Met]
+    target: Any
+    channel: Any
+    vectors: Sequence[tuple[int, Values]]
+
+
 class Pixels(KernelSpec):
     """x [batch, *size, channels] and y [batch, *count, channels], with windows of y over x. The target is y, or x if
     ``gradient``; the source is the other one. A task is some lines of pixels of the target."""
@@ -86,25 +102,22 @@ class Pixels(KernelSpec):
                 here = [*known, self.met(code, len(outer), at)]
                 target = code.mul(code.add(code.mul(line, targets[-1]), at), self.channels)
                 for first, lanes in blocks(code, self.dtype, self.channels):
-                    self.pixel(code, image, here, code.add(target, first), first, vectors(code, self.dtype, lanes))
+                    element = code.add(target, first)
+                    self.pixel(code, Pixel(image, here, element, first, vectors(code, self.dtype, lanes)))
 
     @abstractmethod
-    def pixel(
-        self, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any, each: Sequence[tuple[int, Values]]
-    ) -> None:
-        """Some channels of a pixel, from ``first`` on: element ``target`` of the target and those after it."""
+    def pixel(self, code: Code, at: Pixel) -> None:
+        """Computes and stores a part of a pixel."""
 
-    def visit(
-        self, code: Code, image: Any, met: Sequence[Met], carried: list[Any], body: Callable[[Any, Any], None]
-    ) -> None:
-        """``body(element, tap)`` for each pixel that is met: its first element of the source, and the number of the
-        position in the window. ``carried``: values in registers that the body replaces in the list."""
+    def visit(self, code: Code, at: Pixel, carried: list[Any], body: Callable[[Any, Any], None]) -> None:
+        """``body(element, tap)`` for each pixel of the source that is met: its element of the first channel, and the
+        number of the position in the window. ``carried``: values in registers that the body replaces in the list."""
 
         def along(axis: int, pixel: Any, tap: Any) -> None:
-            if axis == len(met):
-                body(code.mul(pixel, self.channels), tap)
+            if axis == len(at.met):
+                body(code.add(code.mul(pixel, self.channels), at.channel), tap)
                 return
-            m = met[axis]
+            m = at.met[axis]
             with code.loop(m.high, m.low, carried=carried) as j:
                 there = code.add(m.pixel, code.mul(j, m.pixel_step))
                 position = code.add(m.tap, code.mul(j, m.tap_step))
@@ -113,7 +126,7 @@ class Pixels(KernelSpec):
                     code.add(code.mul(tap, self.widths[axis]), position),
                 )  # fmt: skip
 
-        along(0, image, 0)
+        along(0, at.image, 0)
 
 
 def forth(code: Code, w: Window, at: Any) -> Met:

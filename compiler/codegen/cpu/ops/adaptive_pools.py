@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.contraction.pixels import Met, Pixels
+from dslc.compiler.codegen.cpu.contraction.pixels import Met, Pixel, Pixels
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg, lane_type, lanes_of, suffix, wide
@@ -59,10 +59,8 @@ class AdaptiveMaxPoolLast(Pixels):
         begin, count = _window(code, self.sizes[axis], self.counts[axis], at)
         return Met(0, count, begin, 1, begin, 1)
 
-    def pixel(
-        self, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any, each: Sequence[tuple[int, Values]]
-    ) -> None:
-        greatest(self, code, image, met, target, first, each, DType.I32)
+    def pixel(self, code: Code, at: Pixel) -> None:
+        greatest(self, code, at, DType.I32)
 
 
 @described("AdaptiveMaxPool", "dtype planes sizes counts")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
-from dslc.compiler.codegen.cpu.contraction.pixels import Met, Pixels
+from dslc.compiler.codegen.cpu.contraction.pixels import Pixel, Pixels
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import Code, memory_type, wide
 from dslc.compiler.codegen.launch import Launch
@@ -32,35 +31,32 @@ def _splat(values: Values, number: Any, dtype: DType) -> Any:
     return values.splat(number if dtype.itemsize == 8 else values.b.trunc(number, _number(dtype)))
 
 
-def greatest(
-    spec: Pixels, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any,
-    each: Sequence[tuple[int, Values]], place: DType,
-) -> None:  # fmt: skip
+def greatest(spec: Pixels, code: Code, at: Pixel, place: DType) -> None:
     """Stores the first of the greatest elements that a pixel meets, nan before any number, and its position in the
     window, of dtype ``place``."""
     x, y, places = (code.argument(i) for i in range(3))
-    b, count, dtype = code.b, len(each), spec.dtype
+    b, count, dtype = code.b, len(at.vectors), spec.dtype
     begin: Any = 0  # a window of minus infinity alone takes its first element
-    for m, width in zip(met, spec.widths):
+    for m, width in zip(at.met, spec.widths):
         begin = code.add(code.mul(begin, width), code.add(m.tap, code.mul(m.low, m.tap_step)))
-    found = [values.const(-math.inf, dtype).value for _, values in each]
-    found += [_splat(values, begin, dtype) for _, values in each]
+    found = [values.const(-math.inf, dtype).value for _, values in at.vectors]
+    found += [_splat(values, begin, dtype) for _, values in at.vectors]
 
     def take(element: Any, tap: Any) -> None:
-        for n, (lane, values) in enumerate(each):
-            value = values.load(x, code.add(code.add(element, first), lane), 1, dtype).value
+        for n, (lane, values) in enumerate(at.vectors):
+            value = values.load(x, code.add(element, lane), 1, dtype).value
             better = b.fcmp_unordered("ugt", value, found[n])  # greater, or one of the two is nan
             better = b.and_(better, b.fcmp_ordered("ord", found[n], found[n]))
             found[n] = b.select(better, value, found[n])
             found[count + n] = b.select(better, _splat(values, tap, dtype), found[count + n])
 
-    spec.visit(code, image, met, found, take)
-    for n, (lane, values) in enumerate(each):
-        at, taken = code.add(target, lane), found[count + n]
-        values.store_value(found[n], dtype, y, at, 1)
+    spec.visit(code, at, found, take)
+    for n, (lane, values) in enumerate(at.vectors):
+        target, taken = code.add(at.target, lane), found[count + n]
+        values.store_value(found[n], dtype, y, target, 1)
         if place.itemsize < dtype.itemsize:
             taken = b.trunc(taken, wide(memory_type(place), values.lanes))
-        values.store_value(taken, place, places, at, 1)
+        values.store_value(taken, place, places, target, 1)
 
 
 @described("MaxPoolLast", "dtype batch channels space gradient place")
@@ -75,10 +71,8 @@ class MaxPoolLast(Pixels):
     gradient: bool
     place: DType
 
-    def pixel(
-        self, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any, each: Sequence[tuple[int, Values]]
-    ) -> None:
-        greatest(self, code, image, met, target, first, each, self.place)
+    def pixel(self, code: Code, at: Pixel) -> None:
+        greatest(self, code, at, self.place)
 
 
 @described("MaxPoolGradLast", "dtype batch channels space gradient place")
@@ -93,15 +87,13 @@ class MaxPoolGradLast(Pixels):
     gradient: bool
     place: DType
 
-    def pixel(
-        self, code: Code, image: Any, met: Sequence[Met], target: Any, first: Any, each: Sequence[tuple[int, Values]]
-    ) -> None:
+    def pixel(self, code: Code, at: Pixel) -> None:
         dy, places, dx = (code.argument(i) for i in range(3))
-        b, sums = code.b, [values.const(0, self.dtype).value for _, values in each]
+        b, sums = code.b, [values.const(0, self.dtype).value for _, values in at.vectors]
 
         def add(element: Any, tap: Any) -> None:
-            for n, (lane, values) in enumerate(each):
-                here = code.add(code.add(element, first), lane)
+            for n, (lane, values) in enumerate(at.vectors):
+                here = code.add(element, lane)
                 place = values.load(places, here, 1, self.place).value
                 if self.place.itemsize < self.dtype.itemsize:
                     place = b.zext(place, wide(_number(self.dtype), values.lanes))
@@ -109,9 +101,9 @@ class MaxPoolGradLast(Pixels):
                 slope = values.load(dy, here, 1, self.dtype).value
                 sums[n] = b.fadd(sums[n], b.select(hit, slope, values.const(0, self.dtype).value))
 
-        self.visit(code, image, met, sums, add)
-        for total, (lane, values) in zip(sums, each):
-            values.store_value(total, self.dtype, dx, code.add(target, lane), 1)
+        self.visit(code, at, sums, add)
+        for total, (lane, values) in zip(sums, at.vectors):
+            values.store_value(total, self.dtype, dx, code.add(at.target, lane), 1)
 
 
 @lowers("maxpool_last", target="cpu")
