@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.attention.forward import PANEL, Heads, Scores
 from dslc.compiler.codegen.cpu.contraction.axes import spans
-from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, product
+from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, Product
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import Code
@@ -49,6 +49,19 @@ class AttentionGrad(KernelSpec):
         _Backward(code, self).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """The queries from ``row`` on and the keys from ``key`` on, of a group, in a part of its keys. ``first_row`` and
+    ``first_key``: those of the part's first tile with the same keys, and with the same queries."""
+
+    group: Any
+    part: Any
+    row: Any
+    key: Any
+    first_row: Any
+    first_key: Any
+
+
 class _Backward:
     def __init__(self, code: Code, spec: AttentionGrad) -> None:
         self.code, self.b, self.h, self.spec = code, code.b, spec.heads, spec
@@ -69,16 +82,17 @@ class _Backward:
             with code.loop(code.least(code.add(first, size), h.keys), first, _TILE_ROWS) as key:
                 begin = key if h.causal else 0  # a multiple of _TILE
                 with code.loop(h.queries, begin, _TILE_ROWS) as row:
-                    self._tile(group, part, first, begin, row, key)
+                    self._tile(_Tile(group, part, row, key, begin, first))
 
-    def _tile(self, group: Any, part: Any, start: Any, begin: Any, row: Any, key: Any) -> None:
-        """Processes the queries from ``row`` on and the keys from ``key`` on."""
+    def _tile(self, tile: _Tile) -> None:
+        """Adds what a tile gives to all gradients."""
         code, h, v, b = self.code, self.h, self.v, self.b
+        group, row, key = tile.group, tile.row, tile.key
         stop = code.least(code.add(row, _TILE_ROWS), h.queries)
         for at, rows in spans(code, row, stop, h.queries, ROWS):
-            self._rows(group, part, start, row, key, at, rows)
+            self._rows(tile, at, rows)
         last = code.least(code.add(key, _TILE_ROWS), h.keys)
-        again = b.icmp_signed("!=", code.int(row), code.int(begin))
+        again = b.icmp_signed("!=", code.int(row), code.int(tile.first_row))
         for at, rows in spans(code, key, last, h.keys, ROWS):
             # a tile on the diagonal: earlier queries do not attend to these keys
             hidden = b.sub(code.int(at), code.int(row))
@@ -91,18 +105,19 @@ class _Backward:
                 left = Matrix(local, b.sub(code.int(at), code.int(key)), 1, _TILE_ROWS)
                 right = Matrix(source, code.mul(code.add(code.mul(group, h.queries), row), width), width)
                 sums = Matrix(target, code.mul(code.add(code.mul(group, h.keys), at), width), width)
-                product(v, left, right, sums, rows, width, inner, again)
+                Product(left, right, sums, rows, width, inner, again).emit(v)
 
-    def _rows(self, group: Any, part: Any, start: Any, row: Any, key: Any, at: Any, rows: int) -> None:
-        """Computes the probabilities of a few queries and the gradients of their scores, and adds their contribution to
-        dq."""
+    def _rows(self, tile: _Tile, at: Any, rows: int) -> None:
+        """Computes the probabilities of ``rows`` queries of a tile, from query ``at`` on, and the gradients of their
+        scores, and adds their contribution to dq."""
         code, h, v, b = self.code, self.h, self.v, self.b
+        group, key = tile.group, tile.key
         count = code.least(b.sub(code.int(h.keys), code.int(key)), _TILE_ROWS)
         if h.causal:
             count = code.least(self.s.limit(code.add(at, rows - 1), key), count)
         panels = self.s.panels(count)
         number = code.add(code.mul(group, h.queries), at)
-        local = code.mul(b.sub(code.int(at), code.int(row)), _TILE_ROWS)
+        local = code.mul(b.sub(code.int(at), code.int(tile.row)), _TILE_ROWS)
         first = code.add(code.mul(group, -(-h.keys // self.lanes)), code.divmod(key, self.lanes)[0])
         with code.loop(panels) as p:
             for source, packed, target, width in (
@@ -111,32 +126,32 @@ class _Backward:
             ):
                 panel = Matrix(packed, code.mul(code.add(first, p), width * self.lanes), self.lanes)
                 result = Matrix(target, code.add(local, code.mul(p, self.lanes)), _TILE_ROWS)
-                product(v, Matrix(source, code.mul(number, width), width), panel, result, rows, self.lanes, (0, width))
+                left = Matrix(source, code.mul(number, width), width)
+                Product(left, panel, result, rows, self.lanes, (0, width)).emit(v)
         with code.loop(rows) as i:
             place = code.add(local, code.mul(i, _TILE_ROWS))
-            self._slopes(group, code.add(at, i), code.add(number, i), key, place, code.mul(panels, self.lanes))
-        dq = code.add(code.mul(part, h.groups * h.queries), number)
-        product(
-            v,
+            self._slopes(tile, code.add(at, i), code.add(number, i), place, code.mul(panels, self.lanes))
+        dq = code.add(code.mul(tile.part, h.groups * h.queries), number)
+        Product(
             Matrix(self.slopes, local, _TILE_ROWS),
             Matrix(self.k, code.mul(code.add(code.mul(group, h.keys), key), h.features), h.features),
             Matrix(self.dq, code.mul(dq, h.features), h.features),
             rows,
             h.features,
             (0, count),
-            True if self.spec.parts > 1 else b.icmp_signed("!=", code.int(key), code.int(start)),
-        )
+            True if self.spec.parts > 1 else b.icmp_signed("!=", code.int(key), code.int(tile.first_key)),
+        ).emit(v)
 
-    def _slopes(self, group: Any, row: Any, number: Any, key: Any, place: Any, width: Any) -> None:
+    def _slopes(self, tile: _Tile, row: Any, number: Any, place: Any, width: Any) -> None:
         """In place, for one query: scores become probabilities; gradients of probabilities become those of scaled
-        scores."""
+        scores. ``number``: the query's among all groups; ``place``: where its ``width`` local scores begin."""
         code, v, b, functions = self.code, self.v, self.b, self.s.functions
         lse, inner = (v.splat(pointer, number) for pointer in (self.lse, self.inner))
         lse = b.select(b.fcmp_ordered("==", lse, functions.const(-math.inf)), v.zero, lse)  # it attends to no key
-        limit = self.s.limit(row, key)
+        limit = self.s.limit(row, tile.key)
         with code.loop(width, 0, v.lanes) as at:
             here = code.add(place, at)
-            allowed = self.s.allowed(group, row, key, at, limit)
+            allowed = self.s.allowed(tile.group, row, tile.key, at, limit)
             weight = functions.exp(b.fsub(self.s.scaled(v.load(self.weights, here)), lse))
             slope = self.s.scaled(b.fmul(weight, b.fsub(v.load(self.slopes, here), inner)))
             v.store(b.select(allowed, weight, v.zero), self.weights, here)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import spans
-from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, product
+from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, Product
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
@@ -129,6 +129,16 @@ class Attention(KernelSpec):
         _Forward(code, self.heads).run(code.mul(code.first, self.group), code.mul(code.last, self.group), self.units)
 
 
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """``count`` queries of a group, from query ``first`` on; their scores are in the local rows from ``local`` on."""
+
+    group: Any
+    first: Any
+    local: Any
+    count: int
+
+
 class _Forward:
     def __init__(self, code: Code, heads: Heads) -> None:
         self.code, self.b, self.h = code, code.b, heads
@@ -149,29 +159,31 @@ class _Forward:
             row = code.mul(tile, ROWS)
             whole = h.queries - h.queries % ROWS
             if whole in (0, h.queries):
-                self._unit(group, row, h.queries % ROWS or ROWS)
+                self._unit(_Queries(group, row, 0, h.queries % ROWS or ROWS))
             else:
                 with self.b.if_else(self.b.icmp_signed("<", code.int(row), code.int(whole))) as (then, otherwise):
                     with then:
-                        self._unit(group, row, ROWS)
+                        self._unit(_Queries(group, row, 0, ROWS))
                     with otherwise:
-                        self._unit(group, row, h.queries % ROWS)
+                        self._unit(_Queries(group, row, 0, h.queries % ROWS))
 
-    def _unit(self, group: Any, row: Any, rows: int) -> None:
-        """Processes ``rows`` queries of a group, from query ``row`` on."""
+    def _unit(self, queries: _Queries) -> None:
+        """Their rows of y and of the logs of the sums."""
         code, h, v = self.code, self.h, self.v
         if not self.single:
-            for i in range(rows):
+            for i in range(queries.count):
                 self._put(self.tops, i, v.lane(-math.inf))
                 self._put(self.totals, i, v.lane(0.0))
-        end = code.least(code.add(row, rows), h.keys) if h.causal else h.keys
+        end = code.least(code.add(queries.first, queries.count), h.keys) if h.causal else h.keys
         with code.loop(end if not self.single else self.block, 0, self.block) as first:
             count = end if self.single else code.least(self.b.sub(code.int(end), first), self.block)
-            self._block(group, row, rows, first, count)
-        self._finish(group, row, rows)
+            self._block(queries, first, count)
+        self._finish(queries)
 
-    def _block(self, group: Any, row: Any, rows: int, first: Any, count: Any) -> None:
+    def _block(self, queries: _Queries, first: Any, count: Any) -> None:
+        """Adds what ``count`` keys from key ``first`` on give."""
         code, h, v = self.code, self.h, self.v
+        group, row, rows = queries.group, queries.first, queries.count
         panels = self.s.panels(count)
         number = code.mul(group, h.queries)
         q = Matrix(self.q, code.mul(code.add(number, row), h.features), h.features)
@@ -180,38 +192,41 @@ class _Forward:
         with code.loop(panels) as p:
             panel = Matrix(self.k, code.add(keys, code.mul(p, h.features * self.lanes)), self.lanes)
             target = Matrix(self.scores, code.mul(p, self.lanes), self.block)
-            product(v, q, panel, target, rows, self.lanes, (0, h.features))
+            Product(q, panel, target, rows, self.lanes, (0, h.features)).emit(v)
         for i, some in spans(code, 0, rows, rows, _SOFTMAX_ROWS):
-            self._softmax(group, code.add(row, i), i, some, first, code.mul(panels, self.lanes))
+            self._softmax(_Queries(group, code.add(row, i), i, some), first, code.mul(panels, self.lanes))
         weights = Matrix(self.scores, 0, self.block)
         place = code.mul(code.add(code.mul(group, h.keys), first), h.values)
         add = False if self.single else self.b.icmp_signed("!=", code.int(first), code.int(0))
         y = Matrix(self.y, code.mul(code.add(number, row), h.values), h.values)
-        product(v, weights, Matrix(self.values, place, h.values), y, rows, h.values, (0, count), add)
+        Product(weights, Matrix(self.values, place, h.values), y, rows, h.values, (0, count), add).emit(v)
 
-    def _softmax(self, group: Any, row: Any, local: Any, rows: int, first: Any, width: Any) -> None:
-        """Turns the scores of ``rows`` local rows into exponentials, and stores each row's maximum and sum.
+    def _softmax(self, queries: _Queries, first: Any, width: Any) -> None:
+        """Turns ``width`` scores of each query, with the keys from ``first`` on, into exponentials, and stores each
+        query's maximum and sum.
 
-        Several rows are processed together, since a single row would wait for its sums.
+        Several queries are processed together, since a single one would wait for its sums.
         """
         code, b, v, functions = self.code, self.b, self.v, self.s.functions
         lowest = functions.const(-math.inf)
-        tops, totals = ([code.local(v.type) for _ in range(rows)] for _ in range(2))
+        tops, totals = ([code.local(v.type) for _ in range(queries.count)] for _ in range(2))
         for top, total in zip(tops, totals):
             b.store(lowest, top)
             b.store(v.zero, total)
-        bases = [code.mul(code.add(local, i), self.block) for i in range(rows)]
+        bases = [code.mul(code.add(queries.local, i), self.block) for i in range(queries.count)]
         with code.loop(width, 0, v.lanes) as at:
             for i, (base, top) in enumerate(zip(bases, tops)):
-                here = code.add(row, i)
+                here = code.add(queries.first, i)
                 score = self.s.scaled(v.load(self.scores, code.add(base, at)))
-                allowed = self.s.allowed(group, here, first, at, self.s.limit(here, first))
+                allowed = self.s.allowed(queries.group, here, first, at, self.s.limit(here, first))
                 score = b.select(allowed, score, lowest)
                 v.store(score, self.scores, code.add(base, at))
                 b.store(_greater(v, score, b.load(top, typ=v.type)), top)
         found = [across(v, b.load(top, typ=v.type), lambda x, y: _greater(v, x, y)) for top in tops]
         if not self.single:
-            found = [_greater(v, most, self._get(self.tops, code.add(local, i))) for i, most in enumerate(found)]
+            found = [
+                _greater(v, most, self._get(self.tops, code.add(queries.local, i))) for i, most in enumerate(found)
+            ]
         shifts = [b.select(b.fcmp_ordered("==", m, v.lane(-math.inf)), v.lane(0.0), m) for m in found]
         wide = [self.s.values.splat(shift) for shift in shifts]
         with code.loop(width, 0, v.lanes) as at:
@@ -222,23 +237,26 @@ class _Forward:
                 b.store(b.fadd(b.load(total, typ=v.type), weight), total)
         sums = [across(v, b.load(total, typ=v.type), b.fadd) for total in totals]
         for i, (most, shift, total) in enumerate(zip(found, shifts, sums)):
-            place = code.add(local, i)
+            place = code.add(queries.local, i)
             if not self.single:
-                total = self._with_earlier(group, code.add(row, i), place, first, shift, total)
+                one = _Queries(queries.group, code.add(queries.first, i), place, 1)
+                total = self._with_earlier(one, first, shift, total)
             self._put(self.tops, place, most)
             self._put(self.totals, place, total)
 
-    def _with_earlier(self, group: Any, row: Any, place: Any, first: Any, shift: Any, total: Any) -> Any:
-        """Adds the sum of the earlier blocks, rescaled to the new maximum; rescales y, too."""
+    def _with_earlier(self, query: _Queries, first: Any, shift: Any, total: Any) -> Any:
+        """Adds to a query's ``total`` the sum of the earlier blocks, rescaled to the new maximum ``shift``; rescales y,
+        too."""
         b = self.b
-        factor = Functions(self.code, self.v.lane).exp(b.fsub(self._get(self.tops, place), shift))
+        factor = Functions(self.code, self.v.lane).exp(b.fsub(self._get(self.tops, query.local), shift))
         with b.if_then(b.icmp_signed("!=", self.code.int(first), self.code.int(0))):
-            self._scale(group, row, factor)
-        return b.fadd(b.fmul(self._get(self.totals, place), factor), total)
+            self._scale(query.group, query.first, factor)
+        return b.fadd(b.fmul(self._get(self.totals, query.local), factor), total)
 
-    def _finish(self, group: Any, row: Any, rows: int) -> None:
+    def _finish(self, queries: _Queries) -> None:
         """Stores the logs of the sums and divides y by the sums; all rows are in one vector."""
         code, b, v, functions = self.code, self.b, self.v, self.s.functions
+        group, row, rows = queries.group, queries.first, queries.count
         totals, tops = (v.load(pointer, 0, rows) for pointer in (self.totals, self.tops))
         tops = b.select(b.fcmp_ordered("==", tops, functions.const(-math.inf)), v.zero, tops)
         lse = b.fadd(functions.log(totals), tops)

@@ -1,12 +1,13 @@
 """Products of small matrices inside a kernel, with operands in near memory: ``c = a b`` or ``c += a b``.
 
-A tile of c, some rows times some vectors along its lanes, stays in registers while the inner index runs. The products
-of an element are added with fused multiply-add in the order of that index, so bits do not depend on tiles or levels.
+A kernel describes a ``Product`` and emits it. A tile of c, some rows times some vectors along its lanes, stays in
+registers while the inner index runs. The products of an element are added with fused multiply-add in the order of that
+index, so bits do not depend on tiles or levels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import spans
@@ -27,27 +28,40 @@ class Matrix:
     column: int = 1
 
 
-def product(
-    v: Vectors, a: Matrix, b: Matrix, c: Matrix, rows: int, lanes: int, inner: tuple[Any, Any], add: Any = False
-) -> None:
-    """c[rows, lanes] = (c +) the sum over k of a[row, k] * b[k, lane], with ``inner`` = (first k, end of k).
+@dataclass(frozen=True)
+class Product:
+    """c[rows, lanes] = (c +) the sum over k of a[row, k] * b[k, lane].
 
-    At most ``ROWS`` rows; columns (the lanes) of ``b`` and ``c`` are contiguous. ``add``: a bool, or an i1.
+    At most ``ROWS`` rows; columns (the lanes) of ``b`` and ``c`` are contiguous. ``inner``: the first k, and the end of
+    k. ``add``: whether c is added, a bool or an i1.
     """
-    code = v.code
-    high, wide = _TILES[code.registers]
-    for column, width in spans(code, 0, lanes, lanes, wide * v.lanes):
-        for row in range(0, rows, high):
-            here = Matrix(a.pointer, code.add(a.base, row * a.row), a.row, a.column)
-            right = Matrix(b.pointer, code.add(b.base, column), b.row)
-            target = Matrix(c.pointer, code.add(code.add(c.base, row * c.row), column), c.row)
-            _tile(v, here, right, target, min(high, rows - row), width, inner, add)
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    rows: int
+    lanes: int
+    inner: tuple[Any, Any]
+    add: Any = False
+
+    def emit(self, v: Vectors) -> None:
+        """Tile by tile."""
+        code, a, b, c = v.code, self.a, self.b, self.c
+        high, wide = _TILES[code.registers]
+        for column, width in spans(code, 0, self.lanes, self.lanes, wide * v.lanes):
+            for row in range(0, self.rows, high):
+                here = Matrix(a.pointer, code.add(a.base, row * a.row), a.row, a.column)
+                right = Matrix(b.pointer, code.add(b.base, column), b.row)
+                target = Matrix(c.pointer, code.add(code.add(c.base, row * c.row), column), c.row)
+                rows = min(high, self.rows - row)
+                _tile(v, replace(self, a=here, b=right, c=target, rows=rows, lanes=width))
 
 
-def _tile(v: Vectors, a: Matrix, b: Matrix, c: Matrix, rows: int, lanes: int, inner: tuple[Any, Any], add: Any) -> None:
-    code, irb = v.code, v.b
-    columns = [(x, min(v.lanes, lanes - x)) for x in range(0, lanes, v.lanes)]
-    places = [(i, x, count) for i in range(rows) for x, count in columns]
+def _tile(v: Vectors, product: Product) -> None:
+    """A product of which c fits the registers."""
+    code, irb, a, b, c = v.code, v.b, product.a, product.b, product.c
+    columns = [(x, min(v.lanes, product.lanes - x)) for x in range(0, product.lanes, v.lanes)]
+    places = [(i, x, count) for i in range(product.rows) for x, count in columns]
     sums = [code.local(v.type) for _ in places]
 
     def begin(load: bool) -> None:
@@ -60,20 +74,20 @@ def _tile(v: Vectors, a: Matrix, b: Matrix, c: Matrix, rows: int, lanes: int, in
         right = code.at(b.pointer, code.add(b.base, code.mul(k, b.row)), v.lane)
         for again in range(times):
             vectors = [v.load(right, again * b.row + x, count) for x, count in columns]
-            for i in range(rows):
+            for i in range(product.rows):
                 factor = v.splat(left, again * a.column + i * a.row)
                 for vector, place in zip(vectors, sums[i * len(columns) :]):
                     irb.store(v.fma(factor, vector, irb.load(place, typ=v.type)), place)
 
-    if isinstance(add, bool):
-        begin(add)
+    if isinstance(product.add, bool):
+        begin(product.add)
     else:
-        with irb.if_else(add) as (then, otherwise):
+        with irb.if_else(product.add) as (then, otherwise):
             with then:
                 begin(True)
             with otherwise:
                 begin(False)
-    first, last = inner
+    first, last = product.inner
     if isinstance(first, int) and isinstance(last, int):
         whole: Any = last - (last - first) % _UNROLL
     else:
