@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.paper_names import NAMES as OF_PAPERS
 from dslc.dsl.pytorch_names import NAMES
 
 _ATTENTION: Final = "write `sdpa(q, k, v)`, with q, k and v from `linear`; `dslc ops sdpa` shows its mask and scale"
@@ -18,6 +19,7 @@ _RESHAPE: Final = 'write `reshape(x, [...])`, or `rearrange(x, "b h d -> b (h d)
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     **NAMES,
+    **OF_PAPERS,
     **dict.fromkeys(("attention", "selfattention", "multiheadattention", "mha", "scaleddotproductattention",
                      "dotproductattention", "flashattention", "crossattention"), _ATTENTION),
     **dict.fromkeys(("lstmcell", "grucell", "rnncell"), _LOOP),

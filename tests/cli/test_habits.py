@@ -13,6 +13,7 @@ from dslc.cli.app import app, run
 from dslc.cli.commands.ops import command as ops
 from dslc.cli.habits import COMMANDS, OPTIONS, option_hint
 from dslc.cli.table import COMMANDS as OURS
+from dslc.dsl.other_names import function_hint
 from dslc.runtime.config.fields import FIELDS
 from dslc.runtime.config.habits import KEYS, key_hint
 
@@ -68,6 +69,13 @@ def test_the_commands_say_so() -> None:
         with pytest.raises(click.UsageError) as error:
             ops.main([name], standalone_mode=False)
         assert told in error.value.message
+
+
+def test_a_name_of_another_framework_is_told_what_to_write_before_a_near_name() -> None:
+    for name in ("svd", "median", "dot", "cross", "adaptive_log_softmax"):  # near: sgd, mean, dft, cross_entropy
+        with pytest.raises(click.UsageError) as error:
+            ops.main([name], standalone_mode=False)
+        assert error.value.message == f"no op '{name}'; {function_hint(name)}" and function_hint(name)
 
 
 def test_an_unknown_option_is_told_ours(capsys: pytest.CaptureFixture[str]) -> None:

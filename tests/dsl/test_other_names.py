@@ -22,6 +22,7 @@ from dslc.dsl.other_names import (
     target_hint,
 )
 from dslc.dsl.other_names import FUNCTIONS as ELSEWHERE
+from dslc.dsl.paper_names import NAMES as OF_PAPERS
 
 load_all()
 NET = """nn 1
@@ -39,6 +40,35 @@ def test_a_function_of_another_framework_is_not_one_of_ours(name: str) -> None:
     assert name not in {known.replace("_", "") for known in FUNCTIONS}
     called = re.findall(r"(\w+)\(", ELSEWHERE[name])
     assert all(c in FUNCTIONS or c in OPTIMIZERS for c in called)
+
+
+_INPUTS = {
+    **dict.fromkeys("xytp", "[B, 8]"),
+    **dict.fromkeys("ab", "[B, 4]"),
+    "d": "[B, 9]",
+    "image": "[B, 1, 6, 6]",
+    "square": "[8, 8]",
+    "points": "[9, 3]",
+    "w": "[2, 1, 3, 3]",
+    "mask": "b1[B, 8]",
+    "ids": "i32[B]",
+    "gone": "i32[B, 2]",
+    "source": "i32[E]",
+    "target": "i32[E]",
+}
+
+
+@pytest.mark.parametrize("name", OF_PAPERS)
+def test_the_code_for_a_name_of_papers_compiles(name: str) -> None:
+    code = [each for each in re.findall(r"`([^`]+)`", OF_PAPERS[name]) if re.search(r"[(@^]| = ", each)]
+    code = [each for each in code if "..." not in each and not each.startswith(("ema", "train:", "clip_"))]
+    lines = [each if " = " in each.partition("(")[0] else f"_{i} = {each}" for i, each in enumerate(code)]
+    words = {"x"} | set(re.findall(r"\w+", " ".join(lines))) - {each.partition(" = ")[0] for each in lines}
+    inputs = ", ".join(f"{n}: {shape}" for n, shape in _INPUTS.items() if n in words)
+    body = "\n  ".join([*lines, "return x"])
+    check_program(
+        files(f"nn 1\ndim B in 1..16 = 4\ndim E in 1..16 = 6\nmodel M({inputs}) -> [B, 8] {{\n  {body}\n}}\n")
+    )
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

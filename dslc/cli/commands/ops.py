@@ -35,7 +35,7 @@ def command(name: str | None, package: str | None, test: bool) -> int:
         begun = [page for page in sorted(pages, key=len) if name and page.startswith(name)]
         close = begun[0] if begun else did_you_mean(name, pages)
         last = name.rpartition(".")[2]
-        elsewhere = None if close else function_hint(last) or method_hint(last)
+        elsewhere = function_hint(last) or method_hint(last)  # before a near name, which means something else
         hint = elsewhere or (f"did you mean {close}?" if close else "`dslc ops` lists them")
         raise click.UsageError(f"no op {name!r}; {hint}")
     page = pages[name]
