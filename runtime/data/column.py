@@ -120,7 +120,15 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     except ValueError as error:
         place = wanted.field.replace(".train.", ".augment.").replace(".eval.", ".augment.")
         raise DataError("R104", str(error), place=place, help="fix the list of data.augment") from error
-    fit = Fit(wanted.files[0], wanted.tensor, wanted.field, rows.dtype, check_finite=wanted.check_finite, notice=notice)
+    fit = Fit(
+        wanted.files,
+        wanted.tensor,
+        wanted.field,
+        rows.dtype,
+        check_finite=wanted.check_finite,
+        notice=notice,
+        rows=rows,
+    )
     if isinstance(rows, ArrayRows) and rows.in_memory and not early(wanted.steps, rows.dtype, target):
         return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
     column = Column(wanted, rows, fit)
@@ -155,7 +163,7 @@ def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:
             raise misshaped(source, wanted, shape, str(list(wanted.shape)))
 
     array = format.read(source, accept)
-    fit = Fit(source, wanted.tensor, wanted.field, array.dtype, check_finite=wanted.check_finite, notice=notice)
+    fit = Fit(wanted.files, wanted.tensor, wanted.field, array.dtype, check_finite=wanted.check_finite, notice=notice)
     return fit.whole(array)
 
 

@@ -6,7 +6,7 @@ names its record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.rows import Rows, whereabouts
 from dslc.runtime.data.source import Source
 from dslc.runtime.session.host_memory import ensure_free
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Tensor
 
 _CHUNK: Final = 64 << 20  # bytes checked at once
-# Largest magnitude up to which a float represents every integer exactly.
-EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
 
 _CLASSES: Final = (
     "number the classes from 0 (for a column: `data.columns: {NAME: {categories: index}}`), or give the model more"
@@ -38,17 +37,22 @@ class Fit:
 
     def __init__(
         self,
-        source: Source,
+        files: Sequence[Source],
         tensor: Tensor,
         field: str,
         dtype: np.dtype[Any],
         *,
         check_finite: bool,
         notice: Callable[[str], None],
+        rows: Rows | None = None,
     ) -> None:
-        """Raises DataError R102 for a dtype that cannot be converted; ``notice`` gets a message about one that is
+        """``rows``: those of the files, which know the places of their values.
+
+        Raises DataError R102 for a dtype that cannot be converted; ``notice`` gets a message about one that is
         rounded."""
-        self._source = source
+        self._files = files
+        self._source = source = files[0]
+        self._rows = rows
         self._tensor = tensor
         self._field = field
         self._check_finite = check_finite
@@ -67,8 +71,9 @@ class Fit:
         if self.narrows:
             notice(f"{field}: {source.name} is {dtype.name} and is rounded to {target.name}")
 
-    def refuse(self, code: str, cause: str, help: str) -> NoReturn:
-        raise DataError(code, cause, place=f"{self._field}: {self._source.path} ({self._source.name})", help=help)
+    def refuse(self, code: str, cause: str, help: str, place: str | None = None) -> NoReturn:
+        place = place or f"{self._source.path} ({self._source.name})"
+        raise DataError(code, cause, place=f"{self._field}: {place}", help=help)
 
     def whole(self, array: NDArray[Any]) -> NDArray[Any]:
         """The whole array, checked; the same object if its dtype is the target's. OutOfMemory R401 for too large a
@@ -100,8 +105,9 @@ class Fit:
         elif target.kind == "f" and chunk.dtype.kind == "f":
             self._floats(chunk, records)
         elif target.kind == "f":
-            exact = EXACT[tensor.dtype]
-            self._range(chunk, -exact, exact, f"{target.name} holds integers exactly up to {exact}", records)
+            exact = exact_integers(target)
+            rule = f"{target.name} holds integers exactly up to {exact}"
+            self._range(chunk, -exact, exact, rule, records, "scale the data, or declare the input as integers")
         else:
             low, high = bounds(target)
             self._range(chunk, low, high, f"{target.name} holds {low} to {high}", records)
@@ -145,12 +151,24 @@ class Fit:
         place = np.unravel_index(int(np.argmax(bad)), bad.shape)
         row = int(place[0]) if place else 0
         record = records + row if isinstance(records, int) else int(records[row])
-        self.refuse("R103", f"record {record}: the value {chunk[place]} {why}", help)
+        at = int(np.ravel_multi_index(place[1:], bad.shape[1:])) if len(place) > 1 else 0
+        known = (0, record, None, None) if self._rows is None else whereabouts(self._rows, record, at)
+        file, record, line, column = known
+        if column is not None and chunk[place] != chunk[place]:
+            help = f"{help}; `data.columns: {{{column[:60]}: {{missing: median}}}}` would fill it"
+        source = self._files[file]
+        where = f"{source.path} ({source.name})" if column is None else f"{line}, column `{column[:60]}`"
+        self.refuse("R103", f"record {record}: the value {chunk[place]} {why}", help, where)
 
 
 def largest(dtype: np.dtype[Any]) -> float:
     """The largest finite value of a float dtype."""
     return float(np.finfo(dtype.name).max)
+
+
+def exact_integers(dtype: np.dtype[Any]) -> int:
+    """The largest magnitude up to which a float dtype represents every integer."""
+    return int(2 ** (np.finfo(dtype.name).nmant + 1))
 
 
 def bounds(dtype: np.dtype[Any]) -> tuple[int, int]:

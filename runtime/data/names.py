@@ -60,6 +60,9 @@ def split(text: str) -> tuple[str, str | None]:
     if not colon or (whole is not None and not whole.keyed and _matching(path) is None):
         path, colon, key = text, "", ""  # a colon in the name of a file without keys
     found = _matching(path)
+    while found is None and ":" in path:  # a colon in the name of a column
+        path, _, begin = path.rpartition(":")
+        key, found = f"{begin}:{key}", _matching(path)
     if found is None:
         raise ValueError("no format has such a name")
     if found.keyed:

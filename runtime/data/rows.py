@@ -78,6 +78,26 @@ def windowed(rows: Rows) -> bool:
     return all(windowed(part) for part in rows.parts) if isinstance(rows, JoinedRows) else isinstance(rows, Windowed)
 
 
+@runtime_checkable
+class Placed(Protocol):
+    """Rows of a table, whose values have places that a user knows."""
+
+    def place_of(self, row: int, at: int, /) -> tuple[str, str]:
+        """The file and the line of a row, and the column of its value ``at``."""
+        ...
+
+
+def whereabouts(rows: Rows, row: int, at: int) -> tuple[int, int, str | None, str | None]:
+    """The number of the file that holds a row, and the row's number in it; of ``Placed`` rows also the row's place, and
+    the column of its value ``at``."""
+    if isinstance(rows, JoinedRows):
+        part = int(np.searchsorted(rows.starts, row, side="right")) - 1
+        return (part, *whereabouts(rows.parts[part], row - int(rows.starts[part]), at)[1:])
+    if isinstance(rows, ShapedRows):
+        return whereabouts(rows.rows, row, at)
+    return (0, row, *rows.place_of(row, at)) if isinstance(rows, Placed) else (0, row, None, None)
+
+
 def known_bad(rows: Rows) -> Mapping[int, tuple[str, str]]:
     """The rows found to be unreadable on opening, with place and reason: the attribute ``bad`` of a table's rows."""
     found: Mapping[int, tuple[str, str]] = getattr(rows, "bad", {})

@@ -15,6 +15,7 @@ from dslc.runtime.data.columns.category import Category
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.columns.number import Number
 from dslc.runtime.data.columns.raw import Raw, raw_of
+from dslc.runtime.data.columns.typed import in_column
 from dslc.runtime.data.text.texts import TextEncoder, TextKey, problem, text_key
 from dslc.runtime.data.text.tokenize import tokenizer_of
 from dslc.runtime.nearest import nearest
@@ -116,8 +117,9 @@ class FittedData:
         for name, raw in columns:
             encoder = self._fitted.columns.get(name) or Number.plain(name)
             found = encoder.encode(raw) if target.kind == "f" else encoder.encode_integers(raw)
-            for row, why in sorted({**found.late, **found.errors}.items()):
-                _refuse(f"row {row}: {why}", "fix the value, or leave the row out")
+            rounded = encoder.rounded(raw, found.values, target) if target.kind == "f" else {}
+            for row, why in sorted({**rounded, **found.late, **found.errors}.items()):
+                _refuse(f"row {row}: {in_column(name, why)}", "fix the value, or leave the row out")
             parts.append(found.values)
         values = np.concatenate(parts, 1)
         with np.errstate(over="ignore"):

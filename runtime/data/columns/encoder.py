@@ -77,6 +77,10 @@ class Encoder(ABC):
     def encode(self, raw: Raw) -> Encoded:
         """The values, f64[n, width]; needs facts."""
 
+    def rounded(self, raw: Raw, values: NDArray[Any], dtype: np.dtype[Any]) -> dict[int, str]:
+        """Why integers of the column would not stay what they are as ``values`` in a float dtype, by position."""
+        return {}
+
     def encode_integers(self, raw: Raw) -> Encoded:
         """The values, i64[n, width]. Raises TypeError with the reason if they are not integers."""
         raise TypeError("it gives fractions")

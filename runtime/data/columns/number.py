@@ -24,7 +24,8 @@ from dslc.runtime.data.columns.encoder import (
 from dslc.runtime.data.columns.raw import Raw
 from dslc.runtime.data.columns.scale import LOG, STEPS, ScaleFitter, logarithm, logarithm_errors, refuse_infinite
 from dslc.runtime.data.columns.sums import Counts, Moments
-from dslc.runtime.data.columns.typed import Typed, integers, numbers
+from dslc.runtime.data.columns.typed import Typed, integers, numbers, rounded_why, written_integer
+from dslc.runtime.data.fit import exact_integers
 
 FILLS: Final = ("error", "mean", "median", "value")
 _PLAIN: Final[dict[str, Any]] = {"missing": "error", "value": None, "flag": False, "scale": []}
@@ -100,6 +101,13 @@ class Number(Encoder):
             raise TypeError("it is filled or scaled, which gives fractions")
         typed = missing_error(self.name, undescribed_error(self.name, integers(raw), "index"), "median")
         return Encoded(column_of(typed.values), typed.errors)
+
+    def rounded(self, raw: Raw, values: NDArray[Any], dtype: np.dtype[Any]) -> dict[int, str]:
+        if self.scaled or raw.values.dtype.kind not in "iuO":
+            return {}
+        over = np.isfinite(values[:, 0]) & (np.abs(values[:, 0]) > exact_integers(dtype)) & ~raw.missing
+        found = ((at, raw.values[at]) for at in np.flatnonzero(over).tolist())
+        return {at: rounded_why(self.name, value, dtype) for at, value in found if written_integer(value)}
 
     @property
     def scaled(self) -> bool:

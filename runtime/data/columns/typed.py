@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.runtime.data.columns.raw import MICROSECONDS, Raw
+from dslc.runtime.data.fit import exact_integers
 
 #: Texts that stand for a missing number or date, in lower case. A missing category is only an empty text.
 GAPS: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?"})
@@ -28,6 +29,7 @@ LONGEST_TEXT: Final = 256  # characters of a category
 _INTEGER = re.compile(r"[-+]?[0-9]{1,20}\Z")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)")
 _WHOLE = re.compile(r"-?[0-9]+\.0+\Z")
+_WRITTEN = re.compile(r"[-+]?[0-9]+\Z")
 _NUMBER_LIKE = re.compile(r"(?:[^\w\s]{1,3} ?)?[0-9](?:[0-9.,'_ \u00a0\u202f]{0,40}[0-9])?(?: ?[^\w\s]{1,3})?\Z")
 _EXACT: Final = 2**53
 _MOST_DIGITS: Final = 20  # of an integer of 64 bits, with its sign
@@ -138,6 +140,27 @@ def integer_of(text: str) -> int | None:
     if value.adjusted() > _MOST_DIGITS:
         return 2**64  # fits no dtype; the integer itself may have a billion digits
     return int(value) if value == value.to_integral_value() else None
+
+
+def written_integer(value: object) -> bool:
+    """Whether a value is written as an integer: of an integer dtype, or a text of digits alone."""
+    if isinstance(value, str):
+        return _WRITTEN.match(value.strip(" ")) is not None
+    return isinstance(value, int | np.integer)
+
+
+def rounded_why(name: str, value: object, dtype: np.dtype[Any]) -> str:
+    """Why an integer of a column cannot be a value of a float dtype."""
+    return (
+        f"`{name[:60]}` is {str(value)[:40].strip()}, but {dtype.name} holds integers exactly up to "
+        f"{exact_integers(dtype)}; `data.columns: {{{name[:60]}: {{scale: standard}}}}` would scale it first; "
+        "leave an id out, or declare the input as integers"
+    )
+
+
+def in_column(name: str, why: str) -> str:
+    """A reason that names its column."""
+    return why if f"`{name[:60]}`" in why or f"{{{name[:60]}: {{" in why else f"`{name[:60]}`: {why}"
 
 
 def categories(raw: Raw) -> Typed:

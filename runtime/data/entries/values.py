@@ -14,6 +14,7 @@ from dslc.base.errors import DataError
 from dslc.base.words import reason
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.file import open_file
+from dslc.runtime.data.fit import exact_integers
 from dslc.runtime.data.pictures import Pictures
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.text.texts import TextRefused, encoder_for, problem, text_key
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from dslc.runtime.data.source import Source
     from dslc.runtime.data.wanted import Wanted
 
-_EXACT: Final = 2**53
 _LARGEST_FILE: Final = 64 << 20  # bytes of a picture
 
 
@@ -62,7 +62,9 @@ class Converter:
         self.field = field if text is None else text.column
         self.shape = wanted.shape
         self._wanted = wanted
-        self._float = numpy_dtype(wanted.tensor.dtype).kind == "f"
+        self._target = numpy_dtype(wanted.tensor.dtype)
+        self._float = self._target.kind == "f"
+        self._exact = exact_integers(self._target) if self._float else 0
         self._text = None if text is None else encoder_for(text, wanted, source)
         self._pictures: Pictures | None = None
         self.dtype: np.dtype[Any] | None = None if self._text is None else self._text.dtype
@@ -122,8 +124,10 @@ class Converter:
                 raise ValueError(f"its shape is {list(array.shape)}, expected {list(self.shape)}")
             array = array.reshape(self.shape)
         if self._float and not hasattr(value, "dtype") and array.dtype.kind in "iu":
-            if array.size and max(-int(array.min()), int(array.max())) > _EXACT:
-                raise ValueError("an integer is not exact in 64 bits of float")
+            if array.size and max(-int(array.min()), int(array.max())) > self._exact:
+                raise ValueError(
+                    f"{self._target.name} holds integers exactly up to {self._exact}: declare it as integers"
+                )
             array = array.astype(np.float64)  # of Python's numbers, 2 may follow on 1.5
         return self._typed(array)
 

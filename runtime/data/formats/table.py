@@ -20,8 +20,17 @@ from numpy.typing import NDArray
 
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.columns.encoder import missing_why, undescribed_why
-from dslc.runtime.data.columns.typed import GAPS, TRUTH, integer_of, not_a_number, not_an_integer
-from dslc.runtime.data.fit import largest
+from dslc.runtime.data.columns.typed import (
+    GAPS,
+    TRUTH,
+    in_column,
+    integer_of,
+    not_a_number,
+    not_an_integer,
+    rounded_why,
+    written_integer,
+)
+from dslc.runtime.data.fit import exact_integers, largest
 from dslc.runtime.data.format import has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
 from dslc.runtime.data.source import Source
@@ -53,6 +62,7 @@ class TableRows:
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.int64)
         # Up to this magnitude a float64 represents the text exactly (integers), or rounds to a finite value (floats).
         self._most = largest(self.dtype) if self.dtype.kind == "f" else 2.0**53 - 1
+        self._exact = exact_integers(self.dtype) if self.dtype.kind == "f" else 2**53
         self._lines = Lines(source.path, self._refuse, quoted=True)
         head = CsvHead(source, self._lines)
         self._delimiter = head.delimiter
@@ -84,6 +94,9 @@ class TableRows:
         for at, row in enumerate(rows.tolist()):
             found[at] = self._record(row)
         return found.reshape(len(rows), *self.shape)
+
+    def place_of(self, row: int, at: int) -> tuple[str, str]:
+        return self._lines.place(row), self._names[at]
 
     def _all(self) -> NDArray[Any]:
         found = np.zeros((self.count, len(self._columns)), self.dtype)
@@ -122,15 +135,18 @@ class TableRows:
             if field.strip().lower() in GAPS:
                 self._bad(row, missing_why(name, "median"))
             why = not_a_number(field) if floats_wanted else not_an_integer(field)
-            self._bad(row, undescribed_why(name, why, "onehot" if floats_wanted else "index"))
+            self._bad(row, in_column(name, undescribed_why(name, why, "onehot" if floats_wanted else "index")))
         if not floats_wanted:
             if not all(-(2**63) <= value < 2**63 for value in integers):
-                self._bad(row, "a value does not fit 64 bits")
+                name = next(n for n, value in zip(self._names, integers) if not -(2**63) <= value < 2**63)
+                self._bad(row, in_column(name, "a value does not fit 64 bits"))
             return integers
         floats = [float(field) for field in texts]
-        for field, value in zip(texts, floats):
+        for name, field, value in zip(self._names, texts, floats):
             if abs(value) > self._most and "inf" not in field.lower():
-                self._bad(row, f"{field[:40]} is too large for {self.dtype.name}")
+                self._bad(row, in_column(name, f"{field[:40]} is too large for {self.dtype.name}"))
+            if abs(value) > self._exact and written_integer(field):
+                self._bad(row, rounded_why(name, field, self.dtype))
         return floats
 
     def _plain(self, rows: Sequence[int]) -> NDArray[np.float64] | None:
@@ -153,7 +169,11 @@ class TableRows:
         if flat.size != len(lines) * self._width:
             return None
         found: NDArray[np.float64] = flat.reshape(len(lines), self._width)[:, self._columns]
-        return found if found.size and float(np.abs(found).max()) <= self._most else None
+        size = np.abs(found)
+        if not found.size or float(size.max()) > self._most:
+            return None
+        maybe_rounded = (size > self._exact) & (found == np.rint(found))
+        return None if maybe_rounded.any() else found
 
     def _bad(self, row: int, why: str) -> NoReturn:
         raise BadSample(row, self._lines.place(row), why)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.fit import exact_integers
 from dslc.runtime.data.formats.arrays import array_of_bytes
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.tables.json_table import record_of
@@ -114,6 +115,10 @@ class _Json:
             if not isinstance(value, self._kinds) or (isinstance(value, bool) and bool not in self._kinds):
                 kind = "a number" if self.dtype.kind == "f" else "an integer"
                 raise ValueError(f"`{self._field[:60]}` is {str(value)[:40]!a}, not {kind}")
+            if self.dtype.kind == "f" and isinstance(value, int) and abs(value) > (most := exact_integers(self.dtype)):
+                raise ValueError(
+                    f"`{self._field[:60]}` is {str(value)[:40]}: {self.dtype.name} holds integers exactly up to {most}"
+                )
             flat.append(value)
             return
         if not isinstance(value, list) or len(value) != shape[0]:

@@ -13,7 +13,7 @@ from dslc.base.errors import DataError
 from dslc.runtime.data.columns.encoder import Encoded, Encoder
 from dslc.runtime.data.columns.number import Number
 from dslc.runtime.data.columns.raw import Raw
-from dslc.runtime.data.columns.typed import Typed
+from dslc.runtime.data.columns.typed import Typed, in_column
 from dslc.runtime.data.fit import largest
 from dslc.runtime.data.rows import AT_ONCE, BadSample
 from dslc.runtime.data.source import Source
@@ -50,9 +50,9 @@ class TableColumns:
         """Each column's values in its kind, and why the row at a position cannot be read."""
         raws, errors = self.table.read(rows, self.columns)
         typed = [encoder.typed(raw) for encoder, raw in zip(self.encoders, raws)]
-        for each in typed:
+        for encoder, each in zip(self.encoders, typed):
             for at, why in each.errors.items():
-                errors.setdefault(at, why)
+                errors.setdefault(at, in_column(encoder.name, why))
         return typed, errors
 
 
@@ -77,6 +77,7 @@ class EncodedRows:
         self.shape = shape
         encoders = self._columns.encoders
         widths = [encoder.width for encoder in encoders]
+        self._names = [name for name, width in zip(self._columns.names, widths) for _ in range(width)]
         self._width = sum(widths)
         if self._width != prod(shape):
             _require_values(table, self._columns.columns)
@@ -85,6 +86,7 @@ class EncodedRows:
         doubles = plain and dtype.kind == "f" and not table.doubles.isdisjoint(self._columns.names)
         self.dtype = np.dtype(np.float64) if doubles else dtype if dtype.kind == "f" else np.dtype(np.int64)
         self._most = largest(self.dtype) if self.dtype.kind == "f" else None
+        self._target = dtype
         self.bad: dict[int, tuple[str, str]] = {}
         self.late: dict[int, tuple[str, str]] = {}
         self._values: NDArray[Any] | None = None
@@ -119,6 +121,9 @@ class EncodedRows:
             raise BadSample(row, self._table.place(row), why)
         return values.reshape(len(rows), *self.shape)
 
+    def place_of(self, row: int, at: int) -> tuple[str, str]:
+        return self._table.place(row), self._names[at]
+
     def _block(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], dict[int, str], dict[int, str]]:
         """The values [n, width] and the errors of rows: those of any encoder, and those of the fitted facts."""
         raws, early = self._table.read(rows, self._columns.columns)
@@ -127,14 +132,16 @@ class EncodedRows:
         for encoder, raw in zip(self._columns.encoders, raws):
             found = self._encode(encoder, raw)
             parts.append(found.values)
-            for into, errors in ((early, found.errors), (late, found.late)):
+            rounded = encoder.rounded(raw, found.values, self._target) if self._target.kind == "f" else {}
+            for into, errors in ((early, found.errors), (late, found.late), (late, rounded)):
                 for at, why in errors.items():
-                    into.setdefault(at, why)
+                    into.setdefault(at, in_column(encoder.name, why))
         values = np.concatenate(parts, 1)
         if self._most is not None:
             over = np.isfinite(values) & (np.abs(values) > self._most)
             for at, column in np.argwhere(over).tolist():
-                late.setdefault(at, f"{values[at, column]:g} is too large for {self.dtype.name}")
+                why = f"{values[at, column]:g} is too large for {self.dtype.name}"
+                late.setdefault(at, in_column(self._names[column], why))
             values[over] = 0.0
         return values.astype(self.dtype), early, late
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -88,13 +89,21 @@ def chosen(source: Source, names: Sequence[str]) -> list[int]:
         if text.column not in at:
             _absent(text.column, at, source)
         return _unique([at[text.column]], names, source)
-    for part in [key] if key in at else key.split(","):
+    for part in [key] if key in at else _parts(key):
         low, dots, high = part.partition("..")
         if part in at or not dots:
             low = high = part
         ends = [_ends(name, at) or _absent(name, at, source) for name in (low, high)]
         found.extend(range(ends[0][0], ends[1][1] + 1))
     return _unique(found, names, source)
+
+
+def _parts(key: str) -> list[str]:
+    """The parts of a key between its commas; a name with a comma is in quotes, as in a CSV file."""
+    try:
+        return next(csv.reader([key]), [])
+    except csv.Error:
+        return key.split(",")
 
 
 def _ends(name: str, at: Mapping[str, int]) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dslc.base.errors import InputError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.data.fit import EXACT, bounds, largest
+from dslc.runtime.data.fit import bounds, exact_integers, largest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def converted(array: NDArray[Any], tensor: Tensor, place: str) -> NDArray[Any] |
             raise _unfit(array, over, tensor, place, f"is too large for {target.name}")
     elif kind != "f" and array.size:
         exact = target.kind == "f"
-        low, high = (-EXACT[tensor.dtype], EXACT[tensor.dtype]) if exact else bounds(target)
+        low, high = (-exact_integers(target), exact_integers(target)) if exact else bounds(target)
         if int(array.min()) < low or int(array.max()) > high:
             wrong = (array < max(low, bounds(array.dtype)[0])) | (array > min(high, bounds(array.dtype)[1]))
             rule = f"{target.name} holds integers {'exactly ' if exact else ''}from {low} to {high}"

@@ -275,3 +275,9 @@ def test_mutated_shards_are_read_or_refused(
             refused += 1
             assert error.help and error.place
     assert refused
+
+
+def test_an_integer_that_a_float_would_round(tmp_path: Path, opened: Any, refused: Any) -> None:
+    write(tmp_path / "s.tar", [("0.json", b'{"a": [1, 16777217.0]}'), ("1.json", b'{"a": [1, 16777217]}')])
+    error = refused(lambda: opened(y=(f"{tmp_path}/s.tar:json.a", "f32", ("B", 2))))
+    assert error.code == "R101" and "float32 holds integers exactly up to 16777216" in error.message, error.message

@@ -118,7 +118,7 @@ def test_lists_arrays_and_frames_of_any_dtype_give_the_same_bits(session: Sessio
         ({"area": [-1.5, 2]}, "no logarithm"),
         ({"area": ["x", 2]}, "row 0: 'x' is not a number"),
         ({"built": [None, "2001-01-01"]}, "row 0: `built` is missing"),
-        ({"built": ["2001-01-01", "soon"]}, "row 1: 'soon' is not an ISO date"),
+        ({"built": ["2001-01-01", "soon"]}, "row 1: `built`: 'soon' is not an ISO date"),
         ({"plain": [1, None]}, "row 1: `plain` is missing"),
         ({"plain": [1, 1e300]}, "too large for float32"),
         ({"city": ["Bonn", "Ulm"]}, "row 1: `city` is 'Ulm', which is none of its 3 categories"),
