@@ -104,63 +104,94 @@ class _Numbers:
 
 
 def shared(spec: Contraction) -> tuple[ContractionCode, tuple[int, ...]]:
-    """The code that all contractions with the same text share, and the arguments of this one."""
+    """The code that all contractions with the same text share, and the arguments of this one, in the order of fields in
+    which they are taken here."""
     tiles = tuple(_tile(spec, registers) for registers in sorted({level.registers for level in LEVELS.values()}))
-    blocks, last = spec.row_blocks, spec.lanes[-1]
-    vectors = -(-min(spec.lane_block, last.size) // spec.vector)
-    lanes = math.prod(x.size for x in spec.lanes[:-1]) * vectors
-    small = math.prod(blocks) * lanes * spec.depth < _FEWEST
-    numbers = _Numbers(small and math.prod(spec.grid) >= _MANY)
-    outer = max(tile.outer_tile for tile in tiles)
+    numbers = _Numbers(_is_of_many_small_units(spec))
     first = spec.inner[0].size
     chunk = max(1, spec.k_block * first // spec.depth)
     chunk = chunk if first > chunk * 3 // 2 else 0
     flat, rest = _unrolled([x.size for x in spec.inner], bool(chunk))
-    count = len(spec.rows)
-    ends = (len(spec.batch), len(spec.grid) - 1)  # of the grid: the last lane axis, the last row axis
     code = ContractionCode(
-        spec.dtype,
-        tuple(numbers.axis(x) for x in spec.batch),
-        tuple(
-            numbers.axis(
-                x, known=i == count - 1 and x.size <= max(t.row_tile for t in tiles), c=i == count - 2 and outer > 1
-            )
-            for i, x in enumerate(spec.rows)
-        ),
-        tuple(
-            numbers.axis(x, known=x.size <= max(_width(spec, t) if x is last else t.lane_rows for t in tiles))
-            for x in spec.lanes
-        ),
-        tuple(
-            Axis(
-                numbers.take(x.size, i >= flat),
-                numbers.take(x.a),
-                numbers.take(x.b, spec.panel > 0 and x.b == spec.panel),
-            )
-            for i, x in enumerate(spec.inner)
-        ),
-        tuple(numbers.take(x) for x in spec.starts),
-        spec.panel,
-        (numbers.take((spec.panel_depth or spec.depth) * spec.panel), numbers.take(spec.group)),
-        (
-            numbers.take(math.prod(spec.grid), shaping=()),
-            *(numbers.take(x, i in ends and x == 1, shaping=()) for i, x in enumerate(spec.grid)),
-        ),
-        tuple(
-            0
-            if i == count - 1 and block == axis.size
-            else numbers.take(block, i == count - 2 and 1 < block <= outer, shaping=())
-            for i, (block, axis) in enumerate(zip(blocks, spec.rows))
-        ),
-        numbers.take(spec.lane_block) if spec.lane_block < last.size else 0,
-        numbers.take(chunk),
-        flat,
-        rest,
-        tiles,
-        spec.k_block * 3 // 2 if spec.near else 0,
-        len(numbers.given),
+        dtype=spec.dtype,
+        batch=tuple(numbers.axis(x) for x in spec.batch),
+        rows=_rows(spec, tiles, numbers),
+        lanes=_lanes(spec, tiles, numbers),
+        inner=_inner(spec, flat, numbers),
+        starts=tuple(numbers.take(x) for x in spec.starts),
+        panel=spec.panel,
+        steps=(numbers.take((spec.panel_depth or spec.depth) * spec.panel), numbers.take(spec.group)),
+        units=_units(spec, numbers),
+        row_blocks=_row_blocks(spec, tiles, numbers),
+        lane_block=numbers.take(spec.lane_block) if spec.lane_block < spec.lanes[-1].size else 0,
+        chunk=numbers.take(chunk),
+        flat=flat,
+        rest=rest,
+        tiles=tiles,
+        near=spec.k_block * 3 // 2 if spec.near else 0,
+        given=len(numbers.given),
     )
     return code, tuple(numbers.given)
+
+
+def _is_of_many_small_units(spec: Contraction) -> bool:
+    """Whether addresses would take a noticeable part of the time of each of many units."""
+    vectors = -(-min(spec.lane_block, spec.lanes[-1].size) // spec.vector)
+    lanes = math.prod(x.size for x in spec.lanes[:-1]) * vectors
+    return math.prod(spec.row_blocks) * lanes * spec.depth < _FEWEST and math.prod(spec.grid) >= _MANY
+
+
+def _rows(spec: Contraction, tiles: Sequence[Tile], numbers: _Numbers) -> tuple[Axis, ...]:
+    """The last axis is part of the code if it fits a tile; so is c's stride along the axis before it, if tiles have
+    several rows along that."""
+    last, outer = len(spec.rows) - 1, len(spec.rows) - 2
+    fits = spec.rows[last].size <= max(tile.row_tile for tile in tiles)
+    return tuple(
+        numbers.axis(x, known=i == last and fits, c=i == outer and _outer_tile(tiles) > 1)
+        for i, x in enumerate(spec.rows)
+    )
+
+
+def _lanes(spec: Contraction, tiles: Sequence[Tile], numbers: _Numbers) -> tuple[Axis, ...]:
+    """An axis is part of the code if it fits a tile."""
+    last = spec.lanes[-1]
+    widths = [max(_width(spec, tile) if x is last else tile.lane_rows for tile in tiles) for x in spec.lanes]
+    return tuple(numbers.axis(x, known=x.size <= width) for x, width in zip(spec.lanes, widths))
+
+
+def _inner(spec: Contraction, flat: int, numbers: _Numbers) -> tuple[Axis, ...]:
+    """Unrolled axes are part of the code, and so is the distance of neighbours in a panel of b."""
+    return tuple(
+        Axis(
+            numbers.take(x.size, i >= flat),
+            numbers.take(x.a),
+            numbers.take(x.b, spec.panel > 0 and x.b == spec.panel),
+        )
+        for i, x in enumerate(spec.inner)
+    )
+
+
+def _units(spec: Contraction, numbers: _Numbers) -> tuple[int, ...]:
+    """All units, then those along each axis of the grid. If the last axis of lanes or of rows is in one unit, the code
+    has no loop over it."""
+    lanes, rows = len(spec.batch), len(spec.grid) - 1
+    every = numbers.take(math.prod(spec.grid), shaping=())
+    return every, *(numbers.take(x, i in (lanes, rows) and x == 1, shaping=()) for i, x in enumerate(spec.grid))
+
+
+def _row_blocks(spec: Contraction, tiles: Sequence[Tile], numbers: _Numbers) -> tuple[int, ...]:
+    """The last is 0 if a unit has the whole axis; the one before is part of the code if it fits a tile."""
+    last, outer = len(spec.rows) - 1, len(spec.rows) - 2
+    return tuple(
+        0
+        if i == last and block == axis.size
+        else numbers.take(block, i == outer and 1 < block <= _outer_tile(tiles), shaping=())
+        for i, (block, axis) in enumerate(zip(spec.row_blocks, spec.rows))
+    )
+
+
+def _outer_tile(tiles: Sequence[Tile]) -> int:
+    return max(tile.outer_tile for tile in tiles)
 
 
 def _width(spec: Contraction, tile: Tile) -> int:
