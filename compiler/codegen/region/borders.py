@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
-from dslc.compiler.codegen.region.ir import Access, all_strides, dense
+from dslc.compiler.codegen.region.ir import Access, Region, all_strides, dense
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple, str_attr
 from dslc.compiler.ops.shape.borders import places
 
@@ -74,7 +73,7 @@ def border_grad(node: Node) -> list[Launch]:
 def border_at_once(node: Node) -> list[Launch]:
     [x], [y], mode = node.input_types, node.types, str_attr(node.attrs, "mode")
     padded = _padded(node)
-    b = _builder(x.ints, x.dtype, y.ints, padded)
+    b = _builder(x, y, padded)
     b.row()
     place = as_expr(0)
     for axis, (n, low, _) in enumerate(zip(x.ints, *_ends(node))):
@@ -97,40 +96,39 @@ def border_at_once(node: Node) -> list[Launch]:
 
 @lowers("border_grad", target="cuda")
 def border_grad_at_once(node: Node) -> list[Launch]:
-    """All axes at once if few terms are looked for; else one after the other."""
-    padded, dx = _padded(node), node.types[0]
-    terms = list(_terms(node))
+    """All axes at once if few terms are looked for; else one after the other, from kernel to kernel in the dtype of
+    sums."""
+    [dy], [dx] = node.input_types, node.types
+    padded, terms = _padded(node), list(_terms(node))
     if not padded or len(terms) <= MOST_TERMS:
-        return [_summed(node.inputs[0], node.input_types[0].ints, dx.ints, dx.dtype, dx.dtype, padded, terms, node.out)]
-    launches, shape, given = list[Launch](), list(node.input_types[0].ints), dx.dtype
+        return [Launch(_summed(dy, dx, padded, terms), node.inputs, node.outputs)]
+    launches, before = list[Launch](), dy
     source: Value | Scratch = node.inputs[0]
     for number, axis in enumerate(padded):
-        before, shape[axis] = list(shape), dx.ints[axis]
         last = axis == padded[-1]
-        held = dx.dtype if last else dx.dtype.computed
-        target: Value | Scratch = node.out if last else Scratch(number, prod(shape) * held.itemsize)
-        each = _places(node)[axis]
-        some = [tuple(t if a == axis else (0, n, 1, 0) for a, n in enumerate(shape)) for t in each]
-        launches.append(_summed(source, before, shape, given, held, [axis], some, target))
-        source, given = target, held
+        shape = (*before.ints[:axis], dx.ints[axis], *before.ints[axis + 1 :])
+        after = TensorType(dx.dtype if last else dx.dtype.computed, shape)
+        target: Value | Scratch = node.out if last else Scratch(number, after.bytes)
+        own = [(0, n, 1, 0) for n in shape]  # along the other axes an element has itself alone
+        along = [(*own[:axis], term, *own[axis + 1 :]) for term in _places(node)[axis]]
+        launches.append(Launch(_summed(before, after, [axis], along), (source,), (target,)))
+        source, before = target, after
     return launches
 
 
-def _summed(
-    source: Value | Scratch, before: Sequence[int], after: Sequence[int], given: DType, dtype: DType,
-    axes: Sequence[int], terms: Sequence[tuple[_Term, ...]], target: Value | Scratch,
-) -> Launch:  # fmt: skip
-    """The sums of these terms, which read nothing where an element does not have them."""
-    b = _builder(before, given, after, axes, dtype)
+def _summed(before: TensorType, after: TensorType, axes: Sequence[int], terms: Sequence[tuple[_Term, ...]]) -> Region:
+    """The sums of elements of ``before``. ``terms``: each of them along each axis; only those along ``axes`` are looked
+    for. An element without a term reads nothing for it."""
+    b, dtype = _builder(before, after, axes), after.dtype
     b.row()
-    strides = all_strides(before)
+    strides = all_strides(before.ints)
     total: Expr | None = None
     known: dict[tuple[int, _Term], tuple[Expr, Expr | None]] = {}
     for each in terms:
         place, masks = as_expr(0), list[Expr]()
         for axis in axes:
             if (axis, each[axis]) not in known:
-                known[axis, each[axis]] = _along(b, axis, after[axis], each[axis], strides[axis])
+                known[axis, each[axis]] = _along(b, axis, after.ints[axis], each[axis], strides[axis])
             at, mask = known[axis, each[axis]]
             place = place + at
             masks += [] if mask is None else [mask]
@@ -141,7 +139,7 @@ def _summed(
         total = value if total is None else b.let(total + value, dtype.computed)
     assert total is not None
     b.store(0, b.let(total, dtype))
-    return Launch(b.region(), (source,), (target,))
+    return b.region()
 
 
 def _along(b: RegionBuilder, axis: int, size: int, term: _Term, stride: int) -> tuple[Expr, Expr | None]:
@@ -154,13 +152,11 @@ def _along(b: RegionBuilder, axis: int, size: int, term: _Term, stride: int) -> 
     return at, b.let(call("and", index >= first, index < last), DType.B1)
 
 
-def _builder(
-    given: Sequence[int], dtype: DType, made: Sequence[int], axes: Sequence[int], out: DType | None = None
-) -> RegionBuilder:
-    """The builder of a region over ``made`` that reads at computed places along ``axes``."""
-    strides = dense(given)
-    source = Access(dtype, tuple(0 if axis in axes else stride for axis, stride in enumerate(strides)))
-    return RegionBuilder(made, (), [source], [Access(out or dtype, dense(made))], indices=axes)
+def _builder(source: TensorType, target: TensorType, axes: Sequence[int]) -> RegionBuilder:
+    """The builder of a region over a target that reads its source at computed places along ``axes``."""
+    strides = tuple(0 if axis in axes else stride for axis, stride in enumerate(dense(source.ints)))
+    accesses = [Access(source.dtype, strides)], [Access(target.dtype, dense(target.ints))]
+    return RegionBuilder(target.ints, (), *accesses, indices=axes)
 
 
 def _ends(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
