@@ -44,9 +44,9 @@ class Share:
     order: Sequence[Sequence[int]] = ()
 
     @property
-    def owned(self) -> Range:
-        """The bytes of this process's slices among all trained parameters, padding included."""
-        return self.span(self.rank)
+    def owned(self) -> int:
+        """The bytes of a process's slices among all trained parameters, padding included."""
+        return self.count // self.size * self.each
 
     @cached_property
     def stages(self) -> int:
@@ -54,15 +54,23 @@ class Share:
         own = self.count // self.size
         return 1 if self.reads_all else min(own & -own, stage_count(own * self.each))
 
-    def span(self, rank: int, stage: int | None = None) -> Range:
-        """The bytes of a process's slices, or those of one stage, among all trained parameters."""
-        size = self.count // self.size * self.each
-        if stage is None:
-            return rank * size, size
-        part = self.order[rank][stage] if self.order else stage
-        return rank * size + size // self.stages * part, size // self.stages
+    @cached_property
+    def _part(self) -> int:
+        """The bytes of a part of a process's slices, which it updates in one stage."""
+        return self.owned // self.stages
 
-    def part(self, rank: int, stage: int | None = None) -> Range:
+    def _parts(self, start: int, end: int, rank: int) -> list[int]:
+        """The numbers of those parts of a process in which some of these bytes of all trained parameters are. Parts
+        belong to the processes in turn."""
+        parts = range(start // self._part, max(start, end - 1) // self._part + 1)
+        return [part // self.size for part in parts if part % self.size == rank]
+
+    def span(self, rank: int, stage: int) -> Range:
+        """The bytes of a process's slices of a stage among all trained parameters."""
+        part = self.order[rank][stage] if self.order else stage
+        return (part * self.size + rank) * self._part, self._part
+
+    def part(self, rank: int, stage: int) -> Range:
         """``span`` without padding at the end."""
         start, size = self.span(rank, stage)
         return min(start, self.total), max(0, min(start + size, self.total) - min(start, self.total))
@@ -80,7 +88,7 @@ class Share:
     @property
     def bytes(self) -> int:
         """The bytes of the state of one process."""
-        return self.whole_bytes + self.slots * self.owned[1]
+        return self.whole_bytes + self.slots * self.owned
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:
@@ -94,18 +102,22 @@ class Share:
 
     def pieces(self, name: str, rank: int | None = None) -> list[tuple[Piece, int]]:
         """The pieces of a slot that a process holds, by default this one, and where its state has them."""
-        tensor = self._by_name[name]
-        assert tensor.slot is not None
-        start, size = self.span(self.rank if rank is None else rank)
-        base = self.whole_bytes + tensor.slot * size - start + tensor.flat
-        return [
-            (piece, base + piece.start * tensor.itemsize)
-            for piece in tensor.pieces
-            if start <= piece.slice * self.each < start + size
-        ]
+        tensor, rank = self._by_name[name], self.rank if rank is None else rank
+        found: list[tuple[Piece, int]] = []
+        for piece in tensor.pieces:
+            start = tensor.flat + piece.start * tensor.itemsize
+            end = tensor.flat + piece.stop * tensor.itemsize
+            found += [(piece, self._held(tensor, part, rank, start)) for part in self._parts(start, end, rank)]
+        return found
 
-    def updated(self, rank: int, stage: int | None = None) -> list[Range]:
-        """The bytes of the state that a process updates for all, in one stage or in all."""
+    def _held(self, tensor: _Tensor, part: int, rank: int, at: int) -> int:
+        """Where the state of a process has a byte of one of its parts of a slot."""
+        assert tensor.slot is not None
+        base = self.whole_bytes + tensor.slot * self.owned + part * self._part
+        return base + at - (part * self.size + rank) * self._part
+
+    def updated(self, rank: int, stage: int) -> list[Range]:
+        """The bytes of the state that a process updates for all in one stage."""
         start, size = self.span(rank, stage)
         found: list[Range] = []
         for tensor in self.tensors:
@@ -128,22 +140,22 @@ class Share:
         """A buffer of the state in that of this process, None if it is not there; and whether it lies in slices of
         other processes alone."""
         tensor = self.tensors[bisect_right(self._starts, buffer.offset) - 1]
-        within, (start, size) = buffer.offset - tensor.offset, self.owned
+        within = buffer.offset - tensor.offset
         here, end = tensor.flat + within, tensor.flat + within + buffer.bytes
-        apart = bool(tensor.pieces) and (end <= start or start + size <= here)
+        parts = self._parts(here, end, self.rank)
+        apart = bool(tensor.pieces) and not parts
         if tensor.slot is None:
             return replace(buffer, offset=self.offsets[tensor.name] + within), apart
-        inside = start <= here and end <= start + size
-        return (replace(buffer, offset=self.whole_bytes + tensor.slot * size + here - start) if inside else None), apart
+        inside = parts and here // self._part == max(here, end - 1) // self._part
+        return (replace(buffer, offset=self._held(tensor, parts[0], self.rank, here)) if inside else None), apart
 
     def stages_of(self, buffer: Buffer) -> set[int]:
         """The stages in which this process updates a buffer of the whole state; empty for what is not in slices."""
         tensor = self.tensors[bisect_right(self._starts, buffer.offset) - 1]
         if not tensor.pieces:
             return set()
-        first = tensor.flat + buffer.offset - tensor.offset - self.owned[0]
-        each = self.owned[1] // self.stages
-        parts = range(max(0, first // each), min(self.stages - 1, (first + buffer.bytes - 1) // each) + 1)
+        first = tensor.flat + buffer.offset - tensor.offset
+        parts = self._parts(first, first + buffer.bytes, self.rank)
         return {self.order[self.rank].index(part) if self.order else part for part in parts}
 
     @cached_property

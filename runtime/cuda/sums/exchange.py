@@ -84,7 +84,7 @@ class DeviceExchange:
         tables.send(device)
         self._arrived = [driver.event(noted) for _ in self._stages]
         self._ready, self._spread = driver.event(noted), driver.event(noted)
-        self._stream = idle_stream(device, owned)
+        self.stream = idle_stream(device, owned)
         self._shards: Lane
         self._numbers: list[tuple[int, int]]
         self._early: Sequence[Any]
@@ -141,11 +141,11 @@ class DeviceExchange:
             send = {r: [*pieces, self._numbers[self._rank]] for r, pieces in send.items()}
             receive = {r: [*pieces, self._numbers[r]] for r, pieces in receive.items()}
         if self._early and not last:
-            driver.wait(self._stream, self._early[stage])
+            driver.wait(self.stream, self._early[stage])
         else:
             self._follow(self._shards)
-        self._transport.swap((self, "given", stage), send, receive, self._stream)
-        driver.record(self._arrived[stage], self._stream)
+        self._transport.swap((self, "given", stage), send, receive, self.stream)
+        driver.record(self._arrived[stage], self.stream)
         self._begun += 1
 
     def complete(self, stage: int, lane: Lane) -> None:
@@ -206,12 +206,12 @@ class DeviceExchange:
         """Send this process's pieces to all, and receive those of each, after the lane's work so far."""
         self._follow(lane)
         send, receive = {r: pieces[self._rank] for r in self._others}, {r: pieces[r] for r in self._others}
-        self._transport.swap((self, what, stage), send, receive, self._stream)
+        self._transport.swap((self, what, stage), send, receive, self.stream)
 
     def _follow(self, lane: Lane) -> None:
         self._device.driver.record(self._ready, lane.stream)
-        self._device.driver.wait(self._stream, self._ready)
+        self._device.driver.wait(self.stream, self._ready)
 
     def _return(self, lane: Lane) -> None:
-        self._device.driver.record(self._spread, self._stream)
+        self._device.driver.record(self._spread, self.stream)
         self._device.driver.wait(lane.stream, self._spread)

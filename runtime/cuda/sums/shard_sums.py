@@ -84,6 +84,7 @@ class DeviceSums:
                 parts = device, self._kernels, transport, self._state, self._owned
                 self._exchange = DeviceExchange(sizes, rank, *parts)
             self._turns = [PinnedNumbers(device, max(sizes.rows, 1), self._owned) for _ in range(SLOTS)]
+            self._updated = device.driver.event(noted)
             self._tellers = [PinnedNumbers(device, max(sizes.told, 1), self._owned) for _ in range(SLOTS)]
 
     def _gathered(self) -> list[Gathered]:
@@ -166,10 +167,10 @@ class DeviceSums:
     def before(self, stage: int) -> None:
         """The lane begins a stage of the update."""
         assert self._exchange is not None and self._lane is not None
-        self._exchange.complete(stage, self._lane.updating)
         if stage == self.count - 1:
             with self._device:
-                self._send_numbers(self._lane.updating)
+                self._send_numbers(self._exchange.stream)
+        self._exchange.complete(stage, self._lane.updating)
 
     def after(self, stage: int) -> None:
         """The lane has begun all of a stage of the update."""
@@ -190,18 +191,19 @@ class DeviceSums:
         self._turns[0].settle()
         with self._device:
             if self._exchange is None:
-                self._send_numbers(lane)
+                self._send_numbers(lane.stream)
             else:
                 [own], row = self._waiting.values(), self._runs * self._layout.row
                 self._exchange.begin(own, lane.io + self._terms.read, self._rows, row, lane, self._told)
         self._numbers = self._turns[0].numbers(self._layout, self._sizes.shards * self._sizes.each)
         return lane
 
-    def _send_numbers(self, lane: Lane) -> None:
+    def _send_numbers(self, stream: Any) -> None:
+        """Send loss and metrics of all runs to the host: after their exchange on its stream, so no update waits."""
         turn, driver = self._turns[0], self._device.driver
         if self._rows:
-            driver.copy_out(turn.address, self._rows, self._sizes.rows, lane.stream)
-        driver.record(turn.arrived, lane.stream)
+            driver.copy_out(turn.address, self._rows, self._sizes.rows, stream)
+        driver.record(turn.arrived, stream)
 
     def _all_told(self, outputs: Outputs, lane: Lane) -> Outputs:
         """The outputs of an update with what those of all processes tell of gradients."""
@@ -210,9 +212,10 @@ class DeviceSums:
         self._tellers.reverse()
         turn.settle()
         with self._device as device:
+            device.driver.record(self._updated, lane.stream)
+            self._state.written_by(lane, self._updated)
             device.driver.copy_out(turn.address, self._exchange.told, self._sizes.told, lane.stream)
             device.driver.record(turn.arrived, lane.stream)
-            self._state.written_by(lane, turn.arrived)
         return turn.flags(cast("LateOutputs", outputs), self._flags, self._sizes.processes)
 
     def numbers(self) -> Sequence[Outputs]:

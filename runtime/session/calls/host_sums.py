@@ -71,11 +71,12 @@ class HostSums:
         total = np.empty_like(vector)
         item, end = vector.itemsize, 0
         if self._share is not None:  # gradients of a slice go to the one that updates it
-            parts = [self._share.part(rank) for rank in range(group.size)]
-            spans = [slice(start // item, (start + size) // item) for start, size in parts]
-            total[spans[group.rank]] = group.summed(vector, spans)
-            if self._share.reads_all:
-                group.spread(total, [[span] for span in spans])
+            for stage in range(self._share.stages):
+                parts = [self._share.part(rank, stage) for rank in range(group.size)]
+                spans = [slice(start // item, (start + size) // item) for start, size in parts]
+                total[spans[group.rank]] = group.summed(vector, spans)
+                if self._share.reads_all:
+                    group.spread(total, [[span] for span in spans])
             end = self._share.total // item
         rest = len(vector) - end
         bounds = [end + rest * rank // group.size for rank in range(group.size + 1)]
@@ -90,12 +91,12 @@ class HostSums:
         share, group = self._share, self._group
         if share is None or group is None:
             return outputs
-        updated = [[slice(at, at + size) for at, size in share.updated(rank)] for rank in range(share.size)]
-        group.spread(self._state.block, updated)
+        every = [[each for stage in range(share.stages) for each in share.updated(r, stage)] for r in range(share.size)]
+        group.spread(self._state.block, [[slice(at, at + size) for at, size in each] for each in every])
         found = list(outputs)
         flags = next(view for _, kind, view in found if kind == "flags")
-        every: NDArray[Any] = np.logical_or.reduce(group.gathered(flags.view(np.uint8)))
-        return [(name, kind, every if kind == "flags" else view) for name, kind, view in found]
+        either: NDArray[Any] = np.logical_or.reduce(group.gathered(flags.view(np.uint8)))
+        return [(name, kind, either if kind == "flags" else view) for name, kind, view in found]
 
     def numbers(self) -> Sequence[Outputs]:
         return self._numbers

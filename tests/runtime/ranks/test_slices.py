@@ -75,6 +75,12 @@ def test_any_number_of_ranks(tmp_path: Path, source: str, spoiled: bool) -> None
     check(built(tmp_path, source, provider="reference"), source, spoiled)
 
 
+@pytest.mark.parametrize("source", [ADAMW, BATCHNORM, NO_AVERAGE], ids=["adamw", "clip_norm", "transformer"])
+def test_stages_of_any_number_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    check(built(tmp_path, source, provider="reference"), source, False)
+
+
 @pytest.mark.parametrize("source", [TRANSFORMER, NO_AVERAGE], ids=["averages", "transformer"])
 def test_averaged_weights(tmp_path: Path, source: str) -> None:
     check(built(tmp_path, source, provider="reference"), source, False)
@@ -101,8 +107,12 @@ def check(path: Path, source: str, spoiled: bool) -> None:
             assert found == (expected, state)
 
 
-def test_the_slots_of_a_rank_are_their_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage_bytes", [slices.STAGE_BYTES, 16], ids=["one stage", "stages"])
+def test_the_slots_of_a_rank_are_their_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage_bytes: int
+) -> None:
     """Exactly 1/G of the optimizer's bytes, up to the alignment of a slice; each element on one rank."""
+    monkeypatch.setattr(slices, "STAGE_BYTES", stage_bytes)
     header = read_artifact(built(tmp_path, ADAMW, provider="reference")).header
     table = header["state"]["tensors"]
     params = [t for t in table if t["trained"]]
@@ -113,14 +123,21 @@ def test_the_slots_of_a_rank_are_their_part(tmp_path: Path) -> None:
         assert all(share is not None for share in shares)
         for share in filter(None, shares):
             own = share.bytes - share.whole_bytes
-            assert whole / size <= own <= whole / size + 2 * 64 * 8 // size
+            assert whole / size <= own <= whole / size + 2 * 64 * share.count // size
             assert share.whole_bytes == header["state"]["bytes"] - whole
         for slot in slots:
             held = sorted((p.start, p.stop) for share in filter(None, shares) for p, _ in share.pieces(slot["name"]))
             ends = [0, *(stop for _, stop in held)]
             assert [start for start, _ in held] == ends[:-1] and ends[-1] == prod(slot["shape"])
+            places = [at for share in filter(None, shares) for _, at in share.pieces(slot["name"], share.rank)]
+            assert all(shares[0].whole_bytes <= at < shares[0].bytes and at % 64 == 0 for at in places)
         first = next(iter(filter(None, shares)))
-        updated = sorted(each for rank in range(size) for each in first.updated(rank))
+        assert (first.stages > 1) == (stage_bytes == 16)
+        spans = sorted(first.span(rank, stage) for rank in range(size) for stage in range(first.stages))
+        assert [at for at, _ in spans] == [n * spans[0][1] for n in range(size * first.stages)]
+        updated = sorted(
+            each for rank in range(size) for stage in range(first.stages) for each in first.updated(rank, stage)
+        )
         assert sum(count for _, count in updated) >= sum(4 * prod(t["shape"]) for t in params)
         assert all(a + count <= b for (a, count), (b, _) in pairwise(updated))
 
@@ -220,8 +237,8 @@ def test_what_cannot_be_cut_stays_whole(tmp_path: Path, monkeypatch: pytest.Monk
     assert share is not None and share.stages > 1
     own = shared_plan(whole, "update_step", share)
     assert any(isinstance(i, BulkBegin) for i in in_stages(own, whole, share).instructions)
-    slot = next(t for t in share.tensors if t.slot == 0 and t.flat == 0)
-    both = Buffer("state", slot.offset, "f32", (share.owned[1] // 4,))
+    slot = next(t for t in share.tensors if t.slot == 0 and len(t.pieces) > 2)
+    both = Buffer("state", slot.offset, "f32", (slot.bytes // 4,))
     number = len(own.buffers)
     more = replace(own, buffers=(*own.buffers, both), instructions=(*own.instructions, Fill(number, bytes(4), 0, 0)))
     assert in_stages(more, replace(whole, buffers=(*whole.buffers, both)), share) is more
@@ -262,9 +279,8 @@ def test_a_plan_that_changes_several_slices_is_refused(tmp_path: Path) -> None:
     [program] = artifact.programs("update_step")
     plan, share = artifact.plan(program), share_of(artifact.header, 0, 2)
     assert share is not None
-    start, size = share.owned
-    slot = next(t for t in share.tensors if t.slot == 0 and any(p.slice * share.each >= size for p in t.pieces)
-                and t.flat < start + size)  # fmt: skip
+    slot = next(t for t in share.tensors if t.slot == 0 and any(p.slice * share.each >= share.owned for p in t.pieces)
+                and t.flat < share.owned)  # fmt: skip
     number = len(plan.buffers)
     buffers = (*plan.buffers, Buffer("state", slot.offset, "f32", (slot.bytes // 4,)))
     plan = replace(plan, buffers=buffers, instructions=(*plan.instructions, Fill(number, bytes(4), 0, 0)))
