@@ -70,7 +70,8 @@ class FakeNccl:
         return SimpleNamespace(ptr=handle, abort=self._abort)
 
     def _abort(self) -> None:
-        self.aborted += 1
+        with self._lock:
+            self.aborted += 1
 
     def _start(self) -> None:
         self._local.calls = []
@@ -90,15 +91,19 @@ class FakeNccl:
         for kind, address, count, peer, handle, stream in self._local.calls:
             if kind == "send":
                 name, rank = self._ranks[handle]
-                self._links[name, rank, peer].put(self._memory(address, count, stream).tobytes())
+                self._link(name, rank, peer).put(self._memory(address, count, stream).tobytes())
                 self.sent[rank] += count
         for kind, address, count, peer, handle, stream in self._local.calls:
             if kind == "recv":
                 name, rank = self._ranks[handle]
-                data = self._links[name, peer, rank].get(timeout=_SECONDS)
+                data = self._link(name, peer, rank).get(timeout=_SECONDS)
                 assert len(data) == count, "two ranks do not agree on the size of a message"
                 with self.fake._lock:
                     self.fake._put(stream, partial(self._arrive, address, np.frombuffer(data, np.uint8)))
+
+    def _link(self, name: bytes, sender: int, receiver: int) -> queue.Queue[bytes]:
+        with self._lock:  # a ``defaultdict`` can make two queues for two threads that miss the same key
+            return self._links[name, sender, receiver]
 
     def _arrive(self, address: int, data: np.ndarray) -> None:
         self.fake.array(address, "u1", len(data))[:] = data
