@@ -2,8 +2,9 @@
 
 Trained parameters, in the order of the state, lie side by side, each aligned. This range is cut into slices of equal
 size, one or several for each shard of the step, so a tensor may be cut into pieces. Slots of the optimizer are cut like
-their parameter. A process that owns neighbouring shards owns the slices in the same part of the range. It updates them
-in stages, so that what belongs to one stage moves while another one computes.
+their parameter. Each process updates as many of them, in stages, so that what belongs to one stage moves while another
+one computes. The slices of a stage belong to the processes in turn, so what a backward pass computes late belongs to
+all of them alike.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from dslc.runtime.ranks.join import connect
 from dslc.runtime.ranks.watch import Watch
 from dslc.runtime.ranks.wire import WireError, deadline, receive_text, send_text, swap
 from dslc.runtime.session.calls.shard_sum import added
+
+_NOT_SET: Final = "not set"
 
 
 class Group:
@@ -144,7 +146,8 @@ def _bytes(array: NDArray[Any]) -> memoryview:
 
 
 def _difference(facts: Mapping[str, str], theirs: Mapping[str, Any], rank: int) -> str | None:
-    for name, mine in facts.items():
-        if theirs.get(name) != mine:
-            return f"{name} of rank {rank} is {str(theirs.get(name))[:80]}, that of rank 0 is {mine}"
+    for name in dict.fromkeys((*facts, *theirs)):
+        mine, other = facts.get(name, _NOT_SET), str(theirs.get(name, _NOT_SET))
+        if mine != other:
+            return f"{name} of rank {rank} is {other[:80]}, that of rank 0 is {mine}"
     return None

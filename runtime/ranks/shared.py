@@ -12,7 +12,7 @@ import platform
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from dslc.runtime.session.session import Session
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.setup import Plan, run_evaluation
 from dslc.runtime.train.trainable import WeightsFile
+
+_LONGEST: Final = 60  # characters of a value of the configuration in a message
 
 
 class Leader:
@@ -168,7 +170,7 @@ def facts(config: Config, session: Session, plan: Plan) -> dict[str, str]:
         "the number of shards": str(session.interface.train.shards if session.interface.train else 1),
         "the artifact": session.artifact.id,
         "the lock": _digest(dumps(header.get("lock", {}))),
-        "the configuration": _digest(json.dumps(config.training_values(), sort_keys=True, default=str).encode()),
+        **{f"`{name}`": _shown(value) for name, value in config.training_values().items()},
         "the data": _digest_of_data(plan.train),
         "the data to evaluate": "none" if plan.eval is None else _digest_of_data(plan.eval),
         "the version of dslc": VERSION,
@@ -186,6 +188,12 @@ def _digest_of_data(data: Dataset) -> str:
     columns = {name: [str(column.wanted.tensor), column.rows.count] for name, column in data.columns.items()}
     described = dumps({"columns": columns, "whole": sorted(data.whole), "notes": dict(data.fitted.notes())})
     return _digest(described + data.index.tobytes())
+
+
+def _shown(value: object) -> str:
+    """A value of the configuration, or a digest of a long one."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return text if len(text) <= _LONGEST else f"{_digest(text.encode())} (a digest)"
 
 
 def _digest(content: bytes) -> str:

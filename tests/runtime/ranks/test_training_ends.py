@@ -167,7 +167,7 @@ def test_other_data_on_one_rank(tmp_path: Path) -> None:
     one, other = project(tmp_path / "one"), project(tmp_path / "other")
     (other / "dslc.yaml").write_text(CONFIG.replace("seed: 0", "seed: 1"))
     for code, said in map(ended, ranks([one, other])):
-        assert code == 4 and "error[R602]: the configuration of rank 1 is" in said
+        assert code == 4 and "error[R602]: `train.seed` of rank 1 is 1, that of rank 0 is 0" in said
 
 
 def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
