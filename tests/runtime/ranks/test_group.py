@@ -48,6 +48,16 @@ def test_ranks_that_differ_are_named_on_all() -> None:
         assert error.message == "the data of rank 2 is x, that of rank 0 is d"
 
 
+def test_what_only_one_rank_has_differs() -> None:
+    def work(group: Group) -> None:
+        group.agree({"the artifact": "a", **({"`train.seed`": "1"} if group.rank == 1 else {})})
+
+    for each in together(places(2), work):
+        error = each.exception()
+        assert isinstance(error, RanksError)
+        assert error.message == "`train.seed` of rank 1 is 1, that of rank 0 is not set"
+
+
 def test_ranks_that_agree_go_on() -> None:
     def work(group: Group) -> dict[str, object]:
         group.agree({"the artifact": "a"})

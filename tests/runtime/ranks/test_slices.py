@@ -108,9 +108,7 @@ def check(path: Path, source: str, spoiled: bool) -> None:
 
 
 @pytest.mark.parametrize("stage_bytes", [slices.STAGE_BYTES, 16], ids=["one stage", "stages"])
-def test_the_slots_of_a_rank_are_their_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage_bytes: int
-) -> None:
+def test_the_slots_of_a_rank_are_their_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage_bytes: int) -> None:
     """Exactly 1/G of the optimizer's bytes, up to the alignment of a slice; each element on one rank."""
     monkeypatch.setattr(slices, "STAGE_BYTES", stage_bytes)
     header = read_artifact(built(tmp_path, ADAMW, provider="reference")).header
