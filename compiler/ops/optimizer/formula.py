@@ -1,6 +1,6 @@
 """Elementwise updates whose rule is written once, as expressions: numpy evaluates them, and kernels are made of them.
 
-A new rule is a class in ``rules.py`` with a ``formula``, and an optimizer that names it in ``elementwise.py``.
+A new optimizer is a file in this folder with a ``Formula`` and an ``OfOneOp`` that names it.
 """
 
 from __future__ import annotations

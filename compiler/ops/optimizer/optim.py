@@ -1,7 +1,7 @@
 """Optimizer steps as ops: inputs are a parameter, its gradient and its slots, outputs the new ones.
 
 sgd and adam here, the others in rmsprop.py and layerwise.py. The formulas are PyTorch's, so a run can continue in
-either. as here. Elements whose gradient is not finite are left alone, in the parameter and in the slots, and a flag
+either. Elements whose gradient is not finite are left alone, in the parameter and in the slots, and a flag
 tells that there were some.
 """
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.optimizer.optim import Update
+
 #: Units in the last place of f32 that any value may be off.
 ULPS: Final = 16.0
 
@@ -72,15 +75,8 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "bce_with_logits": (Excuse(("",), "|x| * (1 - t), which overflows where a target is far outside of 0..1"),),
     **dict.fromkeys(
         (
-            *(f"rmsprop_{kind}update" for kind in ("", "momentum_", "centered_", "centered_momentum_")),
-            *(
-                f"{kind}_update"
-                for kind in ("adam", "lion", "adagrad", "adadelta", "adamax", "nadam", "radam", "rprop")
-            ),
-            "lamb_update",
-            "lars_update",
             "multi_update",
-            "sgd_momentum_update",
+            *(name for name, op in registry.ops().items() if isinstance(op, Update) and op.slots),
         ),
         (
             Excuse((*_HUGE, "denormal", "small"), _SQUARES),
