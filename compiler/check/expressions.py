@@ -10,6 +10,7 @@ from dslc.compiler.check.calls.convert import NO_SIZE, is_scalar
 from dslc.compiler.check.conversions import mixed, with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup
+from dslc.compiler.check.training.parameters import dotted, named
 from dslc.compiler.check.values import Layer, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.graph import Value
@@ -114,7 +115,8 @@ class Evaluator:
     # --- one rule per kind of expression -------------------------------------------------------------------
 
     def _name(self, expr: syntax.Name, frame: Frame) -> Static:
-        return lookup(expr.name, expr.span, frame, self.expander.reports)
+        found = named(expr, frame, self.expander.tensors)
+        return lookup(expr.name, expr.span, frame, self.expander.reports) if found is None else found
 
     def _number(self, expr: syntax.Number, frame: Frame) -> Static:
         if expr.unit is not None:
@@ -122,6 +124,9 @@ class Evaluator:
         return expr.value
 
     def _field(self, expr: syntax.Field, frame: Frame) -> Static:
+        parameter = dotted(expr, frame, self.expander.tensors)
+        if parameter is not None:
+            return parameter
         value = self(expr.value, frame)
         if isinstance(value, Layer):
             return self.expander.layer_tensor(value, expr, frame)

@@ -32,6 +32,8 @@ class Frame:
     states: dict[str, str] = field(default_factory=dict)
     #: in a train section, the names of the model's body, which it does not see
     unseen: dict[str, Static] = field(default_factory=dict)
+    #: in a train section, which sees the parameters of the model by their names
+    sees_parameters: bool = False
     suffix: str = ""
     title: str = ""
     file_dims: bool = False

@@ -159,6 +159,7 @@ def run_train(model: Instance, scope: ModuleScope, given: dict[str, Static], exp
         return None
     names, params = dict(model.frame.locals), dict(model.frame.params)
     frame = Frame(scope, Names("train"), "train", unseen=model.inner, file_dims=True, locals=names, params=params)
+    frame.sees_parameters = True
     return check_train(mine[0], frame, given, expander)
 
 

@@ -71,17 +71,15 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
 
 def _unseen(name: str, value: Static, span: Span) -> Problem:
     """E0102 for a name of the model's body in its train section."""
-    result, what = f"{name}: [...]", name
+    result = f"{name}: [...]"
     if isinstance(value, Value):
         result = f"{name}: [{', '.join(map(str, value.type.shape))}]"
-    elif isinstance(value, Layer):
-        result, what = "penalty: []", f"sum({name}.weight^2)"
     return Problem(
         "E0102",
         f"`{name}` of the model is not visible in its train section",
         span,
-        "the section sees the model's inputs, arguments and results",
-        help=f"return `{what}` from the model and name the results: `-> (output: [...], {result})`",
+        "the section sees the model's inputs, arguments, results and parameters",
+        help=f"return `{name}` from the model and name the results: `-> (output: [...], {result})`",
     )
 
 

@@ -15,6 +15,7 @@ _PULL: Final = "fetch it: git lfs pull"
 _AGAIN: Final = "download the file again; its address may need a login"
 #: Help that gives the same file without what hides it, so it holds for every reader.
 UNCOVERS: Final = (_UNPACK, _PULL, _AGAIN)
+_CONVERT: Final = "convert its pictures to PNG or JPEG"
 _ARRAYS: Final = "write its arrays into an .npz file, by numpy.savez"
 #: The first bytes -> what such a file is, and what to do.
 _KINDS: Final = (
@@ -32,6 +33,10 @@ _KINDS: Final = (
     (b"\xff\xff\xff\xff", "it may be a stream of Arrow", "call it .arrows"),
     (b"%PDF-", "it is a PDF", "write its table as CSV"),
     (b"GGUF", "it is a GGUF file", _ARRAYS),
+    *((begin, "it is a GIF", _CONVERT) for begin in (b"GIF87a", b"GIF89a")),
+    *((begin, "it is a TIFF", _CONVERT) for begin in (b"II*\0", b"MM\0*")),
+    # The first box of ISO 14496-12, whose length comes first.
+    *((bytes([0, 0, 0, n]) + b"ftyp", "it is HEIC or AVIF, or a film", _CONVERT) for n in range(0x10, 0x50, 4)),
     *((b"\x80" + bytes([protocol]), "it is a pickle of Python", _ARRAYS) for protocol in range(2, 6)),
     (b"version https://git-lfs.github.com/", "it is a pointer of Git LFS, not the data", _PULL),
     (b"<!doctype html", "it is a web page, not data", _AGAIN),

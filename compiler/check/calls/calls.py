@@ -13,6 +13,7 @@ from dslc.compiler.check.calls.scales import warn_scale
 from dslc.compiler.check.conversions import with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup, resolve_callee
+from dslc.compiler.check.training.parameters import PARAMETERS, of_patterns
 from dslc.compiler.check.values import (
     BlockRef,
     Groups,
@@ -99,6 +100,8 @@ class Calls:
             return arithmetic.apply_static(name, [number_or(_alive(g.value)) for g in given], span)
         if name == "sum" and label is None and _is_list(given) and not _declared(name, frame):
             return self._sum(given[0], span, frame)
+        if name == PARAMETERS and label is None and frame.sees_parameters and not _declared(name, frame):
+            return of_patterns(given, span, self.expander.tensors)
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:

@@ -50,7 +50,7 @@ class TrainSection:
 
 
 def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static], expander: Expander) -> TrainSection:
-    """Evaluates a section in a frame with the model's inputs, arguments and results.
+    """Evaluates a section in a frame with the model's inputs, arguments and results; it also sees its parameters.
 
     ``given``: compile-time arguments from the command line or the configuration, already converted.
     """

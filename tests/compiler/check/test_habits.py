@@ -68,9 +68,11 @@ def test_an_expression_is_told_what_to_write(expression: str, code: str, help: s
 @pytest.mark.parametrize(
     ("loss", "help"),
     [
-        ("sum(abs(w))", "return `w` from the model and name the results: `-> (output: [...], w: [8, 4])`"),
         ("mean(hidden)", "return `hidden` from the model and name the results: `-> (output: [...], hidden: [B, 4])`"),
-        ("sum(head.weight^2)", "return `sum(head.weight^2)` from the model and name the results"),
+        (
+            "mean(hidden) + w",
+            "return `hidden` from the model and name the results: `-> (output: [...], hidden: [B, 4])`",
+        ),
     ],
 )
 def test_a_train_section_that_reads_a_name_of_the_models_body(loss: str, help: str) -> None:

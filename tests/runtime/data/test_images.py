@@ -267,7 +267,10 @@ def test_a_picture_that_is_another_kind_of_file_is_told_which() -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\n"
     for begin in (pointer, pointer[: picture_headers.HEAD]):  # of the file, and as far as the first look reads
         assert picture_headers.fault(begin, 130) == "it is a pointer of Git LFS, not the data; fetch it: git lfs pull"
-    assert "it is a PDF; images are in" in str(picture_headers.fault(b"%PDF-1.7", 8))
+    known = {"a PDF": b"%PDF-1.7", "a GIF": b"GIF89a", "a TIFF": b"II*\0", "HEIC": b"\0\0\0\x18ftypheic"}
+    for what, begin in known.items():
+        why = str(picture_headers.fault(begin + bytes(20), 30))
+        assert why.startswith(f"it is {what}") and "; images are in the formats PNG, JPEG" in why, why
 
 
 BROKEN = {
