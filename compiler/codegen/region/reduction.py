@@ -17,6 +17,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.compound.fused import expanded, packed_inputs
 from dslc.compiler.ops.compound.fused_sums import finish_of, full_shape, parted
+from dslc.compiler.ops.elementwise.powers import raised
 
 #: The kind of an argument: "x" has the whole shape; "bits" as well, of b1 as bits; "row" lacks the inner axes; "along"
 #: has only the inner axes; "first" is like x, but each row sees only its first element; or explicit strides.
@@ -147,7 +148,7 @@ def norm(node: Node) -> list[Launch]:
     rows, p = _reduction(node), float_attr(node.attrs, "p")
     x = rows.input(0)
     size = call("abs", x)
-    found = rows.sum(size if p == 1 else x * x if p == 2 else call("pow", size, p))
+    found = rows.sum(size if p == 1 else x * x if p == 2 else raised(size, p))
     rows.b.row()
     rows.store(0, found if p == 1 else call("sqrt", found) if p == 2 else call("pow", found, 1 / p))
     return rows.launch()

@@ -22,8 +22,20 @@ from dslc.compiler.ops.lazy import np
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# Up to this exponent the scalar tree of powi multiplies, above it calls pow.
+# Up to this exponent powers are products, above it calls of pow.
 _MULTIPLIED = 8
+
+
+def raised(x: Expr, exponent: float) -> Expr:
+    """``x`` to a power that is known: products, if it is a small whole number."""
+    if exponent != int(exponent) or not 1 <= abs(exponent) <= _MULTIPLIED:
+        return tree.call("pow", x, exponent)
+    factor = result = x if exponent > 0 else 1 / x  # its powers have the magnitude of the result
+    for digit in bin(abs(int(exponent)))[3:]:
+        result = result * result
+        if digit == "1":
+            result = result * factor
+    return result
 
 
 class Pow(Elementwise):
@@ -73,15 +85,7 @@ class Powi(Elementwise):
         return dtype
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
-        x, exponent = xs[0], int_attr(attrs, "exponent")
-        if not 1 <= abs(exponent) <= _MULTIPLIED:
-            return tree.call("pow", x, exponent)
-        factor = result = x if exponent > 0 else 1 / x  # its powers have the magnitude of the result
-        for digit in bin(abs(exponent))[3:]:
-            result = result * result
-            if digit == "1":
-                result = result * factor
-        return result
+        return raised(xs[0], int_attr(attrs, "exponent"))
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
         x, exponent = xs[0], attrs["exponent"]

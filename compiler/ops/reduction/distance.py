@@ -15,7 +15,7 @@ from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.constants.constant import constant
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, abs_, div, mul, only, sign
 from dslc.compiler.ops.elementwise.logic import eq
-from dslc.compiler.ops.elementwise.powers import pow_, sqrt
+from dslc.compiler.ops.elementwise.powers import pow_, powi, sqrt
 from dslc.compiler.ops.elementwise.selection import maximum, where
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.moments import check_eps
@@ -70,15 +70,23 @@ class Norm(Reduction):
         at_zero = b(eq, y, constant(b, 0.0, y))
         share = b(div, x, b(where, at_zero, constant(b, 1.0, y), y))  # 0 if the whole line is 0
         if p != 2:
-            share = b(mul, b(sign, x), b(pow_, b(abs_, share), constant(b, p - 1, x)))
+            share = b(mul, b(sign, x), _raised(b, b(abs_, share), p - 1))
         return (b(mul, share, dy),)
 
     def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
         """A root of a sum, which evaluation combines over batches; evaluation needs no gradient at 0."""
         x, p = node.inputs[0], float_attr(node.attrs, "p")
-        powers = b(mul, x, x) if p == 2 else b(abs_, x) if p == 1 else b(pow_, b(abs_, x), constant(b, p, x))
+        powers = b(mul, x, x) if p == 2 else _raised(b, b(abs_, x), p)
         total = b(sum_, powers, over=node.attrs["over"], keep=node.attrs["keep"])
         return (total if p == 1 else b(sqrt, total) if p == 2 else b(pow_, total, constant(b, 1 / p, x)),)
+
+
+def _raised(b: Builder, x: Value, exponent: float) -> Value:
+    """``x`` >= 0 to a power >= 0 that is known."""
+    if exponent == 1:
+        return x
+    whole = exponent == int(exponent)
+    return b(powi, x, exponent=int(exponent)) if whole else b(pow_, x, constant(b, exponent, x))
 
 
 norm = register(Norm())

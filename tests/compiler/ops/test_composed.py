@@ -20,10 +20,13 @@ from dslc.base.errors import CODES
 from dslc.compiler.check import entries
 from dslc.compiler.check.model import check_program
 from dslc.compiler.check.rows import Rows, rows_of_batch
+from dslc.compiler.ir.graph import order
 from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
+from dslc.compiler.ops.elementwise.powers import raised
 from dslc.compiler.ops.random.quantile import normal_probability, normal_quantile
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
@@ -329,6 +332,17 @@ def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:
         assert np.isfinite(got).all()
         if expected is not None:
             np.testing.assert_allclose(got[1], expected, rtol=1e-12)
+
+
+def test_small_whole_powers_are_products() -> None:
+    for exponent, whole in ((1.0, True), (3.0, True), (-2, True), (8, True), (9.0, False), (2.5, False), (0, False)):
+        tree = raised(argument(0), exponent)
+        assert ("function='pow'" in repr(tree)) is not whole
+    for p, whole in ((3.0, True), (2.5, False)):
+        value, dy = value_of(X), value_of(np.ones(len(X)))
+        node = Builder().node(registry.ops()["norm"], value, over=(1,), keep=False, p=p)
+        [dx] = node.op.grad(node, [dy], Builder())
+        assert dx is not None and ("pow" in {each.op.name for each in order([dx])}) is not whole
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])

@@ -122,7 +122,8 @@ def narrow(region: Region) -> list[Flat]:
         return []
     if flat.index in {n for stage in flat.stages for n in used_values(stage)}:
         return []
-    vector = power_of_two(wanted, flat.outer[-1], *(n for a in accesses for n in (a.offset, *a.strides[:-1])))
+    along = [a for a in accesses if a.strides[-1]]  # others have one value for a vector
+    vector = power_of_two(wanted, flat.outer[-1], *(n for a in along for n in (a.offset, *a.strides[:-1])))
     held = wanted // vector
     return [Flat(own.count, vector, n, apart=True) for n in (held, 2 * held)] if held > 1 else []
 

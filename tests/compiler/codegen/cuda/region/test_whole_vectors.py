@@ -131,7 +131,8 @@ def test_long_rows_are_repeated_and_put_next_to_each_other(axis: int) -> None:
 
 @pytest.mark.usefixtures("short")
 def test_what_keeps_its_own_schedule() -> None:
-    for shapes in ([(16, 32), (16, 32)], [(3, 5), (3, 5)]):  # vectors divide it; short
+    for shapes in ([(16, 32), (16, 32)], [(16, 32), (16, 1)], [(2, 4, 32), (2, 1, 32), (4, 1)], [(3, 5), (3, 5)]):
+        # vectors divide rows, of which some arguments have one value; short
         assert [launch.spec.flat for launch in launches(node(DType.BF16, *shapes))] == [None], shapes
 
 
