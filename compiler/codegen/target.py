@@ -44,8 +44,10 @@ class Traits:
     ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
     ``reads_slices``: its pointwise kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops
     on images take channels last as fast as channels first; ``reads_images_last``: those of pools and resampling do.
-    ``launches_are_costly``: a launch takes longer than the work on a small tensor. ``chains_stages``: one kernel can
-    compute nodes that follow one another.
+    ``launches_are_costly``: a launch takes longer than the work on a small tensor. ``blocks_may_wait``: as many blocks
+    as the device model has multiprocessors are on the GPU at once, also on the smallest GPU that runs the target's
+    code. So blocks may wait for one another, and one kernel can compute nodes that follow one another, or all steps of
+    a loop.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -61,7 +63,7 @@ class Traits:
     reads_any_layout: bool = False
     reads_images_last: bool = False
     launches_are_costly: bool = False
-    chains_stages: bool = False
+    blocks_may_wait: bool = False
 
 
 @runtime_checkable
@@ -110,11 +112,11 @@ class Target(Protocol):
         """How one kernel computes all steps of a loop, and its modelled seconds; None if none can."""
 
     def in_chain(self, node: Node) -> bool:
-        """Whether a node may be part of a chain; only for targets that chain stages."""
+        """Whether a node may be part of a chain; only for targets whose blocks may wait for one another."""
 
     def as_chain(self, body: Graph) -> int:
         """How many nodes of a chain's body, from the first on, one kernel computes faster than the kernels of single
-        nodes; only for targets that chain stages."""
+        nodes; only for targets whose blocks may wait for one another."""
 
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""

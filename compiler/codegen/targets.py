@@ -1,6 +1,7 @@
 """The registry of targets, by the names of ``--target``: the one place that knows these names.
 
-A new target is a folder next to ``cpu`` and ``cuda``, a folder in ``runtime``, and a row here.
+A new target is a folder next to ``cpu`` and ``cuda``, a folder in ``runtime``, and a row here. A further NVIDIA
+architecture is a row here, and a device in ``device_model.py``.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ _GPU: Final = Traits(
     reads_images_last=True,
     launches_are_costly=True,
 )
-#: All blocks of a chain must be on the GPU at once. Code for sm_80 runs on smaller ones, too.
-_LARGE_GPU: Final = replace(_GPU, chains_stages=True)
+#: Of code that runs on large GPUs alone. That for sm_80 also runs on compute capabilities 8.6 and 8.9, with 16 to 142
+#: multiprocessors.
+_LARGE_GPU: Final = replace(_GPU, blocks_may_wait=True)
 #: LLVM, Numba, the compilers of CUDA C++ and PTX, and the linker.
 _CUDA_PACKAGES: Final = ("llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
 

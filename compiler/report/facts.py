@@ -26,7 +26,8 @@ from dslc.compiler.passes.plan.stream_timeline import HappensBefore, timeline
 from dslc.dsl.span import Span
 
 _SHOWN_STEPS: Final = 6  # ops listed for a fused node
-_LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
+#: The names of libraries in reports.
+TITLES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 
 class Line(NamedTuple):
@@ -156,7 +157,7 @@ class Facts:
         if node.op is scan:
             return "resident kernel"
         library = next((spec.library for spec in specs if isinstance(spec, LibraryCall)), None)
-        return "kernel" if library is None else _LIBRARIES.get(library, library)
+        return "kernel" if library is None else TITLES[library]
 
     @cached_property
     def seconds(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.ir.types import DType
 
-WITHOUT_WAIT: Final = ("sm_80",)  # architectures that cannot launch a kernel before the preceding kernels have ended
+_WAITS_FROM: Final = 90  # the first architecture that can launch a kernel before the preceding kernels have ended
 _COMMENT = re.compile(r"//[^\n]*")
 _ENVIRONMENT = re.compile(r"^\.common \.global [^\n]*_ZN08NumbaEnv[^\n]*\n", re.MULTILINE)
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
@@ -19,19 +19,20 @@ def ptx_of(source: Source, architecture: str) -> bytes:
     from numba.cuda import types
     from numba.cuda.compiler import compile as compile_function
 
+    number = int(architecture.removeprefix("sm_"))
     kinds = {DType.I32: types.int32, DType.I64: types.int64}
     pointers = [types.CPointer(types.uint8)] * source.arguments
     text, _ = compile_function(
         _function_of(source),
         types.void(types.StarArgTuple.from_types((*pointers, *(kinds[dtype] for dtype in source.numbers)))),
-        cc=divmod(int(architecture.removeprefix("sm_")), 10),
+        cc=divmod(number, 10),
         device=False,
         abi="numba",
         output="ptx",
         launch_bounds=(source.threads, source.resident) if source.resident > 1 else source.threads,
     )
     text = _clean(text, source.name)
-    return (waiting(text) if architecture not in WITHOUT_WAIT else text).encode("ascii")
+    return (waiting(text) if number >= _WAITS_FROM else text).encode("ascii")
 
 
 def for_blocks(ptx: bytes, old: int, new: int) -> bytes:

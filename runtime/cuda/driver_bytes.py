@@ -38,7 +38,7 @@ _A_CHAIN: Final = 142_000
 _STREAMS: Final = 4
 _OWN, _OF_LANE = 1, 2
 #: A handle of each library.
-_HANDLES: Final = {"cublaslt": 1 * PAGE, "cudnn": 5 * PAGE}
+HANDLES: Final = {"cublaslt": 1 * PAGE, "cudnn": 5 * PAGE}
 #: Pinned memory of the host: 8 bytes for each of its pages of 4,096.
 _PINNED: Final = 512
 #: Local memory that threads have from the start, CU_LIMIT_STACK_SIZE; beyond that all threads of the GPU get what one
@@ -159,7 +159,7 @@ def taken(code: Code, graphs: int, libraries: Collection[str], pinned: int, cont
         code.taken,
         contexts * graphs,
         PAGE * -(-streams // _STREAMS),
-        sum(_HANDLES.get(library, 0) for library in libraries),
+        sum(HANDLES[library] for library in libraries),
         contexts * pinned // _PINNED,
     )
     return sum(-(-part // PAGE) * PAGE for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from dslc.compiler.codegen.cuda.chain.lower import is_faster, lower_chain
 from dslc.compiler.codegen.cuda.chain.stages import Misfit, is_member
@@ -14,6 +14,7 @@ from dslc.compiler.codegen.cuda.recurrent.lower import resident_seconds
 from dslc.compiler.codegen.cuda.variants import RESIDENT, lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import OTHERWISE, Geometry
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Attrs, Graph, Node
@@ -21,8 +22,6 @@ from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob
-
-_ALSO_ON_SMALL: Final = ("sm_80",)  # and on compute capabilities 8.6 and 8.9, with 16 to 142 multiprocessors
 
 
 class Cuda:
@@ -56,8 +55,8 @@ class Cuda:
         return variants(node)
 
     def as_one(self, loop: Node) -> tuple[Choice, float] | None:
-        """None also for an architecture whose code runs on smaller GPUs, too: all blocks must be on the GPU at once."""
-        seconds = resident_seconds(loop) if self.architecture not in _ALSO_ON_SMALL else None
+        """None also if blocks may not wait for one another, as they do after each step."""
+        seconds = resident_seconds(loop) if traits_of(self.architecture).blocks_may_wait else None
         return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
 
     def in_chain(self, node: Node) -> bool:

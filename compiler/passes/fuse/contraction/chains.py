@@ -38,7 +38,7 @@ _MOST_CHAINS: Final = 64  # of a graph
 
 def chains(program: Program, build: Build) -> Program:
     """The pass, for ``predict``."""
-    if program.entry != "predict" or not build.fuse or not traits_of(build.target).chains_stages:
+    if program.entry != "predict" or not build.fuse or not traits_of(build.target).blocks_may_wait:
         return program
     target = target_of(build.target)
     return dataclasses.replace(program, graph=with_chains(program.graph, target.in_chain, target.as_chain))
