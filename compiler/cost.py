@@ -30,7 +30,7 @@ from dslc.compiler.ops.compound.fused import PLACES, FusedOp, cut_inputs, read_b
 from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
 from dslc.compiler.ops.compound.fused_stack import fused_stack, part_type
 from dslc.compiler.ops.compound.panels import of_panels
-from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels, packs_taps
 
 #: Kinds of kernels that multiply matrices.
 MATRIX_KINDS: Final = PRODUCT_KINDS | {"attention", "attention gradient"}
@@ -208,7 +208,8 @@ def _modelled(node: Node, machine: Machine) -> float:
 
 def _is_of_few_channels(node: Node) -> bool:
     """Whether own kernels compute a convolution without tensor cores, bound by memory or by scalar arithmetic."""
-    return is_of_few_channels(product_and_epilogue(node)[0] if node.op is contraction else node)
+    first = product_and_epilogue(node)[0] if node.op is contraction else node
+    return is_of_few_channels(first) and not (first.op.name.endswith("_last") and packs_taps(first))
 
 
 def seconds(node: Node, machine: Machine) -> float:

@@ -7,7 +7,7 @@ one tap. Kernels without tiles compute them where a target has such.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Node
@@ -26,6 +26,10 @@ _MOST_SPAN: Final = 48
 _MOST_STRIDE: Final = 8
 _MOST_WEIGHTS: Final = 768  # of one of the many channels
 _MOST_SUMS: Final = 64  # of a line of taps of the gradient for weights
+RUN: Final = 8  # 16-bit elements that tensor cores read at once
+_RUN_BYTES: Final = 16
+_MOST_RUNS: Final = 96  # of a window: shared memory has room for the weights of 16 channels and more
+TILE_BYTES: Final = 31 << 10  # of a tile of the image in shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +110,36 @@ def is_of_few_channels(node: Node, on_cores: bool = False) -> bool:
         return False
     on_cores = on_cores or node.types[0].dtype.is_half or flag_attr(node.attrs, "tf32")
     return not on_cores or weights <= _MOST_ON_CORES
+
+
+def packs_taps(node: Node) -> bool:
+    """Whether a convolution with channels last, or its gradient for weights, in 16 bits, has sums over runs of taps
+    with their few channels of the image. Windows side by side are rows of a product, and are none of these."""
+    kind, found = node.op.name.removesuffix("_last"), few_channels(node)
+    if kind not in ("conv", "conv_wgrad") or found is None or not found.of_image or not node.types[0].dtype.is_half:
+        return False
+    stride, dilation = int_tuple(node.attrs, "stride"), int_tuple(node.attrs, "dilation")
+    side_by_side = stride == found.taps and not any(int_tuple(node.attrs, "pad"))
+    return (
+        prod(found.taps) > 1
+        and not side_by_side
+        and not found.many % RUN
+        and found.places >= _MIN_PLACES
+        and dilation == (1,) * len(dilation)
+        and prod(found.taps[:-1]) * -(-found.taps[-1] // taps_of_run(found.few)) <= _MOST_RUNS
+        and _tile_bytes(found, stride) <= TILE_BYTES
+    )
+
+
+def taps_of_run(few: int) -> int:
+    """Taps whose few channels, filled up to a power of two, are a run."""
+    return RUN >> (few - 1).bit_length()
+
+
+def _tile_bytes(found: FewChannels, stride: tuple[int, ...]) -> int:
+    """Of the image, at most: what a tile of 8 lines of 16 places reads, as often as runs begin at different places."""
+    deep, tall, wide = (1, 1, *found.taps)[-3:]
+    down, across = (1, *stride)[-2:]
+    taps = taps_of_run(found.few)
+    line = 15 * across // taps + -(-wide // taps) + RUN  # runs; the last ones keep lines in different banks
+    return deep * (7 * down + tall) * (taps // gcd(across, taps)) * line * _RUN_BYTES

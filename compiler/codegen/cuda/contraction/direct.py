@@ -1,4 +1,4 @@
-"""Products and convolutions without tiles: depthwise ones, and those between few channels and many."""
+"""Products and convolutions with kernels of their own: depthwise ones, and those between few channels and many."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, Sides, ToFew
 from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, deciding
+from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv, PackedSums
 from dslc.compiler.codegen.cuda.contraction.tiles import seconds_of
 from dslc.compiler.codegen.cuda.contraction.windows import Shape, Three
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr
-from dslc.compiler.ops.spatial.few_channels import MOST, FewChannels, few_channels, is_of_few_channels
+from dslc.compiler.ops.spatial.few_channels import MOST, FewChannels, few_channels, is_of_few_channels, packs_taps
 
 _ONE: Final = (1, 1, 1)
 _MOST_OF_SUMS: Final = 64  # few channels of a gradient for weights: runs of them read the other side again
@@ -41,6 +42,16 @@ def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
         return None
     made = _product(node, found) if node.op.name == "matmul" else _convolution(node, found)
     return made if made is not None and made.possible else None
+
+
+def packed(node: Node) -> PackedConv | PackedSums | None:
+    """The kernel on tensor cores of a first layer in 16 bits; None for other nodes."""
+    found, g = few_channels(node), _geometry(node)
+    if found is None or g is None or not g.last or not packs_taps(node):
+        return None
+    shape = _shape(g, found.many)
+    made = PackedSums(shape, found.few) if node.op.name == "conv_wgrad_last" else PackedConv(shape, found.few)
+    return made if made.possible else None
 
 
 def is_direct(node: Node) -> bool:
@@ -126,16 +137,16 @@ def direct(
     faster."""
     shape, kind = depthwise(node), node.op.name.removesuffix("_last")
     first, second = node.inputs[:2]
-    spec: Depthwise | DepthwiseSums | ToFew | FromFew | FewSums | None
+    spec: Depthwise | DepthwiseSums | ToFew | FromFew | FewSums | PackedConv | PackedSums | None
     if shape is not None:
         spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", epilogue)
     else:
-        spec = without_tiles(node) if forced or is_direct(node) else None
+        spec = packed(node) or (without_tiles(node) if forced or is_direct(node) else None)
     if spec is None or not spec.possible:
         return None
-    if isinstance(spec, ToFew | FromFew):
+    if isinstance(spec, ToFew | FromFew | PackedConv):
         spec = replace(spec, epilogue=epilogue)
-    if not isinstance(spec, DepthwiseSums | FewSums):
+    if not isinstance(spec, DepthwiseSums | FewSums | PackedSums):
         return [Launch(spec, (first, second, *others), (result,))]
     if isinstance(spec, FewSums) and spec.sides.of_image:
         first, second = second, first

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contraction.direct import is_direct, without_tiles
+from dslc.compiler.codegen.cuda.contraction.direct import is_direct, packed, without_tiles
 from dslc.compiler.codegen.cuda.contraction.lower import contraction, first_of, product, tiled
 from dslc.compiler.codegen.cuda.contraction.tiles import Tile, Tiling, can_tile, tiles_of, tilings, used_parts
 from dslc.compiler.codegen.device_model import H200
@@ -42,7 +42,7 @@ def names(node: Node) -> list[str]:
         if more < less or tiles_of(problem, each.tile) * problem.count("z") * each.split < _MANY_BLOCKS
     ]
     kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
-    few = is_direct(first_of(node))
+    few = is_direct(first_of(node)) or packed(first_of(node)) is not None
     more = [DIRECT] if not few and without_tiles(first_of(node)) is not None else []
     return [*more, *(name_of(tiling) for tiling in kept if few or tiling != modelled[0])][:_MOST]
 

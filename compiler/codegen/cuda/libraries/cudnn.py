@@ -30,7 +30,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.compound.contraction import added, product_and_epilogue
-from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels, packs_taps
 from dslc.runtime.artifact.instructions import GraphOp
 
 _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
@@ -213,7 +213,7 @@ def _own(node: Node, architecture: str) -> str | None:
     assert isinstance(call, VendorConv), "only calls are asked about"
     if int_attr(node.attrs, "groups") != 1:
         return "groups"
-    if is_of_few_channels(node):
+    if is_of_few_channels(node) or (node.op.name.endswith("_last") and packs_taps(node)):
         return "few channels"
     dtype, channels = node.types[0].dtype, call.channels
     if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):

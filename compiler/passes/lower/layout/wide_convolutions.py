@@ -1,6 +1,6 @@
 """Gives convolutions with channels last a form that tensor cores compute well: full runs of channels.
 
-- A convolution between few channels and many is left alone: it has kernels of its own.
+- A convolution between few channels and many is left alone if it has kernels of its own.
 - Channels that are no whole runs, such as the colours of an image, are filled up with zeros: those of an image up to a
   run always, others where that is less work than to multiply without tensor cores.
 - A pointwise convolution (window 1, stride 1) whose channels are no whole runs, or with three spatial axes, is one
@@ -26,7 +26,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 from dslc.compiler.ops.spatial.conv import Convolution
-from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
+from dslc.compiler.ops.spatial.few_channels import is_of_few_channels, packs_taps
 
 _RUN_BYTES: Final = 16  # of the channels that tensor cores read at once
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
@@ -42,7 +42,7 @@ def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
     one that is well as it is. Sizes are ints."""
     if not all(prod(type.ints) for type in (*node.input_types, *node.types)):
         return None
-    if is_of_few_channels(node, on_cores=True):
+    if is_of_few_channels(node, on_cores=True) or packs_taps(node):
         return None
     if _is_product(node):
         return _product(b, node, inputs, last_type(node.types[0]).ints)

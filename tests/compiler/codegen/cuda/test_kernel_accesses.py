@@ -133,6 +133,8 @@ ELSEWHERE = {
     "from_few_channels.cu": "contraction/test_few_channels.py",
     "gather_tables.cu": "ops/scatter/test_together.py",
     "mma.cu": "contraction/test_contract_ptx.py",
+    "packed_taps.cu": "contraction/test_packed_taps.py",
+    "packed_taps_sums.cu": "contraction/test_packed_taps.py",
     "put_rows.cu": "ops/copies/test_put_rows.py",
     "resident.cu": "recurrent/test_resident.py",
     "running.cu": "ops/test_running.py",

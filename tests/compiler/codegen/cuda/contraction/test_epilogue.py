@@ -19,6 +19,7 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import can_emit
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, ToFew
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.lower import contraction, tiled
+from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv
 from dslc.compiler.codegen.cuda.contraction.tiles import tilings
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
@@ -103,7 +104,8 @@ RELU6 = (("add", (0, 1), ()), ("hardtanh", (2,), (("high", 6.0), ("low", 0.0))))
 #: Of 16-bit convolutions with channels last: the kernel, sizes, the epilogue, and whether a residual is added, too.
 HALVES: dict[str, tuple[type, dict[str, Any], Any, bool]] = {
     "depthwise": (Depthwise, {"into": 16, "out": 16, "groups": 16}, RELU6, False),
-    "from few channels": (FromFew, {"into": 3, "out": 24}, SWISH, False),
+    "from few channels": (FromFew, {"into": 3, "out": 20}, SWISH, False),
+    "from few channels, packed taps": (PackedConv, {"into": 3, "out": 24}, SWISH, True),
     "to few channels": (ToFew, {"into": 24, "out": 3}, SWISH, True),
     "tensor cores": (Mma, {"into": 32, "out": 48, "groups": 2}, SWISH, True),
     "tensor cores, few columns": (Mma, {"into": 16, "out": 12}, RELU6, True),

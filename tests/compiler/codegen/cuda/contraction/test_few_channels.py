@@ -158,7 +158,7 @@ def test_what_is_of_few_channels(into: int, out: int, dtype: DType, few: bool) -
 
 
 def test_many_products_in_16_bits_are_for_tensor_cores() -> None:
-    sizes = {**WAVE, "into": 3, "out": 64, "taps": (31,), "pad": (15,)}
+    sizes = {**WAVE, "into": 3, "out": 60, "taps": (31,), "pad": (15,)}
     plain = convolution("conv", True, DType.F32, sizes, 0)[0]
     assert is_of_few_channels(plain) and not is_of_few_channels(plain, on_cores=True)
     assert not is_of_few_channels(plain.replaced(attrs={**plain.attrs, "tf32": True}))
