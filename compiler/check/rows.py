@@ -11,6 +11,7 @@ from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.row_axes import Own, plain, row_axes
 from dslc.compiler.ir.scan import body_of, scan
 from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ir.types import TensorType
@@ -42,7 +43,7 @@ def rows_of_batch(
     counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
     if len(counts) != 1 or len(graph.nodes) != len(other.nodes):
         return Rows.UNKNOWN
-    [count] = counts
+    [count], others = counts, {i.value.type.ints[0] for i in other.inputs if i.name in batch_inputs}
     varying: set[Value] = set()  # have no rows, but other elements for another number of rows
     equal: set[Value] = set()  # have no rows, and are equal along the axis that follows the number of rows
     mixed: set[Value] = set()  # may have mixed rows
@@ -50,10 +51,24 @@ def rows_of_batch(
         if node.op is not twin.op:
             return Rows.UNKNOWN
         axes = [where[v] for v in node.inputs]
+        if _numbers_rows(node, count) and all(_numbers_rows(twin, each) for each in others):
+            where[node.out] = Own(0, 1)
+            varying.add(node.out)
+            continue
+        if any(isinstance(axis, Own) for axis in axes):
+            read = {v for v, axis in zip(node.inputs, axes) if not isinstance(axis, Own)}
+            clear = read.isdisjoint(mixed) and read.isdisjoint(varying)
+            if clear and _same_numbers(node, twin) and _same_body(node, twin):
+                own = row_axes(node, axes, count)
+                if own is not None and all(map(_only_along, node.types, twin.types, own)):
+                    where.update(zip(node.outputs, own))
+                    varying.update(v for v, axis in zip(node.outputs, own) if isinstance(axis, Own))
+                    continue
+            axes = [None if isinstance(axis, Own) else axis for axis in axes]
         apart, known = any(axis is not None for axis in axes), mixed.isdisjoint(node.inputs)
         found: tuple[int | None, ...] | None = (None,) * len(node.outputs)
         if not _same_numbers(node, twin) or not varying.isdisjoint(node.inputs):
-            kept = apart and node.op.name != _INDEX and node.op.rows_of(node, axes, count) is not None
+            kept = apart and node.op.name != _INDEX and row_axes(node, axes, count) is not None
             if kept or not (known or apart):
                 return Rows.TOGETHER
             if apart:
@@ -62,7 +77,9 @@ def rows_of_batch(
         elif not known or not _same_body(node, twin):
             found = None
         elif apart or (node.op.random and node.types != twin.types):  # draws follow the rows
-            found = node.op.rows_of(node, axes, count)
+            found = row_axes(node, axes, count)
+            if found is None and not equal.isdisjoint(node.inputs):
+                found = row_axes(node, _with_equal(node, twin, axes, equal), count)
             if found is not None and not all(map(_only_along, node.types, twin.types, found)):
                 varying.update(() if apart else node.outputs)
                 found = None if apart else found
@@ -73,7 +90,17 @@ def rows_of_batch(
     results = graph.outputs.values()
     if not varying.isdisjoint(results):
         return Rows.TOGETHER
-    return Rows.APART if mixed.isdisjoint(results) and all(where[v] == 0 for v in results) else Rows.UNKNOWN
+    return (
+        Rows.APART
+        if mixed.isdisjoint(results) and all(where[v] == 0 and plain(where[v]) for v in results)
+        else Rows.UNKNOWN
+    )
+
+
+def _numbers_rows(node: Node, count: int) -> bool:
+    """True for ``arange(B)``."""
+    attrs = node.attrs
+    return node.op.name == "arange" and (attrs["start"], attrs["step"], attrs["shape"]) == (0, 1, (count,))
 
 
 def _only_along(one: TensorType, two: TensorType, axis: int | None) -> bool:
@@ -91,11 +118,26 @@ def _of_equal_rows(node: Node, twin: Node, count: int) -> bool:
     outputs from the same rows of the inputs: equal rows give equal rows."""
     axes: list[int | None] = []
     for one, two in zip(node.input_types, twin.input_types):
-        differ = [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape)) if a != b]
-        if one.rank != two.rank or len(differ) > 1:
+        differ = _differing(one, two)
+        if differ is None or len(differ) > 1:
             return False
         axes.append(differ[0] if differ else None)
     return bool(axes) and node.op.rows_of(node, axes, count) is not None
+
+
+def _differing(one: TensorType, two: TensorType) -> list[int] | None:
+    """The axes whose sizes differ; None if the ranks do."""
+    return [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape)) if a != b] if one.rank == two.rank else None
+
+
+def _with_equal(node: Node, twin: Node, axes: list[int | None], equal: set[Value]) -> list[int | None]:
+    """The axes, with that of the equal rows of an input which has no others, such as learnt queries."""
+    found = [*axes]
+    for index, value in enumerate(node.inputs):
+        differ = _differing(node.input_types[index], twin.input_types[index]) if value in equal else None
+        if differ is not None and len(differ) == 1:
+            [found[index]] = differ
+    return found
 
 
 def _same_numbers(node: Node, twin: Node) -> bool:

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op
+from dslc.compiler.ir.row_axes import plain as plain_axis
+from dslc.compiler.ir.row_axes import row_axes
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 
@@ -100,6 +102,8 @@ class Scan(Op):
         sequences = consts + len(graph.updates)
         if any(axis == 0 for axis in axes[sequences:]):  # the steps would mix rows
             return None
+        if not all(map(plain_axis, axes[consts:])):
+            return None
         inner = [*axes[:sequences], *(None if axis is None else axis - 1 for axis in axes[sequences:])]
         likely = [axis if axis is not None else _row_axis(v, count) for v, axis in zip(node.inputs, inner)]
         likely = [*inner[:consts], *likely[consts:sequences], *inner[sequences:]]
@@ -122,11 +126,13 @@ def _rows_of_steps(graph: Graph, consts: int, inner: list[int | None], count: in
         for each in graph.nodes:
             read = [where[v] for v in each.inputs]
             known = all(axis is None for axis in read)
-            found = (None,) * len(each.outputs) if known else each.op.rows_of(each, read, count)
+            found = (None,) * len(each.outputs) if known else row_axes(each, read, count)
             if found is None:
                 return None
             where.update(zip(each.outputs, found))
         after = [where[value] for _, value in graph.updates]
+        if not all(map(plain_axis, (*after, *(where[value] for value in graph.outputs.values())))):
+            return None
         before = inner[consts:sequences]
         if after == before:
             break

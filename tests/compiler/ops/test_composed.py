@@ -396,7 +396,32 @@ ROWS_APART = [
         Rows.TOGETHER,
     ),
     ('gather(x, cast(reshape(arange(B), [B, 1]) * 0, "i32"))', "[B, 1]", Rows.UNKNOWN),
-    ("x[arange(B), argmax(x, axis=1)]", "[B]", Rows.UNKNOWN),
+    ("x[arange(B), argmax(x, axis=1)]", "[B]", Rows.APART),
+    ("x[arange(B)]", "[B, 8]", Rows.APART),
+    ("lstm(reshape(x, [B, 4, 2]), 3)[0]", "[B, 4, 3]", Rows.APART),
+    ("gru(reshape(x, [B, 4, 2]), 3, layers=2, bidirectional=true, lengths=argmax(x))[0]", "[B, 4, 6]", Rows.APART),
+    ("transpose(reshape(reshape(transpose(x), [8*B]) * 2 + 1, [8, B]))", "[B, 8]", Rows.APART),
+    ("transpose(reshape(flip(reshape(transpose(x), [8*B]), over=0), [8, B]))", "[B, 8]", Rows.UNKNOWN),
+    ("reshape(reshape(transpose(x), [8*B]) * 2, [B, 8])", "[B, 8]", Rows.UNKNOWN),
+    ("reshape(reshape(transpose(reshape(x, [B, 2, 4]), [1, 0, 2]), [2, 4*B]) + 1, [8*B])[:B]", "[B]", Rows.UNKNOWN),
+    (
+        "sdpa(broadcast_to(ones([2, 4]), [B, 2, 4]), reshape(x, [B, 2, 4]), reshape(x, [B, 2, 4]))",
+        "[B, 2, 4]",
+        Rows.APART,
+    ),
+    ("x[reshape(arange(B), [B, 1]), argsort(x)[:, :3]]", "[B, 3]", Rows.APART),
+    ("reshape(x, [B, 2, 4])[arange(B), argmax(x, axis=1) % 2, argmin(x, axis=1) % 4]", "[B]", Rows.APART),
+    ("reshape(x, [B, 2, 4])[arange(B), argmax(x, axis=1) % 2]", "[B, 4]", Rows.APART),
+    ('x[reshape(arange(B), [B, 1]), full([B, 2], 1, dtype="i32")]', "[B, 2]", Rows.APART),
+    ("x[arange(B) * 1, argmax(x, axis=1)]", "[B]", Rows.UNKNOWN),
+    ("x[arange(B) % 2, argmax(x, axis=1)]", "[B]", Rows.UNKNOWN),
+    ("x[arange(B - 1, -1, -1), argmax(x, axis=1)]", "[B]", Rows.UNKNOWN),
+    ("x[argmax(x, axis=1) % B, arange(B) % 8]", "[B]", Rows.TOGETHER),
+    ("reshape(x, [2*B, 4])[arange(B), argmax(x, axis=1) % 4]", "[B]", Rows.UNKNOWN),
+    ("flip(x, over=0)[arange(B), argmax(x, axis=1)]", "[B]", Rows.TOGETHER),
+    ('x + cast(reshape(arange(B), [B, 1]), "float") * 0', "[B, 8]", Rows.TOGETHER),
+    ("x + reshape(ones([64])[arange(B)], [B, 1])", "[B, 8]", Rows.TOGETHER),
+    ("x[:, 0] + linspace(0, 1, 64)[arange(B)]", "[B]", Rows.TOGETHER),
     ('flip(x, over=0) + reshape(arange(B, dtype="float"), [B, 1])', "[B, 8]", Rows.TOGETHER),
 ]
 
@@ -417,6 +442,31 @@ def test_whether_a_loop_keeps_rows_apart(step: str, rows: Rows, tmp_path: Path) 
         f"  h = zeros([B, 4])\n  scan xt in reshape(x, [B, 2, 4]) along 1 carry h {{ h = tanh(linear({step}, 4)) }}\n"
     )
     checked = check(tmp_path, XS, f"{loop}  return h", "[B, 4]")
+    one, other = (entries.predict(checked, {"B": size}).graph for size in (4, 8))
+    assert rows_of_batch(one, other, {"x"}) is rows
+
+
+OWN = """  rows = {rows}
+  best = reshape(x, [B, 2, 4])
+  ids = argmax(x, axis=1) % 4
+  scan t in arange(3) along 0 carry ids into y {{
+    ids = argmax(best[rows, {at}] + cast(t, "float"), axis=1) * 0 + ids
+    yield reshape(x, [B, 8])[rows, ids]
+  }}
+  return transpose(y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "at", "rows"),
+    [
+        ("arange(B)", "ids % 2", Rows.APART),
+        ("B - 1 - arange(B)", "ids % 2", Rows.UNKNOWN),
+        ("arange(B)", "rows % 2", Rows.UNKNOWN),
+    ],
+)
+def test_whether_a_loop_reads_own_rows(read: str, at: str, rows: Rows, tmp_path: Path) -> None:
+    checked = check(tmp_path, XS, OWN.format(rows=read, at=at), "[B, 3]")
     one, other = (entries.predict(checked, {"B": size}).graph for size in (4, 8))
     assert rows_of_batch(one, other, {"x"}) is rows
 

@@ -34,7 +34,16 @@ def test_a_call_is_not_cut(tmp_path: Path, result: str, offset: np.ndarray) -> N
             assert caught.value.code == "R105" and "B = 4" in str(caught.value.help)
 
 
-@pytest.mark.parametrize("result", ['x + arange(2, dtype="float")', "concat([x[:, 0:1], zeros([B, 1])], axis=1)"])
+@pytest.mark.parametrize(
+    "result",
+    [
+        'x + arange(2, dtype="float")',
+        "concat([x[:, 0:1], zeros([B, 1])], axis=1)",
+        "stack([x[arange(B), argmax(x, axis=1)], 2 * x[arange(B), argmin(x, axis=1)]], axis=1)",
+        "lstm(reshape(x, [B, 2, 1]), 2)[0][:, -1]",
+        "sdpa(ones([B, 1, 2]), reshape(x, [B, 1, 2]), reshape(x, [B, 1, 2]))[:, 0]",
+    ],
+)
 def test_rows_that_are_apart_are_cut_and_filled_up(tmp_path: Path, result: str) -> None:
     with opened(tmp_path, MODEL.format(result), sizes=SIZES) as session:
         x = np.arange(20, dtype=np.float32).reshape(10, 2)
