@@ -18,8 +18,8 @@ After::
 ``candidates.py`` decides which values may be recomputed. ``select.py`` selects from them by freed bytes per
 second, using estimated lifetimes and times (``lifetimes.py``). The following passes then build and evaluate the
 selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
-budget, recomputation may add 3 % to the modelled time: of the kernels run one after another, and of the multi-stream
-step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
+budget, recomputation may add 3 % to the modelled time, or 1 % for a smaller reduction: of the kernels run one after
+another, and of the multi-stream step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
 as the budget requires, and none if the program already fits. Results equal those of the plain graph bit for bit.
 """
 
@@ -42,10 +42,9 @@ from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.passes.plan.schedule import scheduled
 from dslc.compiler.passes.plan.stream_timeline import finish
 
-#: The fraction of the modelled step time that ``auto`` may add.
-AUTO_SHARE: Final = 0.03
-#: Smallest reduction of the peak that is worth any time: bytes, and fraction of the peak.
-AUTO_BYTES: Final = 256 << 20
+#: The fraction of the modelled step time that ``auto`` may add, and the smallest reduction of the peak that is worth it:
+#: bytes, and fraction of the peak. The first that is possible is taken.
+AUTO: Final = ((0.03, 256 << 20), (0.01, 64 << 20))
 AUTO_PART: Final = 0.05
 _TRIES: Final = 3
 _NEAR: Final = 0.1  # of the allowed time: close enough to stop
@@ -90,7 +89,7 @@ def _best(plain: CandidatePlan, build: Build) -> CandidatePlan:
         graph, build.mirror_words, extra_outputs=fuses, recomputes_inputs=fuses, machine=plain.machine
     )
     if sum(training.bytes[v] for v in training.candidates) <= (
-        AUTO_BYTES if build.budget is None and not training.always else 0
+        AUTO[-1][1] if build.budget is None and not training.always else 0
     ):
         return plain
     search = _Search(plain, training)
@@ -198,7 +197,17 @@ class _Search:
 
     def automatic(self) -> CandidatePlan:
         """The fewest bytes in the time that ``auto`` allows, if the reduction is worth it."""
-        plain, allowed = self.plain, AUTO_SHARE * self.plain.seconds
+        possible = sum(self.training.bytes[v] for v in self.training.candidates)
+        for share, least in AUTO:
+            if possible > least:
+                best = self._in_time(share)
+                if best is not self.plain and self._is_worth_time(best, least):
+                    return best
+        return self.asked()
+
+    def _in_time(self, share: float) -> CandidatePlan:
+        """The fewest bytes in this share of the step's time."""
+        plain, allowed = self.plain, share * self.plain.seconds
         best, allowance = plain, allowed
         for _ in range(_TRIES):
             found = self.knapsack.choose(seconds=allowance)
@@ -209,20 +218,19 @@ class _Search:
             if -_NEAR * allowed <= over <= 0 or (over < 0 and found.seconds < _ALL * allowance):
                 break
             allowance = found.seconds - over - _SLACK * allowed
-        best = self._on_time(best)
-        return best if best is not plain and self._is_worth_time(best) else self.asked()
+        return self._on_time(best, share)
 
-    def _is_worth_time(self, made: CandidatePlan) -> bool:
+    def _is_worth_time(self, made: CandidatePlan, least: int) -> bool:
         """Whether live values need fewer bytes, and the memory plan, too: kernels' scratch can be what is large."""
         plain = self.plain
         return all(
-            before - now > max(AUTO_BYTES, AUTO_PART * before)
+            before - now > max(least, AUTO_PART * before)
             for before, now in ((plain.peak, made.peak), (plain.bytes, made.bytes))
         )
 
-    def _on_time(self, best: CandidatePlan) -> CandidatePlan:
+    def _on_time(self, best: CandidatePlan, share: float) -> CandidatePlan:
         """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""
-        plain, limit = self.plain, (1 + AUTO_SHARE) * self.plain.seconds_on_streams
+        plain, limit = self.plain, (1 + share) * self.plain.seconds_on_streams
         for _ in range(_TRIES):
             if best is plain or best.seconds_on_streams <= limit:
                 return best

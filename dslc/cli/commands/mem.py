@@ -239,14 +239,16 @@ def per_gpu(
         own = plain if share is None else plain - size_class(state) + size_class(share.bytes)
         exchange = sum(each.exchanged for each in held)
         row = {"session": own, "sums": sum(each.pooled for each in held) - exchange, "exchange": exchange}
-        row |= {"nccl": held[0].nccl, "driver": driver, "context": CONTEXT}
-        rows.append({"gpus": n, "shards": shards // n, **row, "total": sum(row.values())})
+        row |= {"driver": driver, "context": CONTEXT}
+        direct, nccl = sum(row.values()), held[0].nccl
+        rows.append({"gpus": n, "shards": shards // n, **row, "direct": direct, "nccl": nccl, "total": direct + nccl})
     return rows
 
 
 def gpu_table(rows: list[dict[str, int]]) -> str:
-    """A row for each number of GPUs."""
-    amounts = ("session", "sums", "exchange", "nccl", "driver", "context", "total")
+    """A row for each number of GPUs. ``direct``: without NCCL, which processes that write into each other's GPUs do not
+    need."""
+    amounts = ("session", "sums", "exchange", "driver", "context", "direct", "nccl", "total")
     cells = [(str(row["gpus"]), str(row["shards"]), *(size_text(row[name]) for name in amounts)) for row in rows]
     return table(("GPUs", "shards", *amounts), cells, range(2 + len(amounts)))
 

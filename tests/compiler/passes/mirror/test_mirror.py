@@ -224,6 +224,14 @@ def test_auto_takes_what_costs_next_to_nothing() -> None:
     assert mirror(found, build) is found, "a second run changes something"
 
 
+def test_auto_takes_less_time_for_a_smaller_reduction() -> None:
+    graph = _deep(12, rows=1 << 11, width=2048)
+    found = mirror(Program("train_step", {}, graph, target="sm_90"), build_for(graph, target="sm_90"))
+    said = found.mirrored
+    assert said is not None and (64 << 20) < said.bytes_before - said.bytes_after <= (256 << 20)
+    assert said.seconds_before < said.seconds_after <= 1.01 * said.seconds_before
+
+
 def test_auto_recomputes_nothing_where_the_plan_stays_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch of kernels, such as a library's workspace, can be what the plan needs its bytes for."""
     graph = _deep(20, rows=1 << 14, width=2048)
