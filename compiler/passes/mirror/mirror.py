@@ -19,8 +19,9 @@ After::
 second, using estimated lifetimes and times (``lifetimes.py``). The following passes then build and evaluate the
 selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
 budget, recomputation may add 3 % to the modelled time, or 1 % for a smaller reduction: of the kernels run one after
-another, and of the multi-stream step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
-as the budget requires, and none if the program already fits. Results equal those of the plain graph bit for bit.
+another, and of the multi-stream step, in which recomputed nodes overlap less with other work. With a budget
+(``build.budget``), it adds as little time as the budget requires, and none if the program already fits. Results equal
+those of the plain graph bit for bit.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 from dslc.compiler.passes.plan.schedule import scheduled
 from dslc.compiler.passes.plan.stream_timeline import finish
 
-#: The fraction of the modelled step time that ``auto`` may add, and the smallest reduction of the peak that is worth it:
-#: bytes, and fraction of the peak. The first that is possible is taken.
+#: The fraction of the modelled step time that ``auto`` may add, and the smallest reduction of the peak in bytes that is
+#: worth it. The first that is possible is taken.
 AUTO: Final = ((0.03, 256 << 20), (0.01, 64 << 20))
-AUTO_PART: Final = 0.05
+AUTO_PART: Final = 0.05  # the smallest such fraction of the peak
 _TRIES: Final = 3
 _NEAR: Final = 0.1  # of the allowed time: close enough to stop
 _SLACK: Final = 0.02  # of the allowed time: safety margin of the next try
