@@ -180,27 +180,24 @@ def build(
     check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
-    from dslc.compiler.artifact.emit import emit_artifact  # imported here because a forecast does not need it
+    from dslc.compiler.artifact.emit import About, emit_artifact  # imported here because a forecast does not need it
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
     from dslc.compiler.toolchain.versions import toolchain
 
     compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)
-    artifact, header = emit_artifact(
-        programs,
+    about = About(
         name=name,
         model=checked.name,
         interface=interface(checked, name, dtypes),
-        layout=layout,
         options=recorded_options(checked, options),
         toolchain=toolchain(options.targets),
         source_sha256=checked.digest,
         rows=batch_rows(checked),
         provider=options.provider,
-        compiler=compiler,
-        level=options.level,
         lock=provenance(programs, options.tuned),
         packages=[each.provenance for each in checked.packages],
     )
+    artifact, header = emit_artifact(programs, about, layout, compiler, options.level)
     counts = compiler.cache.counts
     seconds = time.monotonic() - started
     return BuildResult(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.canonical import dumps
@@ -26,102 +27,117 @@ if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a header says of a build apart from its programs and its state; JSON data.
+
+    ``rows``: whether predict may pad the rows of its batch, or cut them into pieces. ``lock``: for each target whose
+    programs obey measurements, where these come from. ``packages``: those whose ops the model uses.
+    """
+
+    name: str
+    model: str
+    interface: Mapping[str, Any]
+    options: Mapping[str, Any]
+    toolchain: Mapping[str, str]
+    source_sha256: str
+    rows: Rows
+    provider: str
+    lock: Mapping[str, Any] | None = None
+    packages: Sequence[Mapping[str, str]] = ()
+
+
 def emit_artifact(
-    programs: Sequence[Program],
-    *,
-    name: str,
-    model: str,
-    interface: Mapping[str, Any],
-    layout: StateLayout,
-    options: Mapping[str, Any],
-    toolchain: Mapping[str, str],
-    source_sha256: str,
-    rows: Rows,
-    provider: str,
-    compiler: KernelCompiler,
-    level: str = EVERY_LEVEL,
-    lock: Mapping[str, Any] | None = None,
-    packages: Sequence[Mapping[str, str]] = (),
+    programs: Sequence[Program], about: About, layout: StateLayout, compiler: KernelCompiler, level: str = EVERY_LEVEL
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
-    ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
-    data; ``rows``: whether predict may pad the rows of its batch, or cut them into pieces. ``compiler`` compiles the
-    kernels, for one level of code of the processor, or all.
-    ``lock``: for each target whose programs obey measurements, where these come from. ``packages``: those whose ops the
-    model uses.
+    ``programs`` must be scheduled and have memory plans; their order is kept. ``compiler`` compiles the kernels, for
+    one level of code of the processor, or all.
     """
-    blobs: list[Blob] = []
     plans: list[Plan] = []
-    entries: list[dict[str, Any]] = []
-    kernels: dict[str, dict[str, Any]] = {}
-    stored: dict[str, bytes] = {}
-    features: set[str] = set()
-    for number, program in enumerate(programs):
-        memory = program.memory
-        assert memory is not None, f"{program.entry} has no memory plan"
-        plan = f"plan.{number}"
-        made = plan_of(program, kernels.setdefault(program.target, {}), level)
-        stored |= constants_of(program)
-        native = target_of(program.target).feature
-        features |= {_feature(i, native) for i in made.instructions if _computes(i)}
-        plans.append(made)
-        blobs.append(Blob(plan, "plan", made.encode()))
-        entries.append(
-            {
-                "entry": program.entry,
-                "target": program.target,
-                "provider": provider,
-                "sizes": dict(program.sizes),
-                "io_bytes": memory.io_bytes,
-                "work_bytes": memory.work_bytes,
-                "context_bytes": memory.context_bytes,
-                "plan": plan,
-                "lower_bound": memory.lower_bound,
-                "planned": memory.work_bytes,
-            }
-            | ({"turn": program.turn} if program.turn else {})
-            | ({"context": {name: offset for name, _, offset in memory.carried}} if memory.carried else {})
-            | ({"prepared_bytes": memory.prepared_bytes} if memory.prepared_bytes else {})
-        )
+    kernels: dict[str, dict[str, Any]] = {}  # by targets: symbol -> description
+    constants: dict[str, bytes] = {}
+    for program in programs:
+        plans.append(plan_of(program, kernels.setdefault(program.target, {}), level))
+        constants |= constants_of(program)
+    blobs = [Blob(f"plan.{number}", "plan", plan.encode()) for number, plan in enumerate(plans)]
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
         raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
-    blobs += [Blob(name, "constant", data) for name, data in sorted(stored.items())]
+    entries = [_program_entry(program, blob.name, about.provider) for program, blob in zip(programs, blobs)]
+    blobs += [Blob(name, "constant", data) for name, data in sorted(constants.items())]
     for target, described in kernels.items():
         if described:
             with _at_its_node(programs):
                 blobs += target_of(target, level=level).blobs(described, compiler)
-    features |= {"loop"} if any(isinstance(i, Loop) for plan in plans for i in plan.instructions) else set()
-    features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
-    features |= {"shards"} if any(p.entry == "update_step" for p in programs) else set()
-    features |= {"turns"} if any(p.turn for p in programs) else set()
-    features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
-    features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
-    features |= {"epoch_metrics"} if any(t.name.startswith(OF_EPOCH) for t in layout.tensors) else set()
-    features |= {"prepared"} if any(p.entry == PREPARE for p in programs) else set()
-    features |= {TOGETHER} if rows is Rows.TOGETHER else set()
-    features |= {"state"} if interface.get("states") else set()
     header: dict[str, Any] = {
         "format": list(FORMAT),
-        "required_features": sorted(features),
-        "name": name,
-        "model": model,
-        "toolchain": dict(toolchain),
-        "source_sha256": source_sha256,
-        "options": dict(options),
-        "interface": dict(interface),
-        "interface_sha256": hashlib.sha256(dumps(interface)).hexdigest(),
-        "row_independent": rows is Rows.APART,
+        "required_features": sorted(_features(programs, plans, about, layout)),
+        "name": about.name,
+        "model": about.model,
+        "toolchain": dict(about.toolchain),
+        "source_sha256": about.source_sha256,
+        "options": dict(about.options),
+        "interface": dict(about.interface),
+        "interface_sha256": hashlib.sha256(dumps(about.interface)).hexdigest(),
+        "row_independent": about.rows is Rows.APART,
         "state": state_table(layout),
         "programs": entries,
         "kernels": rows_of(plans),
     }
-    if lock:
-        header["lock"] = dict(lock)
-    if packages:
-        header["packages"] = [dict(each) for each in packages]
+    if about.lock:
+        header["lock"] = dict(about.lock)
+    if about.packages:
+        header["packages"] = [dict(each) for each in about.packages]
     return write_artifact(header, blobs), header
+
+
+def _program_entry(program: Program, plan: str, provider: str) -> dict[str, Any]:
+    """A program's entry in the header's ``programs``. ``plan``: the name of its blob."""
+    memory = program.memory
+    assert memory is not None, f"{program.entry} has no memory plan"
+    return (
+        {
+            "entry": program.entry,
+            "target": program.target,
+            "provider": provider,
+            "sizes": dict(program.sizes),
+            "io_bytes": memory.io_bytes,
+            "work_bytes": memory.work_bytes,
+            "context_bytes": memory.context_bytes,
+            "plan": plan,
+            "lower_bound": memory.lower_bound,
+            "planned": memory.work_bytes,
+        }
+        | ({"turn": program.turn} if program.turn else {})
+        | ({"context": {name: offset for name, _, offset in memory.carried}} if memory.carried else {})
+        | ({"prepared_bytes": memory.prepared_bytes} if memory.prepared_bytes else {})
+    )
+
+
+def _features(programs: Sequence[Program], plans: Sequence[Plan], about: About, layout: StateLayout) -> set[str]:
+    """What a runtime must support to run the artifact."""
+    entries, tensors = {program.entry for program in programs}, layout.tensors
+    more = {
+        "loop": any(isinstance(i, Loop) for plan in plans for i in plan.instructions),
+        "accumulate": "accumulate_step" in entries,
+        "shards": "update_step" in entries,
+        "turns": any(program.turn for program in programs),
+        "average": any(t.init == AS_PARAM for t in tensors),
+        "loss_scale": any(t.name == LOSS_SCALE for t in tensors),
+        "epoch_metrics": any(t.name.startswith(OF_EPOCH) for t in tensors),
+        "prepared": PREPARE in entries,
+        TOGETHER: about.rows is Rows.TOGETHER,
+        "state": bool(about.interface.get("states")),
+    }
+    computing = {
+        _feature(instruction, target_of(program.target).feature)
+        for program, plan in zip(programs, plans)
+        for instruction in plan.instructions
+        if _computes(instruction)
+    }
+    return computing | {name for name, is_needed in more.items() if is_needed}
 
 
 @contextmanager

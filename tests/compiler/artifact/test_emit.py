@@ -13,7 +13,7 @@ from graphs.random_graphs import build_for, graph_of, input_of
 
 from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
-from dslc.compiler.artifact.emit import emit_artifact
+from dslc.compiler.artifact.emit import About, emit_artifact
 from dslc.compiler.artifact.labels import output_port, where
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import StateLayout, StateTensor
@@ -96,22 +96,21 @@ def _artifact() -> bytes:
     build = build_for(predict)
     programs = [run_passes(Program(n, {"B": 2}, g), build, ALL)[0] for n, g in (("init", init), ("predict", predict))]
     tensor = StateTensor("w", Kind.PARAM, w.value.type, 0, "constant(0.5)", False)
-    data, header = emit_artifact(
-        programs,
+    about = About(
         name="m",
         model="M",
         interface={"name": "m", "model": "M",
                    "dims": [{"name": "B", "low": 2, "high": 2, "default": 2, "batch": True}],
                    "inputs": [{"name": "x", "dtype": "f32", "shape": ["B", 3]}],
                    "results": [{"name": "y", "dtype": "f32", "shape": ["B", 3]}], "train": None},
-        layout=StateLayout((tensor,), build.state_bytes, ()),
         options={"target": "cpu"},
         toolchain={"dslc": "0.1.0", "python": "3.11"},
         source_sha256=hashlib.sha256(b"").hexdigest(),
         rows=Rows.APART,
         provider="reference",
-        compiler=KernelCompiler(Cache(None)),
     )  # fmt: skip
+    layout = StateLayout((tensor,), build.state_bytes, ())
+    data, header = emit_artifact(programs, about, layout, KernelCompiler(Cache(None)))
     assert [p["entry"] for p in header["programs"]] == ["init", "predict"]
     return data
 
