@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -25,6 +26,7 @@ from dslc.cli.table import COMMANDS, SECTIONS
 # small models do not wait for preempted threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+_EXTRA = re.compile(r"Got unexpected extra arguments? \(([^ )]+)")  # how click says it
 _NARROW = 70  # columns: in less, help has the texts below the names
 EXIT_PIPE = 141  # the reader of our output closed it: a shell's exit code for SIGPIPE
 
@@ -249,6 +251,10 @@ def _usage_error(error: click.ClickException, options: Settings) -> None:
         else:
             meant = habits.alike(error.option_name, error.possibilities or ())
             error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx)
+    elif isinstance(error, click.UsageError) and error.ctx is not None and (extra := _EXTRA.match(error.message)):
+        hint = habits.argument_hint(extra[1], error.ctx.command.params)
+        if hint is not None:
+            error = click.UsageError(f"{error.message}; {hint}", error.ctx)
     if options.json:
         context = error.ctx if isinstance(error, click.UsageError) else None
         help = f"{context.command_path if context else 'dslc'} --help"

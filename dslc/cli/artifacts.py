@@ -43,9 +43,12 @@ def artifact_to_run(text: str | None, *, trust: bool, checked: Checked | None = 
 
 
 def named_artifact(text: str) -> Path:
-    """The file that an argument names: the file itself, or the artifact in a folder."""
+    """The file that an argument names: the file itself, or the artifact in a folder, which may have been renamed."""
     path = Path(text)
-    return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
+    if not path.is_dir():
+        return path
+    named, inside = path / f"{path.resolve().name}.dslc", sorted(path.glob("*.dslc"))
+    return inside[0] if len(inside) == 1 else named
 
 
 def _config() -> Config:

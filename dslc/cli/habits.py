@@ -30,6 +30,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "help": "`dslc --help` lists the commands, `dslc COMMAND --help` its options",
 }  # fmt: skip
 
+#: The help for an argument that a command does not take, by its end.
+ARGUMENTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys((".yaml", ".yml"), "`--config FILE` names the configuration"),
+    ".safetensors": "`--weights FILE` names weights",
+    ".dslc": "`--artifact PATH` names an artifact",
+    ".nn": "`--config FILE` names the configuration, which names the model",
+}
+
 _ALIKE: Final = 0.7  # a letter of four or more left out, added or swapped
 #: The help for each option.
 OPTIONS: Final[Mapping[str, str]] = {
@@ -42,7 +50,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("--workers", "--num-workers"), "`--set data.workers=4`"),
     **dict.fromkeys(("--fp16", "--bf16", "--amp"), "`--precision bf16`"),
     **dict.fromkeys(("--output-dir", "--log-dir", "--save-dir"), "`--set save.dir=runs/first`"),
-    **dict.fromkeys(("--file", "--yaml", "--conf"), "`--config FILE`"),
+    **dict.fromkeys(("--file", "--yaml", "--conf", "-c"), "`--config FILE`"),
     **dict.fromkeys(("--random-seed",), "`--seed 0`"),
     **dict.fromkeys(("--model", "--net"), "`--artifact PATH` names what runs"),
 }  # fmt: skip
@@ -56,8 +64,19 @@ def alike(name: str, options: Iterable[str]) -> list[str]:
     return [each for each in options if SequenceMatcher(None, word, each.lstrip("-")).ratio() >= _ALIKE]
 
 
+def argument_hint(text: str, parameters: Iterable[click.Parameter]) -> str | None:
+    """The help for an argument that the command with these parameters does not take."""
+    hint = next((hint for end, hint in ARGUMENTS.items() if text.endswith(end)), "")
+    if not hint and re.match(r"[a-z_.]+=", text):
+        hint = "`--set FIELD=VALUE` sets a field of the configuration"
+    return _if_known(hint, parameters)
+
+
 def option_hint(name: str, parameters: Iterable[click.Parameter]) -> str | None:
     """The help for an option of another tool, if the command with these parameters has what stands for it."""
-    hint = OPTIONS.get(name, "")
+    return _if_known(OPTIONS.get(name, ""), parameters)
+
+
+def _if_known(hint: str, parameters: Iterable[click.Parameter]) -> str | None:
     known = {option for parameter in parameters for option in parameter.opts}
     return hint if hint and known.issuperset(re.findall(r"`(-[a-z-]+)", hint)) else None

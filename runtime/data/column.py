@@ -29,6 +29,8 @@ from dslc.runtime.data.rows import (
     known_late,
     windowed,
 )
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.text.texts import text_key
 from dslc.runtime.data.wanted import Wanted
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
@@ -128,6 +130,7 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
         check_finite=wanted.check_finite,
         notice=notice,
         rows=rows,
+        tokens=_are_tokens(wanted.files[0]),
     )
     if isinstance(rows, ArrayRows) and rows.in_memory and not early(wanted.steps, rows.dtype, target):
         return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
@@ -137,6 +140,10 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     elif not column.decodes:
         notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked while they are read")
     return column
+
+
+def _are_tokens(source: Source) -> bool:
+    return format_of(source).windows or text_key(source.key or "") is not None
 
 
 def _check_all(column: Column) -> None:

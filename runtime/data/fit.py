@@ -26,6 +26,9 @@ _CHUNK: Final = 64 << 20  # bytes checked at once
 _CLASSES: Final = (
     "number the classes from 0 (for a column: `data.columns: {NAME: {categories: index}}`), or give the model more"
 )
+_TOKENS: Final = (
+    "give the model as many classes as the tokenizer has tokens; or the file has tokens of another size, u16 or u32"
+)
 _PIXELS: Final = (
     "the value of a mask's pixel is its class; for 0 and 255 declare the mask as u8 and compare: "
     '`cast(mask > 127, "i32")`; or give the model more classes'
@@ -45,14 +48,16 @@ class Fit:
         check_finite: bool,
         notice: Callable[[str], None],
         rows: Rows | None = None,
+        tokens: bool = False,
     ) -> None:
-        """``rows``: those of the files, which know the places of their values.
+        """``rows``: those of the files, which know the places of their values. ``tokens``: the values are tokens.
 
         Raises DataError R102 for a dtype that cannot be converted; ``notice`` gets a message about one that is
         rounded."""
         self._files = files
         self._source = source = files[0]
         self._rows = rows
+        self._tokens = tokens
         self._tensor = tensor
         self._field = field
         self._check_finite = check_finite
@@ -114,7 +119,12 @@ class Fit:
         if tensor.range is not None and chunk.dtype.kind != "b":
             low, end = tensor.range
             rule = f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}"
-            self._range(chunk, low, end - 1, rule, records, _PIXELS if self._source.key == "image" else _CLASSES)
+            self._range(chunk, low, end - 1, rule, records, self._help_for_classes())
+
+    def _help_for_classes(self) -> str:
+        if self._source.key == "image":
+            return _PIXELS
+        return _TOKENS if self._tokens else _CLASSES
 
     def _floats(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
         if not (self.narrows or self._check_finite):

@@ -26,6 +26,8 @@ _CONVERT: Final = {
     (".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".joblib", ".pt", ".pth"): "write its arrays into an .npz file, "
     "by numpy.savez",
     (".pq", ".parq"): "call it .parquet",
+    (".data", ".dat", ".psv", ".tab"): "if it is a table with commas, semicolons or tabs, call it .csv or .tsv",
+    (".md", ".log", ".text", ".rst", ".tex", ".html"): "call it .txt to read it as a text",
     (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac"): "write its samples into an .npy file of [rows, samples], "
     "by numpy.save",
     (".mp4", ".avi", ".mov", ".mkv", ".webm"): "write its frames as images in folders, or into an .npy file",

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dslc.cli.app import app, run
+from dslc.cli.artifacts import named_artifact
 from dslc.cli.commands.ops import command as ops
 from dslc.cli.habits import COMMANDS, OPTIONS, option_hint
 from dslc.cli.table import COMMANDS as OURS
@@ -55,6 +56,24 @@ def test_a_key_of_another_tool(key: str) -> None:
         [(section, fields)] = yaml.safe_load(text.replace("...", "x: x")).items()
         assert all(any(n == f"{section}.{f}" or n == f"{section}.NAME" for n in _NAMES) for f in fields), text
         assert not {f"{section}.{key}", f"train.{key}", f"data.{key}"} & _NAMES
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["train", "net.nn"], "`--config FILE` names the configuration, which names the model"),
+        (["train", "epochs=3"], "`--set FIELD=VALUE` sets a field"),
+        (["eval", "other.yaml"], "`--config FILE` names the configuration"),
+        (["eval", "best.safetensors", "more"], "`--weights FILE` names weights"),
+        (["train", "more"], "(more)\n"),
+        (["doctor", "net.nn"], "(net.nn)\n"),
+    ],
+)
+def test_an_argument_that_a_command_does_not_take(
+    args: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(args) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_the_commands_say_so() -> None:
@@ -107,3 +126,11 @@ def test_an_option_is_told_those_that_it_may_be_a_misspelling_of(
 ) -> None:
     assert run(line) == 2
     assert capsys.readouterr().err.rstrip().endswith(says)
+
+
+def test_the_folder_of_an_artifact_may_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "net.dslc").touch()
+    assert named_artifact(str(tmp_path)) == tmp_path / "net.dslc"
+    (tmp_path / "other.dslc").touch()
+    assert named_artifact(str(tmp_path)) == tmp_path / f"{tmp_path.name}.dslc"  # which of them is not known
+    assert named_artifact(str(tmp_path / "net.dslc")) == tmp_path / "net.dslc"

@@ -52,7 +52,8 @@ def check_windows(key: str, kinds: Sequence[str]) -> None:
     """Raises ValueError for a key that a user cannot write: a kind that is not in ``kinds``, or tokens left out."""
     found = _KEY.match(key)
     if found is None or found[1] not in kinds or found[4] is not None:
-        raise ValueError(f"tokens are `{'` or `'.join(kinds)}`, optionally followed by `/STRIDE` and `+SHIFT`")
+        what = "a table is called .csv or .tsv" if "tokens" in kinds else "save other numbers by numpy.save"
+        raise ValueError(f"tokens are `{'` or `'.join(kinds)}`, optionally followed by `/STRIDE` and `+SHIFT`; {what}")
 
 
 def tokens(key: str) -> Tokens:

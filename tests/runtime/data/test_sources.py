@@ -133,12 +133,21 @@ def test_a_split_depends_on_the_seed_alone_and_covers_all(tmp_path: Path, opened
         ("photo.jpg", "name the folder"),
         ("table.csv", "write `file.csv:columns`"),
         ("notes.doc", "file.npy"),
+        ("iris.data:0..3", "call it .csv or .tsv"),
+        ("README.md:bytes", "call it .txt"),
     ],
 )
 def test_the_help_for_a_file_that_is_not_read(text: str, says: str) -> None:
     with pytest.raises(ValueError):
         split(text)
     assert says in help_for(text)
+
+
+def test_what_else_a_text_or_a_file_of_tokens_may_hold() -> None:
+    with pytest.raises(ValueError, match=r"a table is called \.csv"):
+        split("table.txt:a,b")
+    with pytest.raises(ValueError, match=r"save other numbers by numpy\.save"):
+        split("data_batch_1.bin:u8")
 
 
 OTHERS = {

@@ -75,3 +75,9 @@ def test_files_that_do_not_fit(
     (tmp_path / "c.bin").write_bytes(data)
     error = refused(lambda: opened(a=(f"{tmp_path}/c.bin:{key}", "i32", shape)))
     assert error.code == code and says in error.message
+
+
+def test_the_help_for_tokens_beyond_the_classes(corpus: Path, opened: Any) -> None:
+    with pytest.raises(DataError) as caught:
+        opened(a=(f"{corpus}:u16", "i32", ("B", 4), (0, 19)))
+    assert caught.value.code == "R103" and "as the tokenizer has tokens" in str(caught.value.help)
