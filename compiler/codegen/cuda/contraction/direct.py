@@ -1,4 +1,5 @@
-"""Products and convolutions with kernels of their own: depthwise ones, and those between few channels and many."""
+"""Products and convolutions with kernels of their own: depthwise ones, those with groups of few channels, and those
+between few channels and many."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, Depthwis
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, Sides, ToFew
 from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
+from dslc.compiler.codegen.cuda.contraction.groups import GroupedConvolution, GroupedSums, Groups, back_to_image
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, deciding
 from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv, PackedSums
 from dslc.compiler.codegen.cuda.contraction.tiles import seconds_of
@@ -32,6 +34,22 @@ def depthwise(node: Node) -> Shape | None:
     if g is None or g.groups == 1 or (g.inputs, g.outputs) != (1, 1):
         return None
     return _shape(g, g.channels)
+
+
+def grouped(node: Node) -> tuple[GroupedConvolution, ...] | GroupedSums | None:
+    """The kernels of a convolution with groups of few channels, or of its gradient; None if a contraction does it."""
+    g = _geometry(node)
+    if g is None or g.groups == 1:
+        return None
+    sides = Groups(_shape(g, max(g.channels, g.filters)), g.groups, g.inputs, g.outputs)
+    if not sides.possible:
+        return None
+    if node.op.name == "conv_dgrad_last":
+        return back_to_image(sides) or None
+    spec = GroupedSums(sides) if node.op.name == "conv_wgrad_last" else GroupedConvolution(sides)
+    if not spec.possible:
+        return None
+    return spec if isinstance(spec, GroupedSums) else (spec,)
 
 
 def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
@@ -55,8 +73,11 @@ def packed(node: Node) -> PackedConv | PackedSums | None:
 
 
 def is_direct(node: Node) -> bool:
-    """Whether the kernels for few channels compute a node. In f32 with channels first, a gradient for weights has them
-    where models of time say that they are faster than tiles."""
+    """Whether kernels without tiles that could be a contraction's compute a node: those of groups, and those for few
+    channels. In f32 with channels first, a gradient for weights has the latter where models of time say that they are
+    faster than tiles."""
+    if grouped(node) is not None:
+        return True
     if node.op.name != "conv_wgrad" or node.types[0].dtype is not DType.F32 or flag_attr(node.attrs, "tf32"):
         return is_of_few_channels(node)
     spec, found = without_tiles(node), few_channels(node, _MOST_OF_SUMS)
@@ -137,16 +158,19 @@ def direct(
     faster."""
     shape, kind = depthwise(node), node.op.name.removesuffix("_last")
     first, second = node.inputs[:2]
-    spec: Depthwise | DepthwiseSums | ToFew | FromFew | FewSums | PackedConv | PackedSums | None
+    found = grouped(node)
+    if isinstance(found, tuple):
+        return [Launch(replace(each, epilogue=epilogue), (first, second, *others), (result,)) for each in found]
+    spec: Depthwise | DepthwiseSums | GroupedSums | ToFew | FromFew | FewSums | PackedConv | PackedSums | None
     if shape is not None:
         spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", epilogue)
     else:
-        spec = packed(node) or (without_tiles(node) if forced or is_direct(node) else None)
+        spec = found or packed(node) or (without_tiles(node) if forced or is_direct(node) else None)
     if spec is None or not spec.possible:
         return None
     if isinstance(spec, ToFew | FromFew | PackedConv):
         spec = replace(spec, epilogue=epilogue)
-    if not isinstance(spec, DepthwiseSums | FewSums | PackedSums):
+    if not isinstance(spec, DepthwiseSums | FewSums | GroupedSums | PackedSums):
         return [Launch(spec, (first, second, *others), (result,))]
     if isinstance(spec, FewSums) and spec.sides.of_image:
         first, second = second, first

@@ -10,7 +10,8 @@
   which each row is a window.
 - Narrow groups are merged. The weight of ``m`` merged groups is block diagonal: zero between a group and another one's
   channels. That is ``m`` times the multiplications, on units that a narrow group leaves idle: with 4 channels a group,
-  the 16 x 8 x 16 products of a tensor core hold 1/8 of use at most, and loads are of 8 bytes.
+  the 16 x 8 x 16 products of a tensor core hold 1/8 of use at most, and loads are of 8 bytes. Up to 64 channels fill a
+  tile; 16 are enough where a GPU's kernels keep the pixels in shared memory.
 
 Sums only gain products with zero. So results have the bits of the convolution up to the order of its sums, as long as
 inputs are finite: an inf or nan of a channel makes the results of the groups merged with it nan.
@@ -35,6 +36,8 @@ _MIN_FILLED: Final = 1 << 24
 _NARROW: Final = 16
 #: Channels to which narrow groups are merged: a tile of dslc's kernels and of libraries.
 _MERGED: Final = 64
+#: The most taps of a convolution whose pixels kernels keep in shared memory (``cuda/contraction/groups.py``).
+_MOST_TAPS: Final = 49
 
 
 def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
@@ -175,8 +178,18 @@ def _merged(node: Node) -> int:
     groups, (into, out) = int_attr(node.attrs, "groups"), _channels(node)
     if into == 1 or max(into, out) >= _NARROW:  # depthwise convolutions have kernels of their own
         return 1
-    fits = _MERGED // max(into, out)
-    return max(m for m in range(1, fits + 1) if groups % m == 0)
+    known = [m for m in range(1, _MERGED // max(into, out) + 1) if groups % m == 0]
+    whole = [m for m in known if m * max(into, out) <= _NARROW and not any(m * c % run_of(node) for c in (into, out))]
+    return max(whole if whole and _keeps_pixels(node) else known)
+
+
+def _keeps_pixels(node: Node) -> bool:
+    """Whether a GPU's kernels compute whole runs of few channels from pixels in shared memory."""
+    window, stride, dilation = _weight(node)[2:], int_tuple(node.attrs, "stride"), int_tuple(node.attrs, "dilation")
+    # each class of pixels of a gradient for the image needs a tap
+    back = node.op.name == "conv_dgrad"
+    reached = not back or all(s == 1 or (d == 1 and s <= n) for n, s, d in zip(window, stride, dilation))
+    return node.types[0].dtype.is_half and reached and len(window) < 3 and 1 < prod(window) <= _MOST_TAPS
 
 
 def _of_merged_groups(b: Builder, node: Node, inputs: list[Value], count: int) -> Value:

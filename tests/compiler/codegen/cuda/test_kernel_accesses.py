@@ -132,6 +132,8 @@ ELSEWHERE = {
     "few_rows.cu": "contraction/test_few_rows.py",
     "from_few_channels.cu": "contraction/test_few_channels.py",
     "gather_tables.cu": "ops/scatter/test_together.py",
+    "groups.cu": "contraction/test_groups.py",
+    "groups_sums.cu": "contraction/test_groups.py",
     "mma.cu": "contraction/test_contract_ptx.py",
     "packed_taps.cu": "contraction/test_packed_taps.py",
     "packed_taps_sums.cu": "contraction/test_packed_taps.py",

@@ -17,6 +17,7 @@ from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise
 from dslc.compiler.codegen.cuda.contraction.epilogue import can_emit
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, ToFew
+from dslc.compiler.codegen.cuda.contraction.groups import GroupedConvolution
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.lower import contraction, tiled
 from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv
@@ -107,7 +108,8 @@ HALVES: dict[str, tuple[type, dict[str, Any], Any, bool]] = {
     "from few channels": (FromFew, {"into": 3, "out": 20}, SWISH, False),
     "from few channels, packed taps": (PackedConv, {"into": 3, "out": 24}, SWISH, True),
     "to few channels": (ToFew, {"into": 24, "out": 3}, SWISH, True),
-    "tensor cores": (Mma, {"into": 32, "out": 48, "groups": 2}, SWISH, True),
+    "groups": (GroupedConvolution, {"into": 32, "out": 48, "groups": 2}, SWISH, True),
+    "tensor cores": (Mma, {"into": 16, "out": 48}, SWISH, True),
     "tensor cores, few columns": (Mma, {"into": 16, "out": 12}, RELU6, True),
     "no tensor cores": (Contract, {"into": 10, "out": 14, "groups": 2}, RELU6, False),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from graphs.random_graphs import evaluate, feeds_of
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
@@ -154,6 +155,34 @@ def test_colours_are_filled_up_to_sixteen_bytes(dtype: DType, channels: int) -> 
     found = widened(b, node, last)
     assert found is not None and isinstance(found.producer, Node)
     assert [t.ints[-1] for t in found.producer.input_types] == [channels, channels]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "groups", "each", "stride", "taps", "left"),
+    [
+        ("conv", DType.BF16, 32, 4, 1, 3, 8), ("conv", DType.F16, 16, 8, 2, 3, 8),
+        ("conv_wgrad", DType.BF16, 32, 4, 2, 3, 8), ("conv_dgrad", DType.BF16, 32, 4, 1, 3, 8),
+        ("conv_dgrad", DType.BF16, 32, 4, 2, 3, 8), ("conv_dgrad", DType.BF16, 32, 4, 4, 3, 2),
+        ("conv", DType.F32, 32, 4, 1, 3, 2), ("conv", DType.BF16, 32, 4, 1, 1, 2), ("conv", DType.BF16, 32, 4, 1, 9, 2),
+        ("conv", DType.BF16, 12, 6, 1, 3, 2),  # no whole runs of up to 16 channels
+    ],
+)  # fmt: skip
+def test_channels_to_which_narrow_groups_are_merged(
+    kind: str, dtype: DType, groups: int, each: int, stride: int, taps: int, left: int
+) -> None:
+    """In 16 bits 16, else up to 64."""
+    channels, pad = groups * each, taps // 2
+    attrs: dict[str, Any] = {"stride": (stride,) * 2, "pad": (pad,) * 2, "dilation": (1, 1), "groups": groups}
+    x, w, y = (2, channels, 9, 9), (channels, each, taps, taps), (2, channels, *[8 // stride + 1] * 2)
+    shapes = {"conv": (x, w), "conv_dgrad": (y, w), "conv_wgrad": (x, y)}[kind]
+    attrs |= {"conv": {}, "conv_dgrad": {"size": (9, 9)}, "conv_wgrad": {"size": (taps, taps)}}[kind]
+    values = [Input(str(n), Kind.DATA, TensorType(dtype, s)).value for n, s in enumerate(shapes)]
+    b = Builder(name="here")
+    node = b.node(OPS[kind], *values, **attrs)
+    found = widened(b, node, [b(OPS["transpose"], v, perm=(0, 2, 3, 1)) for v in values])
+    assert found is not None
+    graph = Graph((), order([found]), {"y": found})
+    assert _groups(graph) == {left}
 
 
 def test_a_weight_is_merged_once(tmp_path: Path) -> None:
