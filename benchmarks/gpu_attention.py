@@ -184,7 +184,8 @@ def in_parts(gpu: Gpu, case: Case, floats: Floats, given: dict[str, int]) -> Pro
 
     mask = values.get("mask")
     if not is_plain(forward):
-        heads, mask, causal = plain(emit, values["q"], values["k"], mask, forward.attrs)
+        masks = [] if mask is None else [mask]
+        heads, mask, _, causal = plain(emit, values["q"], values["k"], masks, forward.attrs)
         scale = forward.attrs["scale"]
         q, dy = heads.joined(values["q"]), heads.joined(values["dy"])
         more = [] if mask is None else [mask]

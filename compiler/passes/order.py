@@ -80,6 +80,7 @@ from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
 from dslc.compiler.passes.lower.put_rows import put_rows
 from dslc.compiler.passes.lower.simplify.simplify import simplify
+from dslc.compiler.passes.lower.written_attention import written_attention
 from dslc.compiler.passes.mirror.mirror import mirror_against
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.pack_weights import pack_weights
@@ -96,6 +97,7 @@ def _everywhere(*passes: Pass) -> tuple[Pass, ...]:
 
 
 LOWERING: Final[tuple[Pass, ...]] = (
+    written_attention,
     autodiff,
     fold_scales,
     joined_products,

@@ -18,6 +18,7 @@ from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.passes.fuse.pointwise.pointwise import why_not_fused
 from dslc.compiler.passes.lower.dtypes.wide import WHY, in_train_section, wide
+from dslc.compiler.passes.lower.written_attention import why_products, written
 from dslc.compiler.passes.mirror.training_graph import TrainingGraph
 
 #: Whether a node with this origin belongs to the part.
@@ -30,7 +31,7 @@ def reasons(
     """A line for each decision: ``PASS: OP NAME ...``. Arguments as of ``history``."""
     if asked is not None:
         yield from _dtypes(programs, chosen, asked)
-    yield from _attention(programs, chosen)
+    yield from _attention(programs, chosen, asked)
     yield from _not_mirrored(programs, chosen, mirror)
     yield from _not_fused(programs, chosen)
     yield from _libraries(list(programs.values())[-1], chosen)
@@ -81,11 +82,17 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
             yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) is not fused with its readers: {told[node]}"
 
 
-def _attention(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
+def _attention(programs: Mapping[str, Program], chosen: Wanted, asked: Precision | None) -> Iterable[str]:
     """Which kernels compute attention on a GPU, and why."""
     before = _before(programs, "attention_views")
     if before is None or not traits_of(before.target).has_tensor_cores:
         return
+    source = _before(programs, "written_attention")
+    if source is not None and asked is not None:
+        for each in written(source.graph):
+            why = why_products(each, asked) if any(map(chosen, origins_of(each.softmax))) else None
+            if why is not None:
+                yield f"attention: softmax {each.softmax.name} stays between products, with all scores in memory: {why}"
     for node in nodes_of(before.graph, chosen):
         if node.op in (sdpa, sdpa_grad):
             why = why_parts(node)

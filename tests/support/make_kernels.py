@@ -50,20 +50,25 @@ LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
 ]
 
 #: Attention in tiles: queries, keys, features, causal, heads of q for one of k, window (0: none), and the shape of a
-#: mask, whose first query sees no key.
-ATTENTION: tuple[tuple[int, int, int, bool, int, int, tuple[int, ...]], ...] = (
-    (130, 130, 64, True, 1, 0, ()), (77, 203, 64, False, 1, 0, ()), (200, 200, 32, True, 1, 0, ()),
-    (1, 65, 32, False, 1, 0, ()), (192, 192, 128, True, 1, 0, ()), (65, 100, 128, False, 1, 0, ()),
-    (77, 203, 64, False, 1, 0, (2, 1, 1, 203)), (70, 130, 32, False, 2, 0, (2, 1, 70, 130)),
-    (130, 130, 64, True, 2, 0, ()), (200, 200, 128, True, 1, 50, (200, 200)), (300, 300, 32, False, 2, 70, ()),
-    (65, 101, 64, False, 1, 0, (2, 2, 65, 101)), (300, 300, 64, True, 2, 33, (2, 1, 1, 300)),
-    (130, 130, 16, True, 1, 0, ()), (77, 203, 40, False, 2, 0, ()), (130, 97, 96, False, 1, 0, (2, 1, 1, 97)),
+#: mask, whose first query sees no key, and of a bias.
+ATTENTION: tuple[tuple[int, int, int, bool, int, int, tuple[int, ...], tuple[int, ...]], ...] = (
+    (130, 130, 64, True, 1, 0, (), ()), (77, 203, 64, False, 1, 0, (), ()), (200, 200, 32, True, 1, 0, (), ()),
+    (1, 65, 32, False, 1, 0, (), ()), (192, 192, 128, True, 1, 0, (), ()), (65, 100, 128, False, 1, 0, (), ()),
+    (77, 203, 64, False, 1, 0, (2, 1, 1, 203), ()), (70, 130, 32, False, 2, 0, (2, 1, 70, 130), ()),
+    (130, 130, 64, True, 2, 0, (), ()), (200, 200, 128, True, 1, 50, (200, 200), ()),
+    (300, 300, 32, False, 2, 70, (), ()),
+    (65, 101, 64, False, 1, 0, (2, 2, 65, 101), ()), (300, 300, 64, True, 2, 33, (2, 1, 1, 300), ()),
+    (130, 130, 16, True, 1, 0, (), ()), (77, 203, 40, False, 2, 0, (), ()),
+    (130, 97, 96, False, 1, 0, (2, 1, 1, 97), ()),
+    (49, 49, 32, False, 1, 0, (), (2, 49, 49)), (49, 49, 32, True, 1, 0, (2, 1, 1, 49), (2, 2, 49, 49)),
+    (130, 97, 64, False, 1, 0, (), (2, 130, 97)), (130, 130, 128, True, 1, 0, (130, 130), (2, 1, 1, 130)),
 )  # fmt: skip
 
 
 def attention(
-    dtype: DType, queries: int, keys: int, features: int, causal: bool, share: int, window: int, mask: tuple[int, ...]
-) -> Iterator[tuple[Node, Any, Any]]:
+    dtype: DType, queries: int, keys: int, features: int, causal: bool, share: int, window: int, mask: tuple[int, ...],
+    bias: tuple[int, ...],
+) -> Iterator[tuple[Node, Any, Any]]:  # fmt: skip
     """Nodes of ``sdpa`` and its gradient with inputs and results, for 16-bit floats or, of f32, in TF32."""
     rng = np.random.default_rng(queries)
     attrs = {"causal": causal, "scale": features**-0.5, **({"window": window} if window else {})}
@@ -71,19 +76,24 @@ def attention(
     sizes = ((2, queries), (2 // share, keys), (2 // share, keys), (2, queries))
     bits = dtype if dtype.is_half else DType.F16  # as many of mantissa as TF32
     q, k, v, dy = (simulator.held(rng.normal(size=(2, *size, features)), bits) for size in sizes)
-    masks = [rng.random(mask) < 0.5] if mask else []
+    terms = [rng.random(mask) < 0.5] if mask else []
     if mask and mask[-2] > 1:
-        masks[0][..., 0, :] = False
+        terms[0][..., 0, :] = False
+    terms += [simulator.held(rng.normal(size=bias), bits)] if bias else []
     values = [Input("x", Kind.DATA, TensorType(dtype, x.shape)).value for x in (q, k, v, dy)]
-    read = [Input("mask", Kind.DATA, TensorType(DType.B1, x.shape)).value for x in masks]
+    kinds = [DType.B1 if x.dtype == bool else dtype for x in terms]
+    read = [Input("term", Kind.DATA, TensorType(kind, x.shape)).value for kind, x in zip(kinds, terms)]
+    trained = {"bias": True} if bias else {}
     forward = Builder(name="large").node(OPS["sdpa"], *values[:3], *read, **told)
     wide = [x.astype(np.float64) for x in (q, k, v)]
-    results = [np.asarray(y, np.float32) for y in apply(forward.op, [*wide, *masks], attrs)]
-    yield forward, [q, k, v, *masks], results
+    results = [np.asarray(y, np.float32) for y in apply(forward.op, [*wide, *terms], attrs)]
+    yield forward, [q, k, v, *terms], results
     y, lse = (simulator.held(x, o.type.dtype) for x, o in zip(results, forward.outputs))
-    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], *read, **told)
-    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *masks]
-    yield back, [q, k, v, y, lse, dy, *masks], [np.asarray(x, np.float32) for x in apply(back.op, given, attrs)]
+    slopes = (*values[:3], *forward.outputs, values[3], *read)
+    back = Builder(name="large").node(OPS["sdpa_grad"], *slopes, **told, **trained)
+    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64), *terms]
+    found = apply(back.op, given, {**attrs, **trained})
+    yield back, [q, k, v, y, lse, dy, *terms], [np.asarray(x, np.float32) for x in found]
 
 
 class _Maker:

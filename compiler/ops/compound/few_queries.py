@@ -10,7 +10,7 @@ from dslc.compiler.ir.graph import Attr, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, dtype_attr
-from dslc.compiler.ops.compound.strided_attention import View, masks, places, strided_sdpa, unstrided, whole
+from dslc.compiler.ops.compound.strided_attention import View, bias_of, pairs, places, strided_sdpa, unstrided, whole
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
@@ -70,9 +70,9 @@ def plain_node(node: Node) -> Node:
 
 def fits(node: Node, reads: Sequence[View], write: View) -> bool:
     """Whether the kernel computes an ``sdpa`` with these views of q, k, v and its result."""
-    q, k, v, *mask = node.inputs
+    q, k, v, *terms = node.inputs
     features = q.type.ints[-1]
-    if node.op is not sdpa or q.type.dtype not in _DTYPES or features != v.type.ints[-1]:
+    if node.op is not sdpa or bias_of(node) is not None or q.type.dtype not in _DTYPES or features != v.type.ints[-1]:
         return False
     if features > _MOST_FEATURES or features % _CHUNK or not prod(q.type.ints) or not prod(k.type.ints):
         return False
@@ -80,7 +80,7 @@ def fits(node: Node, reads: Sequence[View], write: View) -> bool:
         return False
     if q.type.ints[-2] * share_of_heads(q.type, k.type) > MOST_ROWS:
         return False
-    return places([*reads, write], [masks(node, x) for x in mask]) is not None
+    return places([*reads, write], [pairs(node, x) for x in terms]) is not None
 
 
 def few_queries(node: Node, inputs: Sequence[Value], reads: Sequence[View], write: View, shape: Sequence[int]) -> Node:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
-from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
@@ -185,41 +185,52 @@ def why_parts(node: Node) -> str | None:
         return "its scale is not above 0"
     if min(q.bytes, k.bytes) == 0:
         return "it has no elements"
-    if places([whole(q.ints), whole(k.ints)], [masks(node, x) for x in masks_of(node)]) is None:
-        return "its mask is broadcast over more than two runs of axes"
+    for name, x in zip(("mask", "bias"), (mask_of(node), bias_of(node))):
+        if x is not None and places([whole(q.ints), whole(k.ints)], [pairs(node, x)]) is None:
+            return f"its {name} is broadcast over more than two runs of axes"
+    if places([whole(q.ints), whole(k.ints)], [pairs(node, x) for x in terms_of(node)]) is None:
+        return "its mask and its bias together are broadcast over more than two runs of axes"
     return None
 
 
-def masks_of(node: Node) -> tuple[Value, ...]:
-    """The mask of an ``sdpa`` or its gradient on plain tensors, if it has one."""
+def terms_of(node: Node) -> tuple[Value, ...]:
+    """The mask and the bias of an ``sdpa`` or its gradient on plain tensors, as far as it has them."""
     return node.inputs[3 if node.op is sdpa else 6 :]
 
 
-def masks(node: Node, mask: Value) -> View:
-    """The mask of an ``sdpa`` or its gradient on plain tensors as a view ``[..., Tq, Tk]``; strides are 0 where it is
-    broadcast."""
+def mask_of(node: Node) -> Value | None:
+    return next((x for x in terms_of(node) if x.type.dtype is DType.B1), None)
+
+
+def bias_of(node: Node) -> Value | None:
+    return next((x for x in terms_of(node) if x.type.dtype is not DType.B1), None)
+
+
+def pairs(node: Node, term: Value) -> View:
+    """The mask or bias of an ``sdpa`` or its gradient on plain tensors as a view ``[..., Tq, Tk]``; strides are 0 where
+    it is broadcast."""
     q, k = node.input_types[:2]
     wide = (*q.ints[:-1], k.ints[-2])
-    own = whole(mask.type.ints)
+    own = whole(term.type.ints)
     strides = [0 if size == 1 else stride for size, stride in zip(own.shape, own.strides)]
     return View(wide, (*(0,) * (len(wide) - len(strides)), *strides))
 
 
 class Places(NamedTuple):
     """How kernels in tiles find rows of views: all leading axes are merged to two, the inner one with ``inner``
-    members. ``rows``: of each view (start, stride of the outer axis, of the inner one, of rows); ``mask``: the same of
-    a mask with the stride of keys, else nothing. Where ``share`` heads of q read one of k, the inner axis counts heads
+    members. ``rows``: of each view (start, stride of the outer axis, of the inner one, of rows); ``terms``: the same of
+    each mask or bias, and the stride of keys. Where ``share`` heads of q read one of k, the inner axis counts heads
     of q, and a view of k's heads has the stride from one of these to the next."""
 
     inner: int
     share: int
     rows: tuple[tuple[int, ...], ...]
-    mask: tuple[int, ...]
+    terms: tuple[tuple[int, ...], ...]
 
 
-def places(views: Sequence[View], mask: Sequence[View] = ()) -> Places | None:
+def places(views: Sequence[View], terms: Sequence[View] = ()) -> Places | None:
     """None if two axes do not describe the leading ones of all views, or if rows are not contiguous and aligned."""
-    every = [*views, *mask]
+    every = [*views, *terms]
     heads = [view.shape[-3] if len(view.shape) > 2 else 1 for view in every]
     kept = min(heads)
     share = max(heads) // max(1, kept)
@@ -244,9 +255,9 @@ def places(views: Sequence[View], mask: Sequence[View] = ()) -> Places | None:
     rows = found[: len(views)]
     if any(view.strides[-1] != 1 for view in views) or any(n % _CHUNK for row in rows for n in row):
         return None
-    more = [(*row, view.strides[-1]) for row, view in zip(found[len(views) :], mask)]
+    more = tuple((*row, view.strides[-1]) for row, view in zip(found[len(views) :], terms))
     members = prod(lead[axis] for axis in inner) * share
-    return Places(members, share, tuple(rows), more[0] if more else ())
+    return Places(members, share, tuple(rows), more)
 
 
 def _grouped(view: View, heads: int) -> View:

@@ -12,9 +12,9 @@ from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.ops.products.attention_terms import (
     Terms,
     both,
+    check_bias,
     check_mask,
     check_operands,
-    check_scores,
     composed,
     plain,
     positions,
@@ -37,7 +37,8 @@ class SdpaFunction(Function):
     - ``bias`` is float, broadcasts to ``[..., Tq, Tk]`` and is added to the scores after that; it has a gradient.
     - ``dropout``: in training, each probability is 0 with this probability, else divided by ``1 - dropout``.
 
-    A query that may attend to nothing gives 0. With ``bias``, ``softcap`` or ``dropout`` the scores lie in memory.
+    A query that may attend to nothing gives 0. With ``softcap`` or ``dropout`` the scores lie in memory, and with
+    ``bias`` unless a GPU computes in 16 bits or TF32.
 
     given: q: [B, 4, 16, 32], k: [B, 2, 16, 32], v: [B, 2, 16, 32], n: i32[B]
     >>> y = sdpa(q, k, v, causal=true, window=4)
@@ -80,8 +81,7 @@ class SdpaFunction(Function):
         if mask is not None:
             check_mask(q.type, k.type, mask.type)
         if bias is not None:
-            float_dtype("sdpa", [q.type, bias.type])
-            check_scores(q.type, k.type, bias.type, "bias")
+            check_bias(q.type, k.type, bias.type)
         if lengths is not None:
             mask = both(call.emit, mask, within(call, q, k, lengths))
         attrs: dict[str, Attr] = {"causal": causal, **({} if window is None else {"window": window})}
@@ -89,12 +89,10 @@ class SdpaFunction(Function):
         if not terms:
             inputs = (q, k, v) if mask is None else (q, k, v, mask)
             return call.emit_all(sdpa, *inputs, **attrs, scale=float(scale))[0]
-        heads, mask, alone = plain(call.emit, q, k, mask, attrs)
+        heads, mask, bias, alone = plain(call.emit, q, k, [x for x in (mask, bias) if x is not None], attrs)
         if alone:
             mask = both(call.emit, mask, positions(call.emit, q.type.shape[-2], True, 0))
-        if bias is not None:
-            terms = replace(terms, bias=heads.term(bias))
-        return heads.apart(composed(call, heads.joined(q), k, v, mask, terms))
+        return heads.apart(composed(call, heads.joined(q), k, v, mask, replace(terms, bias=bias)))
 
 
 function(SdpaFunction())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dslc.compiler.ir.function import Call
@@ -24,6 +24,7 @@ from dslc.compiler.ops.reduction.cumulative import cumsum
 from dslc.compiler.ops.reduction.softmax import softmax
 from dslc.compiler.ops.shape.broadcast import expand
 from dslc.compiler.ops.shape.views import reshape
+from dslc.compiler.ops.spatial.conv import float_dtype
 
 #: Applies an op with one output: ``Call.emit``, or a ``Builder``.
 Emit = Callable[..., Value]
@@ -69,6 +70,11 @@ def check_mask(q: TensorType, k: TensorType, mask: TensorType) -> None:
     if mask.dtype is not DType.B1:
         raise Mismatch(f"`mask` of `sdpa` is {mask}", "a b1 mask, true where a query may look: `mask != 0`", "E0202")
     check_scores(q, k, mask, "mask")
+
+
+def check_bias(q: TensorType, k: TensorType, bias: TensorType) -> None:
+    float_dtype("sdpa", [q, bias])
+    check_scores(q, k, bias, "bias")
 
 
 def check_scores(q: TensorType, k: TensorType, x: TensorType, name: str) -> None:
@@ -149,13 +155,18 @@ def is_plain(node: Node) -> bool:
     return share_of_heads(*node.input_types[:2]) == 1 and not window_of(node.attrs)
 
 
-def plain(emit: Emit, q: Value, k: Value, mask: Value | None, attrs: Attrs) -> tuple[Heads, Value | None, bool]:
-    """An ``sdpa`` as one without grouped heads and windows: its heads, mask, and whether it is causal."""
+def plain(
+    emit: Emit, q: Value, k: Value, terms: Sequence[Value], attrs: Attrs
+) -> tuple[Heads, Value | None, Value | None, bool]:
+    """An ``sdpa`` as one without grouped heads and windows: its heads, mask and bias, and whether it is causal."""
+    mask = next((x for x in terms if x.type.dtype is DType.B1), None)
+    bias = next((x for x in terms if x.type.dtype is not DType.B1), None)
     share, window, causal = share_of_heads(q.type, k.type), window_of(attrs), bool_attr(attrs, "causal")
     heads = Heads(emit, q.type.shape, share)
     if share > 1 or window:
         mask, causal = both(emit, mask, positions(emit, q.type.shape[-2], causal, window)), False
-    return heads, None if mask is None else heads.term(mask), causal
+    joined_mask, joined_bias = (None if x is None else heads.term(x) for x in (mask, bias))
+    return heads, joined_mask, joined_bias, causal
 
 
 def within(call: Call, q: Value, k: Value, lengths: Value) -> Value:

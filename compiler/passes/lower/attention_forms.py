@@ -19,18 +19,19 @@ for it. Results are the same up to the order of sums. Linear in nodes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Node, Value
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import flag_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import fits_tiles, masks_of
+from dslc.compiler.ops.compound.strided_attention import fits_tiles, terms_of
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import is_plain, plain
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
+from dslc.compiler.passes.rebuild import rebuilt
 
 
 def attention_forms(program: Program, build: Build) -> Program:
@@ -45,20 +46,34 @@ def attention_forms(program: Program, build: Build) -> Program:
             return None if found is node else found
         return _plain(found, Builder().at(node, node.phase))
 
-    graph = program.graph.rewrite(rule)
+    graph = _needed(program.graph).rewrite(rule)
     return program if graph is program.graph else dataclasses.replace(program, graph=graph)
+
+
+def _needed(graph: Graph) -> Graph:
+    """The graph without gradients of biases that nothing reads."""
+    read = graph.readers().keys() | {*graph.roots}
+    unread = {x for node in graph.nodes if node.op is sdpa_grad for x in node.outputs[3:] if x not in read}
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        fresh = node.reading(new)
+        if node.outputs[-1] not in unread:
+            return fresh
+        attrs = {name: value for name, value in fresh.attrs.items() if name != "bias"}
+        return Builder().at(node, node.phase).node(sdpa_grad, *fresh.inputs, **attrs)
+
+    return rebuilt(graph, rule) if unread else graph
 
 
 def _plain(node: Node, b: Builder) -> Sequence[Value]:
     """The outputs of the same attention without groups and windows."""
     q, k, v, *given = node.inputs
-    masks = masks_of(node)
-    heads, mask, causal = plain(b, q, k, masks[0] if masks else None, node.attrs)
+    heads, mask, bias, causal = plain(b, q, k, terms_of(node), node.attrs)
+    assert bias is None or heads.share == 1, "a bias is for heads of their own"
     rows = [heads.joined(x) for x in (() if node.op is sdpa else given[:3])]  # y, lse and dy of a gradient
-    more = () if mask is None else (mask,)
+    more = [x for x in (mask, bias) if x is not None]
     attrs: dict[str, Attr] = {"causal": causal, "scale": float_attr(node.attrs, "scale")}
-    if flag_attr(node.attrs, "tf32"):
-        attrs["tf32"] = True
+    attrs |= {name: True for name in ("tf32", "bias") if flag_attr(node.attrs, name)}
     found = b.node(node.op, heads.joined(q), k, v, *rows, *more, **attrs).outputs
     if node.op is sdpa:
         return [heads.apart(x) for x in found]

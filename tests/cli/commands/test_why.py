@@ -14,7 +14,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph, why_not_fused
-from dslc.compiler.pipeline import compile_entry
+from dslc.compiler.pipeline import compile_entry, precision_of
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.history import history, wanted
 
@@ -111,6 +111,27 @@ def test_the_form_of_attention(features: int, dtype: str, said: str, tmp_path: P
     compile_entry(check_file(str(source)), "predict", {"B": 2}, options, keep=kept.__setitem__)
     reasons = history(kept, wanted("net.nn:4", kept.values())).reasons
     assert f"attention: sdpa sdpa (forward) is computed {said}" in reasons
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (32, "attention: sdpa  (forward) is computed in tiles: its scores are not in memory"),
+        (36, "attention: softmax softmax stays between products, with all scores in memory: "
+             "36 features are no multiple of 8 up to 128"),
+    ],
+)  # fmt: skip
+def test_the_form_of_attention_that_is_written_out(features: int, said: str, tmp_path: Path) -> None:
+    source = tmp_path / "net.nn"
+    source.write_text(
+        f"nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 2, 8, {features}], b: [2, 8, 8]) -> [B, 2, 8, {features}] {{\n"
+        "  return softmax(x @ x.T + b) @ x\n}\n"
+    )
+    kept: dict[str, Program] = {}
+    options, checked = Options(target="sm_90", precision="tf32"), check_file(str(source))
+    compile_entry(checked, "predict", {"B": 2}, options, keep=kept.__setitem__)
+    asked = precision_of(checked, options)
+    assert said in history(kept, wanted("net.nn:4", kept.values()), asked=asked).reasons
 
 
 def test_reasons_are_given_for_just_the_nodes_that_are_not_fused(programs: dict[str, Program]) -> None:

@@ -92,6 +92,16 @@ model M(x: [B, T, 64]) -> [B, T, 64] {
 }
 train M(target: [B, T, 64]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
 """,
+    "biased": """nn 1
+dim B in 1..512 = 4
+dim T = 8
+model M(x: [B, T, 16]) -> [B, T, 16] {
+  q, k, v = x |> linear(48) as qkv |> rearrange("B T (three h d) -> three B h T d", three=3, h=2)
+  param near: [2, T, T] = normal(0.5)
+  return softmax(q @ k.T * 0.35 + near) @ v |> rearrange("B h T d -> B T (h d)")
+}
+train M(target: [B, T, 16]) { loss = mse(output, target); optimizer = sgd(lr=0.1) }
+""",
     "words": """nn 1
 dim B in 1..512 = 64
 model M(x: [B, 64]) -> [B, 1030] { return x |> linear(1030) as head }
@@ -236,6 +246,7 @@ EXAMPLES = (
     Example("transformer", 4, "sm_90"),
     Example("grouped", 4, "cpu"),
     Example("attention", 4, "sm_90", "bf16", provider="vendor"),
+    Example("biased", 4, "sm_90", "bf16"),
     Example("words", 64, "sm_90", "bf16", provider="vendor"),
     Example("recurrent", 4, "sm_90", "bf16"),
     Example("looped", 4, "sm_90", "bf16"),

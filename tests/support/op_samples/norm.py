@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,65 +191,78 @@ def _groupnorm_samples() -> tuple[list[Sample], list[Sample]]:
     return forward, backward
 
 
-def _allowed(q: Any, k: Any, mask: tuple[Any, ...], causal: bool) -> Any:
-    allowed = np.ones((*q.shape[:-1], k.shape[-2]), bool)
-    for m in mask:
-        allowed = allowed & m
-    return allowed & (np.arange(q.shape[-2])[:, None] >= np.arange(k.shape[-2])) if causal else allowed
+def _scores(q: Any, k: Any, terms: Sequence[Any], causal: bool, scale: float) -> Any:
+    """[..., Tq, Tk], minus infinity where a query may not look; analytic, for complex steps."""
+    scores = scale * np.einsum("...id,...jd->...ij", q, k)
+    for bias in (x for x in terms if x.dtype != bool):
+        scores = scores + bias
+    for mask in (x for x in terms if x.dtype == bool):
+        scores = np.where(mask, scores, -np.inf)
+    late = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
+    return np.where(causal & late, -np.inf, scores)
 
 
-def _attend(q: Any, k: Any, v: Any, allowed: Any, scale: float) -> Any:
-    """One query at a time; analytic, for complex steps."""
-    y = np.zeros((*q.shape[:-1], v.shape[-1]), np.result_type(q, k, v))
+def _attend(q: Any, k: Any, v: Any, terms: Sequence[Any], causal: bool, scale: float) -> Any:
+    """One query at a time."""
+    scores = _scores(q, k, terms, causal, scale)
+    y = np.zeros((*q.shape[:-1], v.shape[-1]), np.result_type(scores, v))
     for place in np.ndindex(*q.shape[:-1]):
-        lead = place[:-1]
-        seen = np.flatnonzero(allowed[place])
+        seen = np.flatnonzero(np.real(scores[place]) > -np.inf)
         if seen.size:
-            e = np.exp(scale * (k[lead][seen] @ q[place]))
-            y[place] = (e / e.sum()) @ v[lead][seen]
+            e = np.exp(scores[place][seen])
+            y[place] = (e / e.sum()) @ v[place[:-1]][seen]
     return y
 
 
-def _lse(q: Any, k: Any, allowed: Any, scale: float) -> Any:
+def _lse(q: Any, k: Any, terms: Sequence[Any], causal: bool, scale: float) -> Any:
     with np.errstate(divide="ignore"):
-        return np.log(np.sum(np.where(allowed, np.exp(scale * np.einsum("...id,...jd->...ij", q, k)), 0), -1))
+        return np.log(np.sum(np.exp(_scores(q, k, terms, causal, scale)), -1))
 
 
-def _sdpa(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
-    allowed = _allowed(q, k, mask, causal)
-    return _attend(q, k, v, allowed, scale), _lse(q, k, allowed, scale)
+def _sdpa(q: Any, k: Any, v: Any, *terms: Any, causal: bool, scale: float) -> Any:
+    return _attend(q, k, v, terms, causal, scale), _lse(q, k, terms, causal, scale)
 
 
-def _sdpa_grad(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, *mask: Any, causal: bool, scale: float) -> Any:
-    allowed = _allowed(q, k, mask, causal)
-    return slope(lambda *xs: _attend(*xs, allowed, scale), dy, q, k, v)
+def _sdpa_grad(
+    q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, *terms: Any, causal: bool, scale: float, bias: bool = False
+) -> Any:
+    if not bias:
+        return slope(lambda *xs: _attend(*xs, terms, causal, scale), dy, q, k, v)
+    masks = terms[:-1]
+    return slope(lambda a, b, c, d: _attend(a, b, c, (*masks, d), causal, scale), dy, q, k, v, terms[-1])
 
 
 def _attention_samples() -> tuple[list[Sample], list[Sample]]:
     forward, backward = [], []
     nowhere = np.array([[True, False, True], [False, False, False]])  # the second query may look nowhere
-    cases: list[tuple[tuple[int, ...], int, int, bool, float, Any]] = [
-        ((2, 2, 3, 4), 3, 4, False, 0.5, None),
-        ((1, 5, 2), 5, 3, True, 0.7, None),
-        ((2, 4), 3, 2, False, 0.3, None),
-        ((1, 1), 1, 1, True, 1.0, None),
-        ((2, 3, 2), 4, 2, False, 0.5, np.random.default_rng(3).random((3, 4)) < 0.6),
-        ((2, 3, 2), 3, 2, True, 0.5, np.array([[[True, True, True]], [[True, False, True]]])),
-        ((1, 2, 3), 3, 2, False, 0.5, nowhere),
-        ((1, 2, 32), 3, 32, False, 0.2, nowhere),  # features as of tensor cores
-        ((0, 2, 3), 2, 2, False, 0.5, None),
+    cases: list[tuple[tuple[int, ...], int, int, bool, float, Any, tuple[int, ...]]] = [
+        ((2, 2, 3, 4), 3, 4, False, 0.5, None, ()),
+        ((1, 5, 2), 5, 3, True, 0.7, None, ()),
+        ((2, 4), 3, 2, False, 0.3, None, ()),
+        ((1, 1), 1, 1, True, 1.0, None, ()),
+        ((2, 3, 2), 4, 2, False, 0.5, np.random.default_rng(3).random((3, 4)) < 0.6, ()),
+        ((2, 3, 2), 3, 2, True, 0.5, np.array([[[True, True, True]], [[True, False, True]]]), ()),
+        ((1, 2, 3), 3, 2, False, 0.5, nowhere, ()),
+        ((1, 2, 32), 3, 32, False, 0.2, nowhere, ()),  # features as of tensor cores
+        ((0, 2, 3), 2, 2, False, 0.5, None, ()),
+        ((2, 2, 3, 4), 2, 3, False, 0.5, None, (2, 3, 2)),
+        ((2, 3, 2), 3, 2, True, 0.5, nowhere[:1], (2, 1, 3)),
     ]
-    for shape, keys, values, causal, scale, mask in cases:
+    for shape, keys, values, causal, scale, mask, bias in cases:
         k, v, y = (*shape[:-2], keys, shape[-1]), (*shape[:-2], keys, values), (*shape[:-1], values)
         masks = [] if mask is None else [mask]
         attrs = {"causal": causal, "scale": scale}
-        inputs = [Spec(shape), Spec(k), Spec(v), *masks]
-        forward.append(Sample(inputs, attrs, differentiable=(0, 1, 2), reference=_sdpa, outputs=(0,)))
-        arrays = [_draw(*shape), _draw(*k, seed=1), _draw(*v, seed=2)]
-        out = _sdpa(*arrays, *masks, **attrs)
-        backward.append(
-            Sample([*arrays, *out, _draw(*y, seed=3), *masks], attrs, differentiable=(), reference=_sdpa_grad)
+        inputs = [Spec(shape), Spec(k), Spec(v), *masks, *([Spec(bias)] if bias else [])]
+        floats = (0, 1, 2, *([len(inputs) - 1] if bias else []))
+        forward.append(Sample(inputs, attrs, differentiable=floats, reference=_sdpa, outputs=(0,)))
+        arrays, terms = (
+            [_draw(*shape), _draw(*k, seed=1), _draw(*v, seed=2)],
+            [*masks, *([_draw(*bias, seed=4)] if bias else [])],
         )
+        out = _sdpa(*arrays, *terms, **attrs)
+        told = {**attrs, **({"bias": True} if bias else {})}
+        given = [*arrays, *out, _draw(*y, seed=3), *terms]
+        backward.append(Sample(given, told, differentiable=(), reference=_sdpa_grad))
     return forward, backward
 
 

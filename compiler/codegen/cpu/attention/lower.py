@@ -16,14 +16,15 @@ from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.compound.strided_attention import bias_of
 from dslc.compiler.ops.products.attention_terms import is_plain
 
 
 def _heads(node: Node, mask: Value | None) -> Heads | None:
-    """The shapes of the node; None for dtypes that these kernels do not support, and for grouped heads and windows,
-    which a pass replaces."""
+    """The shapes of the node; None for dtypes that these kernels do not support, for grouped heads and windows, which a
+    pass replaces, and for a bias, which only a GPU's nodes have."""
     q, _, v = node.input_types[:3]
-    if q.dtype not in (DType.F32, DType.F64) or not is_plain(node):
+    if q.dtype not in (DType.F32, DType.F64) or not is_plain(node) or bias_of(node) is not None:
         return None
     *batch, queries, features = q.ints
     keys, values = v.ints[-2:]

@@ -15,7 +15,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr
 from dslc.compiler.ops.compound.few_queries import plain_node
-from dslc.compiler.ops.compound.strided_attention import masks, masks_of, places, reads_of, writes_of
+from dslc.compiler.ops.compound.strided_attention import pairs, places, reads_of, terms_of, writes_of
 from dslc.compiler.ops.products.attention_terms import share_of_heads
 
 _THREADS: Final = 128
@@ -129,13 +129,14 @@ def few_queries_sdpa(node: Node) -> list[Launch]:
     own = plain_node(node)
     q, k = own.input_types[:2]
     [(_, write)] = writes_of(node.attrs)
-    found = places([*reads_of(node.attrs)[:3], write], [masks(own, x) for x in masks_of(own)])
+    found = places([*reads_of(node.attrs)[:3], write], [pairs(own, x) for x in terms_of(own)])
     assert found is not None, "the pass asks for this"
+    [mask] = found.terms or [()]
     share, queries, features = share_of_heads(q, k), q.ints[-2], q.ints[-1]
     stack, keys = prod(k.ints[:-2]), k.ints[-2]
     part = part_of(stack, keys, features, share * queries)
     spec = FewQueries(
-        q.dtype, node.inputs[1].type.dtype, stack, found.inner, share, queries, keys, features, found.rows, found.mask,
+        q.dtype, node.inputs[1].type.dtype, stack, found.inner, share, queries, keys, features, found.rows, mask,
         float_attr(node.attrs, "scale"), part,
     )  # fmt: skip
     if spec.splits == 1:

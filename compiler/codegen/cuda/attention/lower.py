@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from math import prod
 
 from dslc.compiler.codegen.cuda.attention import tiled
+from dslc.compiler.codegen.cuda.attention.sums import Along, summed
 from dslc.compiler.codegen.cuda.contraction.lower import launched
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.builder import RegionBuilder
-from dslc.compiler.codegen.region.ir import Access, broadcast_strides, dense
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.codegen.region.ir import Access, Region, broadcast_strides, dense
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import fits_tiles, reads_of, unstrided, writes_of
+from dslc.compiler.ops.compound.strided_attention import fits_tiles, reads_of, terms_of, unstrided, writes_of
 from dslc.compiler.ops.products.attention_terms import is_plain
 
 
@@ -82,16 +83,30 @@ class _Attention:
     def row(self) -> Access:
         return Access(self.wide, (*dense([*self.lead, self.queries]), 0))
 
-    def mask(self, node: Node, first: int) -> list[Access]:
+    def terms(self, node: Node) -> list[Access]:
+        """How the mask and the bias are read."""
         wide = [*self.lead, self.queries, self.keys]
-        return [Access(t.dtype, broadcast_strides(t.ints, wide)) for t in node.input_types[first:]]
+        return [Access(x.type.dtype, broadcast_strides(x.type.ints, wide)) for x in terms_of(node)]
 
-    def score(self, b: RegionBuilder, masked: int | None) -> Expr:
-        """The scaled score of an element, minus infinity if it is masked; input 0 is the product."""
+    def score(self, b: RegionBuilder, node: Node, first: int) -> Expr:
+        """The scaled score of an element with its bias, minus infinity if it is masked; input 0 is the product, and the
+        mask and the bias begin with input ``first``."""
         x = b.let(b.input(0) * self.scale, self.wide)
+        terms = [(term.type.dtype, b.input(first + n)) for n, term in enumerate(terms_of(node))]
+        for dtype, term in terms:
+            x = x if dtype is DType.B1 else b.let(x + b.let(term, self.wide), self.wide)
         if self.causal:
             x = b.let(select(b.index <= b.along(len(self.lead)), x, -math.inf), self.wide)
-        return x if masked is None else b.let(select(b.input(masked), x, -math.inf), self.wide)
+        for dtype, term in terms:
+            x = b.let(select(term, x, -math.inf), self.wide) if dtype is DType.B1 else x
+        return x
+
+    def slope(self, of: Value) -> Region:
+        """The region that adds gradients of scores along the axes over which a bias is broadcast."""
+        wide = [*self.lead, self.queries, self.keys]
+        strides = zip(wide, dense(wide), broadcast_strides(of.type.ints, wide))
+        axes = [Along(n, read, written if written or n == 1 else None) for n, read, written in strides]
+        return summed(axes, self.wide, of.type.dtype)
 
 
 @lowers("sdpa", target="cuda")
@@ -102,24 +117,23 @@ def sdpa(node: Node) -> list[Launch] | None:
     if not is_plain(node):
         return None  # a pass has replaced it
     a = _Attention(node)
-    (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
+    (q, k, v, *terms), (y, lse) = node.inputs, node.outputs
     scores, weights = a.scratch(a.wide, a.queries, a.keys), a.scratch(a.dtype, a.queries, a.keys)
-    b = a.rows([a.scores, *a.mask(node, 3)], [a.row, a.weights])
-    masked = 1 if mask else None
+    b = a.rows([a.scores, *a.terms(node)], [a.row, a.weights])
     b.element()
-    top = b.reduce("max", a.score(b, masked))
+    top = b.reduce("max", a.score(b, node, 1))
     b.row()
     shift = b.let(select(call("eq", top, -math.inf), 0.0, top), a.wide)
     b.element()
-    total = b.reduce("sum", b.let(call("exp", a.score(b, masked) - shift), a.wide))
+    total = b.reduce("sum", b.let(call("exp", a.score(b, node, 1) - shift), a.wide))
     b.row()
     b.store(0, b.let(call("log", total) + top, a.wide))
     below = b.let(select(call("eq", total, 0.0), 1.0, total), a.wide)
     b.element()
-    b.store(1, b.let(call("exp", a.score(b, masked) - shift) / below, a.dtype))
+    b.store(1, b.let(call("exp", a.score(b, node, 1) - shift) / below, a.dtype))
     return [
         *a.product((a.queries, a.keys, a.features), (q, "mk", a.dtype), (k, "nk", a.dtype), (scores, a.wide)),
-        Launch(b.region(), (scores, *mask), (lse, weights)),
+        Launch(b.region(), (scores, *terms), (lse, weights)),
         *a.product((a.queries, a.values, a.keys), (weights, "mk", a.dtype), (v, "kn", a.dtype), (y, a.dtype)),
     ]
 
@@ -133,7 +147,7 @@ def sdpa_grad(node: Node) -> list[Launch] | None:
     if not is_plain(node):
         return None
     a = _Attention(node)
-    (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
+    (q, k, v, y, lse, dy, *terms), (dq, dk, dv, *of_bias) = node.inputs, node.outputs
     scores, slopes = (a.scratch(a.wide, a.queries, a.keys) for _ in range(2))
     weights, scaled = (a.scratch(a.dtype, a.queries, a.keys) for _ in range(2))
     shared = a.scratch(a.wide, a.queries)
@@ -145,22 +159,26 @@ def sdpa_grad(node: Node) -> list[Launch] | None:
     total = sums.reduce("sum", sums.let(wide[0] * wide[1], a.wide))
     sums.row()
     sums.store(0, total)
-    b = a.rows([a.scores, a.scores, a.row, a.row, *a.mask(node, 6)], [a.weights, a.weights])
+    raw = [a.scratch(a.wide, a.queries, a.keys) for _ in of_bias]
+    b = a.rows([a.scores, a.scores, a.row, a.row, *a.terms(node)], [a.weights, a.weights, *(a.scores for _ in raw)])
     b.row()
     shift = b.let(select(call("eq", b.input(2), -math.inf), 0.0, b.input(2)), a.wide)
     b.element()
-    weight = b.let(call("exp", a.score(b, 4 if mask else None) - shift), a.wide)
+    weight = b.let(call("exp", a.score(b, node, 4) - shift), a.wide)
     b.store(0, b.let(weight, a.dtype))
     b.store(1, b.let(weight * (b.input(1) - b.input(3)) * a.scale, a.dtype))
+    for number, _ in enumerate(raw, 2):
+        b.store(number, b.let(weight * (b.input(1) - b.input(3)), a.wide))
     pairs, turned = (a.queries, a.keys), (a.keys, a.queries)
     return [
         *a.product((*pairs, a.features), (q, "mk", a.dtype), (k, "nk", a.dtype), (scores, a.wide)),
         *a.product((*pairs, a.values), (dy, "mk", a.dtype), (v, "nk", a.dtype), (slopes, a.wide)),
         Launch(sums.region(), (dy, y), (shared,)),
-        Launch(b.region(), (scores, slopes, lse, shared, *mask), (weights, scaled)),
+        Launch(b.region(), (scores, slopes, lse, shared, *terms), (weights, scaled, *raw)),
         *a.product((a.queries, a.features, a.keys), (scaled, "mk", a.dtype), (k, "kn", a.dtype), (dq, a.dtype)),
         *a.product((turned[0], a.features, turned[1]), (scaled, "km", a.dtype), (q, "kn", a.dtype), (dk, a.dtype)),
         *a.product((turned[0], a.values, turned[1]), (weights, "km", a.dtype), (dy, "kn", a.dtype), (dv, a.dtype)),
+        *(Launch(a.slope(to), (block,), (to,)) for block, to in zip(raw, of_bias)),
     ]
 
 

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from dslc.compiler.codegen.cuda.attention.pair_gradient import bias_gradient, fits_whole, whole_gradient
+from dslc.compiler.codegen.cuda.attention.placed import head_of, terms_at
+from dslc.compiler.codegen.cuda.attention.sums import Along, summed
 from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, Mode, Tile, tile_of, tiles_of, width_of
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import CppKernel, constants
 from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
@@ -27,7 +30,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-from dslc.compiler.ops.compound.strided_attention import View, masks, masks_of, places, whole
+from dslc.compiler.ops.compound.strided_attention import View, pairs, places, terms_of, whole
 from dslc.compiler.ops.products.attention_terms import share_of_heads, window_of
 
 _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv", "dk", "dv")
@@ -42,7 +45,9 @@ _ROWS: Final[dict[Mode, tuple[str, ...]]] = {
 _BOTH: Final = 128  # features up to which one kernel computes dk and dv
 
 
-@described("Tiled", "mode dtype stack inner share parts layouts mask own other features causal window scale tile file")
+@described(
+    "Tiled", "mode dtype stack inner share parts layouts mask bias own other features causal window scale tile file"
+)
 @dataclass(frozen=True)
 class TiledAttention(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
@@ -51,8 +56,8 @@ class TiledAttention(CppKernel):
     The stack has two axes, the last one of ``inner`` heads of q, ``share`` of which read one head of k. ``parts``: so
     many blocks share the gradient of a head of k, each a result for some of these heads of q. ``layouts``: of
     each of the tensors ``_ROWS``, its first element, and its strides along these axes and from row to row, in elements.
-    ``mask``: the same, for queries as rows, and the stride from key to key; empty without a mask. ``window``: as of the
-    op, 0 without one.
+    ``mask`` and ``bias``: the same, for queries as rows, and the stride from key to key; empty without one.
+    ``window``: as of the op, 0 without one.
     """
 
     mode: Mode
@@ -63,6 +68,7 @@ class TiledAttention(CppKernel):
     parts: int
     layouts: tuple[tuple[int, ...], ...]
     mask: tuple[int, ...]
+    bias: tuple[int, ...]
     own: int
     other: int
     features: int
@@ -115,14 +121,10 @@ class TiledAttention(CppKernel):
 
     def head(self) -> str:
         t = self.tile
-        text = f"#define MODE {_MODES.index(self.mode)}\n"
-        text += f'#define MMA_TYPE "{self.dtype.value}"\n' if self.dtype.is_half else ""
-        text += f"using T = {C_TYPES[self.dtype]};\nconstexpr float SCALE = (float){float(self.scale).hex()};\n"
-        for name, layout in zip(_ROWS[self.mode], self.layouts, strict=True):
-            text += f"#define {name} {{{', '.join(map(str, layout))}}}\n"
-        text += f"#define MASKED {int(bool(self.mask))}\n#define MASK_CHUNK {self.mask_chunk}\n"
-        if self.mask:
-            text += f"#define MASK {{{', '.join(map(str, self.mask))}}}\n"
+        text = f"#define MODE {_MODES.index(self.mode)}\n#define MASK_CHUNK {self.mask_chunk}\n"
+        text += head_of(
+            self.dtype, self.scale, dict(zip(_ROWS[self.mode], self.layouts, strict=True)), self.mask, self.bias
+        )
         return text + constants(
             INNER=self.inner, SHARE=self.share, PARTS=self.parts, D=self.width, FEATURES=self.features,
             OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal), WINDOW=self.window,
@@ -141,15 +143,16 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> Til
     if parts > 1:
         steps = whole((*k.ints[:-2], parts, keys, features)).strides
         views = [*views[:-results], *[View(k.ints, (*steps[:-3], *steps[-2:]))] * results]
-    found = places(views, [masks(node, x) for x in masks_of(node)])
+    found = places(views, [pairs(node, x) for x in terms_of(node)])
     assert found is not None
     rows = found.rows
+    mask, bias = terms_at(node, found)
     if parts > 1:
         of_parts = ((start, outer, inner // parts, row) for start, outer, inner, row in rows[-results:])
         rows = (*rows[:-results], *of_parts)
     stack = prod(k.ints[:-2]) * parts if mode in _BY_KEYS else prod(q.ints[:-2])
     return TiledAttention(
-        mode, q.dtype, stack, found.inner, found.share, parts, rows, found.mask, own, other, features, causal,
+        mode, q.dtype, stack, found.inner, found.share, parts, rows, mask, bias, own, other, features, causal,
         window_of(node.attrs), scale, tile_of(q.dtype, mode, features, own, stack),
     )  # fmt: skip
 
@@ -161,10 +164,13 @@ def sdpa(node: Node, views: Sequence[View] = ()) -> list[Launch]:
 
 
 def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = ()) -> list[Launch]:
-    """``views``: of q, k, v, y, dy, dq, dk and dv. ``writes``: the outputs that dq, dk and dv are views of."""
-    (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, writes or node.outputs
+    """``views``: of q, k, v, y, dy, dq, dk and dv. ``writes``: the outputs that dq, dk and dv are views of, and the
+    gradient of a bias."""
+    (q, k, v, y, lse, dy, *terms), (dq, dk, dv, *slopes) = node.inputs, writes or node.outputs
     views = views or [whole(x.type.ints) for x in (q, k, v, y, dy, dq, dk, dv)]
     *operands, in_y, in_dy = views[:5]
+    if fits_whole(node):
+        return whole_gradient(node, [*operands, in_dy, *views[5:8]], (q, k, v, lse, dy, *terms), (dq, dk, dv, *slopes))
     shape = in_y.shape
     delta = Scratch(0, prod(shape[:-1]) * DType.F32.itemsize)
     reads = [Access(y.type.dtype, _strides(view), view.start) for view in (in_dy, in_y)]
@@ -173,7 +179,7 @@ def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = 
     total = sums.reduce("sum", sums.let(sums.input(0) * sums.input(1), DType.F32))
     sums.row()
     sums.store(0, total)
-    given: tuple[Value | Scratch, ...] = (q, k, v, lse, delta, dy, *mask)
+    given: tuple[Value | Scratch, ...] = (q, k, v, lse, delta, dy, *terms)
     parts, results = _parts(node), (dk, dv)
     blocks = [Scratch(number, parts * k.type.bytes) for number in (1, 2)]
     found = [
@@ -186,6 +192,8 @@ def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = 
     if parts > 1:
         each = zip(views[6:], blocks, results)
         found += [Launch(_summed(k.type, parts, view), (block,), (to,)) for view, block, to in each]
+    if slopes:
+        found += bias_gradient(node, [*operands, in_dy], given, slopes[0], 3)
     return found
 
 
@@ -210,13 +218,9 @@ def _summed(of: TensorType, parts: int, view: View) -> Region:
     """The region that adds up parts ``[..., heads, parts, rows, features]`` in f32, and writes a view."""
     *lead, rows, features = of.ints
     each = whole((*lead, parts, rows, features)).strides
-    reads = Access(of.dtype, (*each[: len(lead)], *each[-2:], each[len(lead)]))
-    b = RegionBuilder([*lead, rows, features], [parts], [reads], [Access(of.dtype, (*_strides(view), 0), view.start)])
-    b.element()
-    total = b.reduce("sum", b.let(b.input(0), DType.F32))
-    b.row()
-    b.store(0, b.let(total, of.dtype))
-    return b.region()
+    read = (*each[: len(lead)], *each[-2:])
+    axes = [Along(*axis) for axis in zip(of.ints, read, _strides(view), strict=True)]
+    return summed([*axes, Along(parts, each[len(lead)], None)], of.dtype, of.dtype, view.start)
 
 
 def _strides(view: View) -> tuple[int, ...]:

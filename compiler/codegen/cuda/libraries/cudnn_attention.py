@@ -22,7 +22,8 @@ from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import (
     StridedAttention,
     View,
-    masks_of,
+    bias_of,
+    mask_of,
     reads_of,
     unstrided,
     whole,
@@ -140,8 +141,10 @@ def why_own_attention(call: VendorAttention, architecture: str) -> str | None:
 def _why_not(node: Node) -> str | None:
     """Why cuDNN does not compute an attention, or its gradient, on plain tensors."""
     q, k, v = node.input_types[:3]
-    if masks_of(node):
+    if mask_of(node) is not None:
         return "a mask"
+    if bias_of(node) is not None:
+        return "a bias"
     if q.dtype not in (DType.BF16, DType.F16):
         return str(q.dtype)
     if any(n % _LOADED or n > _MOST_FEATURES for n in (q.ints[-1], v.ints[-1])):

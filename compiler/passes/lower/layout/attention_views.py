@@ -27,7 +27,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.attrs import int_attr, int_tuple
-from dslc.compiler.ops.compound.strided_attention import View, fits_tiles, masks, places, strided, whole
+from dslc.compiler.ops.compound.strided_attention import View, fits_tiles, pairs, places, strided, whole
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 
 _OPERANDS: Final = 3  # q, k and v
@@ -87,19 +87,19 @@ def _plans(graph: Graph) -> dict[Node, _Plan]:
 def _planned(node: Node, grads: Sequence[Node], readers: _Readers, roots: Collection[Value]) -> list[_Plan] | None:
     """The plans of an ``sdpa`` and its gradients; None if nothing is moved, or if the kernels cannot do it."""
     y, lse = node.outputs
-    operands, mask = _operands(node), [(x, whole_of(x)) for x in node.inputs[_OPERANDS:]]
+    operands, terms = _operands(node), [(x, whole_of(x)) for x in node.inputs[_OPERANDS:]]
     end, view = result(y, grads, readers, roots)
-    plans = [_Plan([*operands, *mask], [(0, view), (1, whole_of(lse))], [end, lse])]
+    plans = [_Plan([*operands, *terms], [(0, view), (1, whole_of(lse))], [end, lse])]
     rows = [[*(each for _, each in operands), view]]
     for grad in grads:
         if grad.inputs != (*node.inputs[:_OPERANDS], y, lse, grad.inputs[5], *node.inputs[_OPERANDS:]):
             return None
         dy = furthest(grad.inputs[5], slices=False)
-        plan = _Plan([*operands, (end, view), (lse, whole_of(lse)), dy, *mask], *_gradients(grad, readers, roots))
+        plan = _Plan([*operands, (end, view), (lse, whole_of(lse)), dy, *terms], *_gradients(grad, readers, roots))
         plans.append(plan)
-        rows.append([*rows[0], dy[1], *(each for _, each in plan.writes)])
-    pairs = [masks(node, x) for x in node.inputs[_OPERANDS:]]
-    if any(places(each, pairs) is None for each in rows):
+        rows.append([*rows[0], dy[1], *(each for _, each in plan.writes[:_OPERANDS])])
+    over = [pairs(node, x) for x in node.inputs[_OPERANDS:]]
+    if any(places(each, over) is None for each in rows):
         return None
     return plans if any(plan.moves for plan in plans) else None
 
@@ -220,21 +220,24 @@ def _undone(view: View | None, way: Sequence[Node]) -> View | None:
 
 
 def _gradients(grad: Node, readers: _Readers, roots: Collection[Value]) -> tuple[list[tuple[int, View]], list[Value]]:
-    """Of dq, dk and dv the number of a value and the view of it, and these values."""
-    joined = _written_by_concat(grad, readers, roots)
-    if joined is not None:
-        return joined
-    found = [result(value, (), readers, roots) for value in grad.outputs]
-    return [(number, view) for number, (_, view) in enumerate(found)], [value for value, _ in found]
+    """Of dq, dk, dv and the gradient of a bias the number of a value and the view of it, and these values."""
+    slopes, whole_ones = grad.outputs[:_OPERANDS], grad.outputs[_OPERANDS:]
+    joined = _written_by_concat(slopes, readers, roots)
+    if joined is None:
+        found = [result(value, (), readers, roots) for value in slopes]
+        joined = [(number, view) for number, (_, view) in enumerate(found)], [value for value, _ in found]
+    writes, values = joined
+    more = [(len(values) + number, whole_of(value)) for number, value in enumerate(whole_ones)]
+    return [*writes, *more], [*values, *whole_ones]
 
 
 def _written_by_concat(
-    grad: Node, readers: _Readers, roots: Collection[Value]
+    slopes: Sequence[Value], readers: _Readers, roots: Collection[Value]
 ) -> tuple[list[tuple[int, View]], list[Value]] | None:
     """The same if all three become one tensor by a concat."""
     ways: list[list[Node]] = []
     concats: list[Node] = []
-    for value in grad.outputs:
+    for value in slopes:
         way: list[Node] = []
         while (reader := _only(value, (), readers, roots)) is not None and reader.op.name in ("reshape", "transpose"):
             way.append(reader)
@@ -243,7 +246,7 @@ def _written_by_concat(
             return None
         ways.append(way)
         concats.append(reader)
-    concat, ends = concats[0], [way[-1].out if way else value for way, value in zip(ways, grad.outputs)]
+    concat, ends = concats[0], [way[-1].out if way else value for way, value in zip(ways, slopes)]
     if any(each is not concat for each in concats) or sorted(map(id, concat.inputs)) != sorted(map(id, ends)):
         return None
     for end, inside in _ends(concat.out, (), readers, roots):

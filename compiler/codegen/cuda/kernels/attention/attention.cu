@@ -13,20 +13,21 @@
 // multiples of 8. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of SHARE /
 // PARTS of them, one head after the other, and writes a part of the sum. A key WINDOW or more positions away, if WINDOW
 // is not 0, does not meet a query; tiles without a pair that meets are left out. With MASKED, a byte says of each query and
-// key whether they meet; a query that meets no key gives 0, and its lse is minus infinity.
+// key whether they meet; a query that meets no key gives 0, and its lse is minus infinity. With BIASED, a T for each query
+// and key is added to their scaled score; minus infinity is as if they did not meet.
 
 #include "attention_tiles.cuh"
 
 #if MODE == 0
 extern "C" __global__ void __launch_bounds__(THREADS)
-    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v MASK_ARGUMENT, T *__restrict__ y,
+    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v MASK_ARGUMENT BIAS_ARGUMENT, T *__restrict__ y,
            float *__restrict__ lse) {
   const T *const own[OWN] = {q}, *const other[2] = {k, v};
   constexpr Layout own_at[OWN] = {Q}, other_at[2] = {K, V};
 #elif MODE == 1
 extern "C" __global__ void __launch_bounds__(THREADS)
     KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
-           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT, T *__restrict__ dq) {
+           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT BIAS_ARGUMENT, T *__restrict__ dq) {
   const T *const own[OWN] = {q, dy}, *const other[2] = {k, v};
   constexpr Layout own_at[OWN] = {Q, DY}, other_at[2] = {K, V};
 #else
@@ -39,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
 extern "C" __global__ void __launch_bounds__(THREADS)
     KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
-           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT, SLOPES) {
+           const float *__restrict__ delta, const T *__restrict__ dy MASK_ARGUMENT BIAS_ARGUMENT, SLOPES) {
   const T *const own[2] = {k, v}, *const other[2] = {q, dy};
   constexpr Layout own_at[2] = {K, V}, other_at[2] = {Q, DY};
 #endif
@@ -123,6 +124,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     Scores s;
     products(s, rows[0], first_tile);
+#if BIASED
+    add_bias<BY_KEYS>(s, bias_of(bias, head_of(step)), row, column, OWN_COUNT, OTHER_COUNT);
+#endif
     const bool over = (tile + 1) * OTHERS > OTHER_COUNT;
     const bool crosses = CAUSAL && (BY_KEYS ? tile * OTHERS < first + ROWS : (tile + 1) * OTHERS > first);
     const bool beyond = WINDOW && (first + ROWS - 1 - tile * OTHERS >= WINDOW || (tile + 1) * OTHERS - 1 - first >= WINDOW);

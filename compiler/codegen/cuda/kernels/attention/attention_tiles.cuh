@@ -1,5 +1,5 @@
-// Tiles of attention in shared memory and registers: their sizes, how rows come to them, which pairs meet, the products
-// of a warp's rows, and how results leave. For attention.cu, whose first comment says the terms.
+// Tiles of attention in shared memory and registers: their sizes, how rows come to them, the products of a warp's rows,
+// and how results leave. For attention.cu, whose first comment says the terms.
 //
 // T is a 16-bit float, or float: then each thread rounds what it has copied to TF32, in place. Of either, the 32 bytes of two
 // chunks are as deep as one product of tensor cores.
@@ -11,7 +11,7 @@ constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = D / EACH, DEEP = 2 * EACH; //
 constexpr bool BY_KEYS = MODE >= 2;
 constexpr int OWN = MODE == 0 || MODE == 4 ? 1 : 2; // tensors whose rows stay
 constexpr int OWN_TILE = ROWS * CHUNKS * 16, TILE = OTHERS * CHUNKS * 16, SUMS_TILE = BY_KEYS ? 8 * OTHERS : 0; // bytes
-constexpr bool GUARDED = MASKED || WINDOW; // a query may meet no key of a tile
+constexpr bool GUARDED = MASKED || BIASED || WINDOW; // a query may meet no key of a tile
 constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
 
 __device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
@@ -39,72 +39,8 @@ template <int HEADS> __device__ __forceinline__ long long begins(const Layout &o
   return of.start + stack / INNER * of.outer + stack % INNER / HEADS * of.inner;
 }
 
-#if MASKED
-#define MASK_ARGUMENT , const unsigned char *__restrict__ mask
-struct Pairs {
-  long long start, outer, inner, query, key;
-};
-struct Meet {
-  bool first, second;
-};
-constexpr Pairs MASK_AT = MASK;
+#include "attention_pairs.cuh"
 
-// Where the mask of a head begins.
-__device__ __forceinline__ const unsigned char *mask_of(const unsigned char *mask, int stack) {
-  return mask + MASK_AT.start + stack / INNER * MASK_AT.outer + stack % INNER * MASK_AT.inner;
-}
-#else
-#define MASK_ARGUMENT
-#endif
-
-#if MASK_CHUNK
-// The mask of a tile in shared memory: a line for each query, or one for all of them. Lines are so far apart that the
-// eight rows of a fragment are in different banks.
-constexpr int LINES = MASK_AT.query == 0 ? 1 : BY_KEYS ? OTHERS : ROWS, WIDTH = BY_KEYS ? ROWS : OTHERS, PITCH = WIDTH + 16;
-constexpr int MASK_TILE = LINES * PITCH;
-
-// What keys from `key` on and queries from `query` on have, by MASK_CHUNK bytes; nothing for rows that do not exist.
-__device__ __forceinline__ void bring_mask(unsigned to, const unsigned char *of, int query, int key) {
-  constexpr int QUERIES = BY_KEYS ? OTHER_COUNT : OWN_COUNT, KEYS = BY_KEYS ? OWN_COUNT : OTHER_COUNT, EACH = WIDTH / MASK_CHUNK;
-#pragma unroll
-  for (int i = 0; i < (LINES * EACH + THREADS - 1) / THREADS; ++i) {
-    const int number = threadIdx.x + i * THREADS, line = number / EACH, at = number % EACH * MASK_CHUNK;
-    if (LINES * EACH % THREADS && number >= LINES * EACH) break;
-    const bool valid = (LINES == 1 || query + line < QUERIES) && key + at < KEYS;
-    const unsigned char *const from = of + (query + line) * MASK_AT.query + key + at;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to + line * PITCH + at), "l"(valid ? from : of), "n"(MASK_CHUNK), "r"(valid ? MASK_CHUNK : 0));
-  }
-}
-
-// Whether own row m of a tile meets others n and n + 1 of it, n even.
-__device__ __forceinline__ Meet meets(const unsigned char *tile, int m, int n) {
-  if constexpr (BY_KEYS) {
-    const unsigned char *const at = tile + m + (LINES == 1 ? 0 : n * PITCH);
-    return {at[0] != 0, at[LINES == 1 ? 0 : PITCH] != 0};
-  } else {
-    const unsigned short both = *reinterpret_cast<const unsigned short *>(tile + (LINES == 1 ? 0 : m * PITCH) + n);
-    return {(both & 0xFF) != 0, both > 0xFF};
-  }
-}
-#else
-constexpr int MASK_TILE = 0;
-#if MASKED
-// Whether row m of `own` meets rows n and n + 1 of the others, n even; of rows that do not exist it says anything.
-__device__ __forceinline__ Meet meets(const unsigned char *of, int m, int n) {
-  constexpr Pairs at = MASK_AT;
-  constexpr long long step = BY_KEYS ? at.key : at.query, across = BY_KEYS ? at.query : at.key;
-  // two neighbours are one load where each pair lies at an even place
-  constexpr bool PAIRED = across == 1 && OTHER_COUNT % 2 == 0 && (at.start | at.outer | at.inner | step) % 2 == 0;
-  const unsigned char *const line = of + m * step;
-  if constexpr (PAIRED) {
-    const uchar2 both = *reinterpret_cast<const uchar2 *>(line + min(n, OTHER_COUNT - 2));
-    return {both.x != 0, both.y != 0};
-  } else {
-    return {line[min(n, OTHER_COUNT - 1) * across] != 0, line[min(n + 1, OTHER_COUNT - 1) * across] != 0};
-  }
-}
-#endif
-#endif
 constexpr int STAGE = 2 * TILE + SUMS_TILE + MASK_TILE; // bytes
 #define INFINITE __int_as_float(0x7F800000)
 
@@ -166,6 +102,26 @@ struct Rows {
 
 using Scores = float[TALL][OTHERS / 8][4]; // an element's row is 8 * (r / 2) + lane / 4, its column lane % 4 * 2 + r % 2
 using Sums = float[TALL][D / 8][4]; // the same, of columns in the order in which ``add`` reads them
+
+#if BIASED
+// Scores, which are not scaled yet, with the bias of own rows from m on and others from n on. KEYS: own rows are keys.
+template <bool KEYS> __device__ __forceinline__ void add_bias(Scores &s, const T *of, int m, int n, int rows, int others) {
+  constexpr long long step = KEYS ? BIAS_AT.key : BIAS_AT.query, across = KEYS ? BIAS_AT.query : BIAS_AT.key;
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const T *const line = of + min(m + i * 16 + h * 8, rows - 1) * step;
+#pragma unroll
+      for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float &score = s[i][j][2 * h + r];
+          score = fused(wide(line[min(n + j * 8 + r, others - 1) * across]), 1 / SCALE, score);
+        }
+    }
+}
+#endif
 
 // Products of the warp's rows with those of a tile.
 __device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned tile) {

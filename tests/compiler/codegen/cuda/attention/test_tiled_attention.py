@@ -138,7 +138,7 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(dtype: DType, mode: Any, features: int) -> None:
     rows = ((0, 200 * features, 0, features),) * len(tiled._ROWS[mode])
     tile = tiles_of(dtype)[mode, features]
-    spec = TiledAttention(mode, dtype, 6, 1, 1, 1, rows, (), 200, 200, features, True, 0, 0.125, tile)
+    spec = TiledAttention(mode, dtype, 6, 1, 1, 1, rows, (), (), 200, 200, features, True, 0, 0.125, tile)
     geometry = cuda_compile.geometry(spec)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     masked = replace(spec, mask=(0, 200, 0, 0, 1))

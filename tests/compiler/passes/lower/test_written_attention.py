@@ -1,0 +1,96 @@
+"""written_attention: attention that is written as products and a softmax with an added bias becomes one node."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs.pass_examples import evaluate, feeds_of
+
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import compile_entry
+
+HEAD = "nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 2, 9, 32]{}) -> [B, 2, 9, 32] {{\n"
+BIAS = "  param t: [2, 9, 9] = normal(1.0)\n"
+TRAIN = "train M(y: [B, 2, 9, 32]) { loss = mse(output, y); optimizer = sgd(lr=0.1) }\n"
+MASK = "reshape(m > 0, [B, 1, 1, 9])"
+
+
+def programs(body: str, folder: Path, entry: str = "train_step", **more: Any) -> dict[str, Program]:
+    """The program after each pass."""
+    source = folder / "net.nn"
+    given, param = ", m: i32[B, 9]" if "(m" in body else "", BIAS if re.search(r"[^.]\bt\b", body) else ""
+    source.write_text(f"{HEAD.format(given)}{param}{body}\n}}\n{TRAIN}")
+    kept: dict[str, Program] = {}
+    options = Options(**{"target": "sm_90", "precision": "tf32", **more})
+    compile_entry(check_file(str(source)), entry, {"B": 2}, options, keep=kept.__setitem__)
+    return kept
+
+
+def attention(program: Program) -> list[Node]:
+    return [node for node in program.graph.nodes if node.op.name.startswith(("sdpa", "softmax"))]
+
+
+#: The body of the model, and what the node has after q, k and v: the shapes of a mask and of the bias, and whether it
+#: is causal.
+TAKEN = [
+    ("  return softmax(x @ x.T * 0.2 + t) @ x", [(2, 9, 9)], False),
+    ("  return softmax(t + x @ x.T / 5.0 * 2.0) @ x", [(2, 9, 9)], False),
+    ("  return softmax(0.5 * x @ x.T + t + full([9], 0.25)) @ x", [(2, 9, 9)], False),
+    (f"  return softmax(where({MASK}, x @ x.T + t, -inf)) @ x", [(2, 1, 1, 9), (2, 9, 9)], False),
+    ("  return sdpa(x, x, x, bias=t)", [(2, 9, 9)], False),
+    ("  x = x + mean(t)\n  return softmax(x @ x.T * 0.2) @ x", [], False),
+    (f"  return sdpa(x, x, x, causal=true, mask={MASK}, bias=t)", [(2, 1, 1, 9), (2, 9, 9)], True),
+]
+
+
+@pytest.mark.parametrize(("body", "terms", "causal"), TAKEN)
+def test_it_becomes_one_node(body: str, terms: list[tuple[int, ...]], causal: bool, tmp_path: Path) -> None:
+    found = programs(body, tmp_path)
+    node, gradient = attention(found["attention_forms"])
+    assert [t.ints for t in node.input_types[3:]] == terms
+    assert node.attrs["causal"] is causal and node.attrs["tf32"] is True
+    assert [t.ints for t in gradient.types[3:]] == terms[-1:]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  s = x @ x.T + t\n  p = softmax(s)\n  return p @ x + mean(p)",  # something else reads the probabilities
+        "  return softmax((x @ x.T + t) * 2.0) @ x",  # the bias is scaled, too
+        "  return softmax(x @ x.T * -0.5 + t) @ x",
+        "  return softmax(x @ x.T + t, axis=2) @ x",  # over the queries
+        "  return softmax(where(t > 0, x @ x.T + t, -9.0)) @ x",  # a query that may see nothing has a mean
+        "  return dropout(softmax(x @ x.T + t), 0.5) @ x",
+        "  return softmax(x @ x.T + t + reshape(cast(m, \"float\"), [B, 1, 1, 9])) @ x",  # a sum for each row
+        "  return sdpa(x, x, x, bias=t, softcap=5.0)",
+    ],
+)  # fmt: skip
+def test_other_scores_stay(body: str, tmp_path: Path) -> None:
+    assert not any(n.op.name == "sdpa" for n in attention(programs(body, tmp_path)["attention_forms"]))
+
+
+@pytest.mark.parametrize("more", [{"target": "cpu", "precision": "f32"}, {"precision": "f32"}, {"fuse": False}])
+def test_other_builds_stay(more: dict[str, Any], tmp_path: Path) -> None:
+    assert [n.op.name for n in attention(programs(TAKEN[0][0], tmp_path, **more)["autodiff"])] == [
+        "softmax",
+        "softmax_grad",
+    ]
+
+
+@pytest.mark.parametrize(("body", "terms", "causal"), TAKEN)
+def test_numbers_stay(body: str, terms: Any, causal: bool, tmp_path: Path) -> None:
+    found = programs(body, tmp_path)
+    other = programs(body, tmp_path, target="cpu", precision="f32")["autodiff"]
+    assert attention(found["autodiff"])[0].op.name == "sdpa" != attention(other)[0].op.name
+    feeds = feeds_of(other.graph, 1)
+    got, wanted = (evaluate(p.graph, feeds) for p in (found["autodiff"], other))
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert np.abs(got[name] - value).max() < 1e-12 * max(1.0, np.abs(value).max()), name
