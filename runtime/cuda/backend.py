@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -74,6 +74,7 @@ class CudaBackend:
         prepared = max(p.prepared_bytes for p in programs)
         sums = sum(each.pooled for each in sums_of(programs, artifact.header["interface"]))
         size, self._share = table["bytes"] if share is None else share.bytes, share
+        self._steps = sizes.steps
         self.bytes = session_bytes(size, sizes, contexts, prepared) + sums
         capability = capability_of(choice.target)
         assert capability is not None, f"{choice.target} was chosen for a GPU"
@@ -95,47 +96,50 @@ class CudaBackend:
                 for lane in self._lanes
             ]
             for lane in self._lanes:
-                self.contexts.append(
-                    {
-                        program: DevicePlan(
-                            program.plan,
-                            lane.updating if has_own_slots(program.entry) else lane,
-                            self.state,
-                            self._modules,
-                            self._libraries,
-                            artifact.blob,
-                            owned,
-                            name=str(program),
-                            slots=lane.slots_of_updates if has_own_slots(program.entry) else lane.slots,
-                            frames=sizes.steps if has_frames(program.entry) else 0,
-                            bulk=_bulk_of(artifact, program) if bulk is None else bulk,
-                            context=lane.contexts.get(program.carried),
-                            once=program.entry in RUN_ONCE,
-                            early=() if program.early is None else program.early.after,
-                        )
-                        for program in programs
-                    }
-                )
+                self.contexts.append({program: self._bound(artifact, program, lane, bulk) for program in programs})
             for lane in self._lanes:
                 lane.owner = self
                 lane.drained_by(owned)  # graphs are destroyed only after their work has ended
-        if choice.through_ptx:
-            warnings.warn(
-                DslcWarning(
-                    "W006",
-                    f"{artifact.header['name']} holds code for {choice.target}; the driver compiled its PTX for the"
-                    f" {device.name} in {self._modules.seconds:.1f} s",
-                ),
-                stacklevel=6,
-            )
+        for number, text in self._warnings(artifact, choice):
+            warnings.warn(DslcWarning(number, text), stacklevel=6)
 
-        slow = self._libraries.announcement(artifact.header["name"])
-        other = self._libraries.measured_elsewhere(
-            artifact.header["name"], artifact.header.get("lock", {}).get(choice.target, {}).get("versions", ())
+    def _bound(self, artifact: Artifact, program: Loaded, lane: Lane, bulk: int | None) -> DevicePlan:
+        """A program on the memory of a lane."""
+        own_slots = has_own_slots(program.entry)
+        return DevicePlan(
+            program.plan,
+            lane.updating if own_slots else lane,
+            self.state,
+            self._modules,
+            self._libraries,
+            artifact.blob,
+            self._owned,
+            name=str(program),
+            slots=lane.slots_of_updates if own_slots else lane.slots,
+            frames=self._steps if has_frames(program.entry) else 0,
+            bulk=_bulk_of(artifact, program) if bulk is None else bulk,
+            context=lane.contexts.get(program.carried),
+            once=program.entry in RUN_ONCE,
+            early=() if program.early is None else program.early.after,
         )
+
+    def _warnings(self, artifact: Artifact, choice: Choice) -> Iterator[tuple[str, str]]:
+        """The number and text of what a user should know about the load: PTX that the driver compiled, libraries that
+        take long to choose algorithms, and measurements of other versions."""
+        name = artifact.header["name"]
+        if choice.through_ptx:
+            yield (
+                "W006",
+                (
+                    f"{name} holds code for {choice.target}; the driver compiled its PTX for the"
+                    f" {self._device.name} in {self._modules.seconds:.1f} s"
+                ),
+            )
+        measured = artifact.header.get("lock", {}).get(choice.target, {}).get("versions", ())
+        slow, other = self._libraries.announcement(name), self._libraries.measured_elsewhere(name, measured)
         for number, said in (("W007", slow), ("W010", other)):
             if said is not None:
-                warnings.warn(DslcWarning(number, said), stacklevel=6)
+                yield number, said
 
     def check(self) -> None:
         self._device.mend()

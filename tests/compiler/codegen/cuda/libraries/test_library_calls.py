@@ -24,10 +24,10 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
 from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, NoCall
-from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
+from dslc.compiler.codegen.cuda.libraries.registry import library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.targets import target_of
-from dslc.compiler.ir.choice import ALL_PROVIDERS, OWN, Choice
+from dslc.compiler.ir.choice import Choice
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -35,11 +35,9 @@ from dslc.compiler.ops import registry
 from dslc.compiler.ops.spatial.channels_last import to_first, to_last
 from dslc.compiler.options import Options
 from dslc.compiler.report.contractions import census
-from dslc.runtime.artifact.header_schema import FEATURES
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.plan_check import BlobInfo, check
-from dslc.runtime.cuda.libraries import registry as runtime
 
 
 def node(name: str, *shapes: tuple[int, ...], dtype: DType = DType.BF16, **attrs: Any) -> Node:
@@ -290,13 +288,6 @@ def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None
 def test_a_larger_call_is_given_no_less() -> None:
     found = [called(matmul((2**i, 512), (512, 256))).room for i in range(4, 20)]
     assert found == sorted(found) and found[0] < 2 << 20 and found[-1] == WORKSPACE
-
-
-def test_both_sides_know_the_same_libraries() -> None:
-    assert set(LIBRARIES) == set(runtime.LIBRARIES) <= FEATURES
-    assert set(ALL_PROVIDERS) == {OWN, *LIBRARIES}  # what a lock may name
-    for name, library in LIBRARIES.items():
-        assert library.name == name
 
 
 def test_own_kernels_that_a_measurement_chose_are_counted_as_such() -> None:
