@@ -10,15 +10,15 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.convolution import Convolution, conv_wgrad
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums
-from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, Sides, ToFew
 from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
 from dslc.compiler.codegen.cuda.contraction.groups import GroupedConvolution, GroupedSums, Groups, back_to_image
-from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, deciding
+from dslc.compiler.codegen.cuda.contraction.kernel import deciding
+from dslc.compiler.codegen.cuda.contraction.output import Output
 from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv, PackedSums
 from dslc.compiler.codegen.cuda.contraction.tiles import seconds_of
 from dslc.compiler.codegen.cuda.contraction.windows import Shape, Three
-from dslc.compiler.codegen.launch import Argument, Launch, Scratch
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr
@@ -145,36 +145,27 @@ def _three(values: Sequence[int], fill: int) -> Three:
     return a, b, c
 
 
-def direct(
-    node: Node,
-    result: Argument,
-    block: int,
-    epilogue: Epilogue | None = None,
-    others: Sequence[Argument] = (),
-    forced: bool = False,
-) -> list[Launch] | None:
-    """The launches of such a product, convolution or gradient; None if a contraction computes the node. ``block``: of
-    scratch; ``epilogue``: applied to the sums and ``others``; ``forced``: also if a contraction is thought to be
-    faster."""
+def direct(node: Node, output: Output, forced: bool = False) -> list[Launch] | None:
+    """The launches of such a product, convolution or gradient; None if tiles compute the node. ``forced``: also if
+    tiles are faster by the model."""
     shape, kind = depthwise(node), node.op.name.removesuffix("_last")
     first, second = node.inputs[:2]
     found = grouped(node)
     if isinstance(found, tuple):
-        return [Launch(replace(each, epilogue=epilogue), (first, second, *others), (result,)) for each in found]
+        specs = [replace(each, epilogue=output.epilogue) for each in found]
+        return [Launch(each, (first, second, *output.others), (output.result,)) for each in specs]
     spec: Depthwise | DepthwiseSums | GroupedSums | ToFew | FromFew | FewSums | PackedConv | PackedSums | None
     if shape is not None:
-        spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", epilogue)
+        spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", output.epilogue)
     else:
         spec = found or packed(node) or (without_tiles(node) if forced or is_direct(node) else None)
     if spec is None or not spec.possible:
         return None
     if isinstance(spec, ToFew | FromFew | PackedConv):
-        spec = replace(spec, epilogue=epilogue)
+        spec = replace(spec, epilogue=output.epilogue)
     if not isinstance(spec, DepthwiseSums | FewSums | GroupedSums | PackedSums):
-        return [Launch(spec, (first, second, *others), (result,))]
+        return [Launch(spec, (first, second, *output.others), (output.result,))]
     if isinstance(spec, FewSums) and spec.sides.of_image:
         first, second = second, first
-    dtype = node.types[0].dtype
-    parts = Scratch(block, spec.count * spec.elements * dtype.computed.itemsize)
-    whole = AddParts(dtype, spec.elements, spec.count, epilogue)
-    return [Launch(spec, (first, second), (parts,)), Launch(whole, (parts, *others), (result,))]
+    parts, whole = output.in_parts(node.types[0].dtype, spec.elements, spec.count)
+    return [Launch(spec, (first, second), (parts,)), whole]

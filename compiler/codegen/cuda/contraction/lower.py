@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -11,7 +12,8 @@ from dslc.compiler.codegen.cuda.contraction.direct import depthwise, direct
 from dslc.compiler.codegen.cuda.contraction.dots import dots, is_dots
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue, F32Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
-from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
+from dslc.compiler.codegen.cuda.contraction.kernel import contract, deciding
+from dslc.compiler.codegen.cuda.contraction.output import Output
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Problem, operand, problem
 from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tiling
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
@@ -72,7 +74,7 @@ def product(node: Node, tiling: Tiling | None = None, forced: bool = False) -> l
     few = few_rows(node) if tiling is None else None
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
-    return _product(node, node.outputs[0], 0, tiling, forced)
+    return _product(node, Output(node.outputs[0]), tiling, forced)
 
 
 @lowers("contraction", target="cuda")
@@ -84,22 +86,22 @@ def contraction(node: Node, tiling: Tiling | None = None, forced: bool = False) 
     few = few_rows(first, finish) if tiling is None else None
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
+    output = Output(node.outputs[0], others=node.inputs[2:])
     same = first.input_types[0].dtype is first.types[0].dtype  # else tensor cores sum in f32, and have no epilogue
-    others, epilogue = node.inputs[2:], None
     if same and not is_dots(first):
         kind = F32Epilogue if first.types[0].dtype.itemsize == 2 else Epilogue
-        epilogue = kind.of(finish)
-    if epilogue is not None and tiling is None:
-        found = direct(first, node.outputs[0], 0, epilogue, others, forced)
+        output = replace(output, epilogue=kind.of(finish))
+    if output.epilogue is not None and tiling is None:
+        found = direct(first, output, forced)
         if found is not None:
             return found
     problems = PROBLEMS[first.op.name](first)
-    if epilogue is not None and any(p.count("k") for p in problems):
-        tf32 = flag_attr(node.attrs, "tf32")
-        return launched(problems, node.inputs[:2], node.outputs[0], 0, tf32, epilogue, others, tiling)
+    if output.epilogue is not None and any(p.count("k") for p in problems):
+        return launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), tiling)
     whole = Scratch(0, first.types[0].bytes)
     [steps] = pointwise.pointwise(finish)
-    return [*_product(first, whole, 1, tiling, forced), Launch(steps.spec, (whole, *others), node.outputs)]
+    after = Launch(steps.spec, (whole, *output.others), node.outputs)
+    return [*_product(first, Output(whole, block=1), tiling, forced), after]
 
 
 def first_of(node: Node) -> Node:
@@ -121,37 +123,32 @@ def tiled(node: Node) -> tuple[Problem, Cores] | None:
     return deciding(problems, flag_attr(node.attrs, "tf32"))[:2]
 
 
-def _product(node: Node, result: Argument, block: int, tiling: Tiling | None, forced: bool = False) -> list[Launch]:
-    """Empty sums become zeros."""
-    found = direct(node, result, block, forced=forced) if tiling is None else None
+def _product(node: Node, output: Output, tiling: Tiling | None, forced: bool) -> list[Launch]:
+    """Without an epilogue. Empty sums become zeros."""
+    found = direct(node, output, forced) if tiling is None else None
     if found is not None:
         return found
     if is_dots(node):
-        return [dots(node, result)]
+        return [dots(node, output.result)]
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
-        return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
-    return launched(problems, node.inputs[:2], result, block, flag_attr(node.attrs, "tf32"), tiling=tiling)
+        return [Launch(x.spec, (), (output.result,)) for x in pointwise.filled(node, 0.0)]
+    return launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), tiling)
 
 
-def launched(
+def launches(
     problems: Sequence[Problem],
     factors: Sequence[Argument],
-    c: Argument,
-    block: int,
+    output: Output,
     tf32: bool = False,
-    epilogue: Epilogue | None = None,
-    others: Sequence[Argument] = (),
     tiling: Tiling | None = None,
 ) -> list[Launch]:
-    """The launches of contractions of two arguments. If they are split, the parts go to scratch block ``block``.
-    ``epilogue``: applied to the sums and ``others``. ``tiling``: by default the one with the least modelled time."""
-    out = problems[0].c.dtype
-    specs, swapped = contract(problems, epilogue, tf32, tiling)
+    """The launches of contractions of two arguments in tiles. ``tiling``: by default the one with the least modelled
+    time."""
+    specs, swapped = contract(problems, output.epilogue, tf32, tiling)
     reads = tuple(reversed(factors) if swapped else factors)
-    split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
+    split, c = specs[0].problem.split, problems[0].c
     if split == 1:
-        return [Launch(spec, (*reads, *others), (c,)) for spec in specs]
-    parts = Scratch(block, split * elements * kept.itemsize)
-    whole = Launch(AddParts(out, elements, split, epilogue), (parts, *others), (c,))
+        return [Launch(spec, (*reads, *output.others), (output.result,)) for spec in specs]
+    parts, whole = output.in_parts(c.dtype, c.elements, split)
     return [*(Launch(spec, reads, (parts,)) for spec in specs), whole]
