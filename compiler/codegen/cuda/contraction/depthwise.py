@@ -31,6 +31,11 @@ _LOAD_BYTES: Final = 16  # bytes per load
 _SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
 _MAX_SPAN: Final = 16  # elements of a line that a thread holds in registers
 _MAX_PIXELS: Final = 4
+#: Registers of sums and of a line of the image, and sums of the gradient, from which a thread takes half the channels.
+#: Then two blocks fit into a multiprocessor, and lines are read ahead ("Depthwise" in ``benchmarks/results/ops.md``).
+_MOST_HELD: Final = 48
+_MOST_PAIRED: Final = 32
+_NARROW_PIXELS: Final = 8  # of the gradient for the weights with one channel a thread
 _MAX_SUMS: Final = 64  # sums that a thread holds in registers
 _MAX_WIDTH: Final = 16  # groups of channels of a block: 256 bytes of a pixel
 _SUMS_WIDTH: Final = 32
@@ -61,10 +66,23 @@ class Depthwise(CodeWithArgs):
         return (self.shape.image, self.shape.count) if self.back else (self.shape.count, self.shape.image)
 
     @property
-    def lanes(self) -> int:
-        """Adjacent channels per thread."""
+    def _wide(self) -> int:
+        """The most channels per thread: those of a load."""
         s = self.shape
         return min(_LOAD_BYTES // s.dtype.itemsize, power_of_two(s.channels)) if s.last else 1
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a thread takes half of these channels, and reads lines ahead."""
+        s, bytes = self.shape, self.shape.dtype.itemsize
+        held = self._wide * (self.pixels + s.span(self.pixels, self.back)[1] * bytes // s.dtype.computed.itemsize)
+        whole = s.dtype.is_half and self._wide * bytes == _LOAD_BYTES
+        return whole and prod(s.taps) <= UNROLLED_TAPS and held > _MOST_HELD
+
+    @property
+    def lanes(self) -> int:
+        """Adjacent channels per thread."""
+        return self._wide // 2 if self.ahead else self._wide
 
     @cached_property
     def pixels(self) -> int:
@@ -74,7 +92,7 @@ class Depthwise(CodeWithArgs):
         step = s.stride[2] if self.back else 1
         found = step
         for pixels in range(2 * step, _MAX_PIXELS + 1, step):
-            threads = s.batch * s.channels // self.lanes * own[0] * own[1] * -(-own[2] // pixels)
+            threads = s.batch * s.channels // self._wide * own[0] * own[1] * -(-own[2] // pixels)
             if pixels <= own[2] and s.span(pixels, self.back)[1] <= _MAX_SPAN and threads >= _BUSY_THREADS:
                 found = pixels
         return found
@@ -124,7 +142,9 @@ class Depthwise(CodeWithArgs):
         finished = NOTHING if self.epilogue is None else self.epilogue.text(numbers, s.dtype)
         lines = s.taps[0] * s.taps[1]
         unrolled = lines if prod(s.taps) <= UNROLLED_TAPS else 1
-        text = s.head(self.lanes, self.pixels, self.back) + constants(WIDEST=self._widest, UNROLLED=unrolled)
+        text = s.head(self.lanes, self.pixels, self.back) + constants(
+            WIDEST=self._widest, UNROLLED=unrolled, AHEAD=int(self.ahead)
+        )
         return Code("depthwise.cu", text + numbers.text() + finished), numbers.scalar_args
 
 
@@ -135,15 +155,25 @@ class DepthwiseSums(Numbered):
     shape: Shape
 
     @property
-    def lanes(self) -> int:
-        """Adjacent channels per thread."""
+    def _wide(self) -> int:
+        """The most channels per thread."""
         s = self.shape
         return min(max(1, _SUMS_LOAD_BYTES // s.dtype.itemsize), power_of_two(s.channels)) if s.last else 1
 
+    @property
+    def ahead(self) -> bool:
+        """Whether a thread takes one channel instead, more neighbours, and reads lines ahead."""
+        return self._wide > 1 and self._wide * prod(self.shape.taps) > _MOST_PAIRED
+
+    @property
+    def lanes(self) -> int:
+        """Adjacent channels per thread."""
+        return 1 if self.ahead else self._wide
+
     @cached_property
     def pixels(self) -> int:
-        s = self.shape
-        fitting = [n for n in range(2, _MAX_PIXELS + 1) if n <= s.count[2] and s.span(n, False)[1] <= _MAX_SPAN]
+        s, most = self.shape, _NARROW_PIXELS if self.ahead else _MAX_PIXELS
+        fitting = [n for n in range(2, most + 1) if n <= s.count[2] and s.span(n, False)[1] <= _MAX_SPAN]
         return max(fitting, default=1)
 
     @property
@@ -210,5 +240,5 @@ class DepthwiseSums(Numbered):
 
     @property
     def code(self) -> Code:
-        text = self.shape.head(self.lanes, self.pixels, False) + constants(LINES=self._lines)
+        text = self.shape.head(self.lanes, self.pixels, False) + constants(LINES=self._lines, AHEAD=int(self.ahead))
         return Code("depthwise_sums.cu", text + self.numbers.text())

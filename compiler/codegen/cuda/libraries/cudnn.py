@@ -175,8 +175,8 @@ def _call(node: Node) -> VendorConv | VendorConvSum | VendorAttention | NoCall:
     found, more = _plain(product_and_epilogue(node)[0]), added(node)
     if not isinstance(found, VendorConv) or found.kind != "conv" or more is None:
         return NOT_FOR_IT
-    if node.types[0].dtype not in _HALF or len(found.out) != _PLANES:
-        return NOT_FOR_IT  # it was not seen that cuDNN has compiled plans
+    if node.types[0].dtype not in _HALF or len(found.out) != _PLANES or "bias" not in more.kinds:
+        return NOT_FOR_IT  # cuDNN has no compiled plans for it, or was not seen to have any
     return VendorConvSum(found, *more)
 
 

@@ -9,11 +9,11 @@ After::
 
     %2 = contraction %x, %w, %bias, %rest {product="conv_last", ..., body=...} : bf16[1, 56, 56, 64]  # relu forward
 
-The pointwise node must be the only reader of the convolution. cuDNN adds a bias for each channel and a residual, and
-applies relu. dslc's own kernels, such as those of depthwise convolutions and of few channels, compute any formula; they
-take it where they compute the convolution in any case, unless the convolution alone has a measured way. Both compute in
-f32 and round once. Measured times decide if all of them are known. Training keeps its nodes: gradients read the values
-in between. Linear in nodes and reads.
+The pointwise node must be the only reader of the convolution. cuDNN adds a bias for each channel and maybe a residual,
+and applies relu. dslc's own kernels, such as those of depthwise convolutions and of few channels, compute any formula;
+they take it where they compute the convolution in any case, unless the convolution alone has a measured way. Both
+compute in f32 and round once. Measured times decide if all of them are known. Training keeps its nodes: gradients read
+the values in between. Linear in nodes and reads.
 """
 
 from __future__ import annotations

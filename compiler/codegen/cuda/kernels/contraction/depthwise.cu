@@ -8,6 +8,9 @@
 // adjacent channels next to each other. With channels first, a plane is one channel of an image.
 
 constexpr int ALL_TAPS = TAPS[0] * TAPS[1] * TAPS[2];
+// With AHEAD, lines of taps outside of the image are read as zeros, without a branch, so that lines are read ahead, but for those
+// between the places that a stride leaves out.
+constexpr bool SKIPS = !AHEAD || (BACK && STRIDE[0] * STRIDE[1] > 1);
 
 #include "windows.cuh"
 extern "C" __global__ void __launch_bounds__(256) KERNEL(
@@ -43,14 +46,16 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(
   for (int i = 0; i < TAPS[0] * TAPS[1]; ++i) {
     const int tap0 = i / TAPS[1], tap1 = i % TAPS[1];
     const int from0 = source(0, at0, tap0, s.OTHER0), from1 = source(1, at1, tap1, s.OTHER1);
-    if (from0 < 0 || from1 < 0) continue;
-    const X *image = x + (((INDEX)plane * s.OTHER0 + from0) * s.OTHER1 + from1) * s.OTHER2 * s.CHANNELS + channel;
+    const bool there = from0 >= 0 && from1 >= 0;
+    if (SKIPS && !there) continue;
+    const int size = there ? s.OTHER2 : 0;
+    const X *image = x + (((INDEX)plane * s.OTHER0 + max(from0, 0)) * s.OTHER1 + max(from1, 0)) * s.OTHER2 * s.CHANNELS + channel;
     Lanes<X, LANES> seen[SPAN];
 #pragma unroll
     for (int n = 0; n < SPAN; ++n) {
       const int at = base + LOWEST + n;
       Lanes<X, LANES> zero = {};
-      seen[n] = (unsigned)at < (unsigned)s.OTHER2 ? Lanes<X, LANES>::read(image + (INDEX)at * s.CHANNELS) : zero;
+      seen[n] = (unsigned)at < (unsigned)size ? Lanes<X, LANES>::read(image + (INDEX)at * s.CHANNELS) : zero;
     }
 #pragma unroll
     for (int j = 0; j < TAPS[2]; ++j) {

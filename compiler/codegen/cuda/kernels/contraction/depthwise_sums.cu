@@ -40,13 +40,15 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(
     for (int i = 0; i < LINES; ++i) {
       const int tap = blockIdx.z * LINES + i;
       const int from0 = source(0, at0, tap / TAPS[1], s.OTHER0), from1 = source(1, at1, tap % TAPS[1], s.OTHER1);
-      if (from0 < 0 || from1 < 0) continue;
-      const X *seen = x + (((INDEX)plane * s.OTHER0 + from0) * s.OTHER1 + from1) * s.OTHER2 * step + inner;
+      const bool there = from0 >= 0 && from1 >= 0;
+      if (!AHEAD && !there) continue; // else zeros, without a branch, so that lines are read ahead
+      const int size = there ? s.OTHER2 : 0;
+      const X *seen = x + (((INDEX)plane * s.OTHER0 + max(from0, 0)) * s.OTHER1 + max(from1, 0)) * s.OTHER2 * step + inner;
       Lanes<X, LANES> read[SPAN];
 #pragma unroll
       for (int n = 0; n < SPAN; ++n) {
         const int at = at2 * STRIDE[2] + LOWEST + n;
-        read[n] = (unsigned)at < (unsigned)s.OTHER2 ? Lanes<X, LANES>::read(seen + (INDEX)at * step) : zero;
+        read[n] = (unsigned)at < (unsigned)size ? Lanes<X, LANES>::read(seen + (INDEX)at * step) : zero;
       }
 #pragma unroll
       for (int j = 0; j < TAPS[2]; ++j)

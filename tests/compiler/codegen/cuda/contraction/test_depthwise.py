@@ -72,6 +72,25 @@ def test_shapes_of_published_models(kind: str, name: str) -> None:
     right(kind, True, DType.BF16, {"batch": 2, "channels": 10, **NAMED[name]})
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_of_half_the_channels_read_lines_ahead(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for large images in 16 bits: with full loads and many taps, threads would hold too many registers."""
+    monkeypatch.setattr("dslc.compiler.codegen.cuda.contraction.depthwise._BUSY_THREADS", 1)
+    sizes = {
+        "taps": (5, 5),
+        "stride": (1, 1),
+        "pad": (2, 2),
+        "dilation": (1, 1),
+        "space": (6, 9),
+        "batch": 1,
+        "channels": 16,
+    }
+    spec = (lower(node_of(kind, True, DType.BF16, sizes, 0)[0]) or [])[0].spec
+    assert isinstance(spec, Depthwise | DepthwiseSums) and spec.ahead
+    assert (spec.lanes, spec.pixels) == ((1, 8) if kind == "conv_wgrad" else (4, 4))
+    right(kind, True, DType.BF16, sizes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("back", [False, True])
 def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
