@@ -3,12 +3,14 @@ header."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dslc.compiler.check.entries import train_spec
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Input, Node, Value
+from dslc.compiler.ir.scan import body_of, consts_of, scan
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 
@@ -16,7 +18,7 @@ from dslc.compiler.ir.types import DType, TensorType
 def interface(checked: Checked, name: str, precision: Precision) -> dict[str, Any]:
     """The header's ``interface`` (docs/artifact.md). Float inputs and results are f32, or f64 if f64 is computed."""
     boundary = precision.boundary
-    ranges = integer_ranges(checked)
+    ranges, limits = integer_ranges(checked), _limits(checked)
     results = {n: checked.graph.outputs[f"result.{n}"].type for n in checked.results}
     data: dict[str, Any] = {
         "name": name,
@@ -37,6 +39,8 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
         ]
     mine = {i.name for i in checked.model_inputs}
     data["ranges"] = {n: r for n, r in ranges.items() if n in mine}
+    if own := {n: sizes for n, sizes in limits.items() if n in mine}:
+        data["limits"] = own
     train = checked.train
     if train is not None:
         data["train"] = {
@@ -46,6 +50,8 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
             "metrics": list(train.metrics),
             "ranges": {n: r for n, r in ranges.items() if n not in mine},
         }
+        if own := {n: sizes for n, sizes in limits.items() if n not in mine}:
+            data["train"]["limits"] = own
         spec = train_spec(checked, precision.loss_scale)
         if train.accumulate > 1:
             data["train"]["accumulate"] = train.accumulate
@@ -75,16 +81,40 @@ def _size(size: Size) -> int | str:
 
 def integer_ranges(checked: Checked) -> dict[str, list[int]]:
     """Integer inputs that are used as indices, with the range [low, high) of their values."""
-    inputs = {i.value: i.name for i in checked.graph.inputs}
     found: dict[str, list[int]] = {}
-    for node in checked.graph.nodes:
-        for i, value in enumerate(node.inputs):
-            origin = _origin(value)
-            allowed = node.op.index_range(node, i) if origin in inputs and value.type.dtype.is_int else None
-            if allowed is not None and isinstance(allowed[1], int):
-                low, high = found.get(inputs[origin], [allowed[0], allowed[1]])
-                found[inputs[origin]] = [max(low, allowed[0]), min(high, allowed[1])]
+    for name, (low, high) in _indices(checked):
+        if isinstance(high, int):
+            least, most = found.get(name, [low, high])
+            found[name] = [max(least, low), min(most, high)]
     return found
+
+
+def _limits(checked: Checked) -> dict[str, list[str]]:
+    """Integer inputs that are used as indices of axes with dims: the sizes of these axes."""
+    found: dict[str, list[str]] = {}
+    for name, (low, high) in _indices(checked):
+        if not isinstance(high, int) and low == 0 and str(high) not in found.setdefault(name, []):
+            found[name].append(str(high))
+    return {name: sizes for name, sizes in found.items() if sizes}
+
+
+def _indices(checked: Checked) -> Iterator[tuple[str, tuple[int, Size]]]:
+    """For each use of an integer input as an index, its name and the range [low, high) of its values."""
+    return _uses(checked.graph.nodes, {i.value: i.name for i in checked.graph.inputs})
+
+
+def _uses(nodes: Sequence[Node], inputs: Mapping[Value, str]) -> Iterator[tuple[str, tuple[int, Size]]]:
+    for node in nodes:
+        names = [inputs.get(_origin(value)) for value in node.inputs]
+        for i, (value, name) in enumerate(zip(node.inputs, names)):
+            allowed = node.op.index_range(node, i) if name is not None and value.type.dtype.is_int else None
+            if name is not None and allowed is not None:
+                yield name, allowed
+        if node.op is scan:  # of what a loop carries, only the first value is that of an input
+            body, consts = body_of(node.attrs), consts_of(node.attrs)
+            sequences = consts + len(body.updates)
+            read = [*zip(body.inputs, names)][:consts] + [*zip(body.inputs, names)][sequences:]
+            yield from _uses(body.nodes, {i.value: name for i, name in read if name is not None})
 
 
 def _origin(value: Value) -> Value:

@@ -87,6 +87,8 @@ def _check_names(interface: dict[str, Any]) -> None:
         for name, (low, end) in holder.get("ranges", {}).items():
             if name not in inputs or low > end:
                 _refuse("interface.ranges", f"{name!r}: a range [low, end) of an input")
+        if not set(holder.get("limits", {})) <= set(inputs):
+            _refuse("interface.limits", "sizes for inputs")
 
 
 def _check_state(state: dict[str, Any]) -> None:

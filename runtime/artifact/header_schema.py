@@ -75,6 +75,8 @@ _SIZE: Final = Either(Int(), Text(400, r"[A-Za-z0-9_+*/() -]+", "a size in dims"
 _TENSORS: Final = ListOf(Record({"name": _IDENTIFIER, "dtype": _DTYPE, "shape": ListOf(_SIZE, MAX_RANK)}), 1024)
 _RANGES: Final = MapOf(_IDENTIFIER, Row({"low": Int(-(1 << 63)), "end": Int(-(1 << 63))}), 1024)
 
+_LIMITS: Final = MapOf(_IDENTIFIER, ListOf(_SIZE, 64), 1024)
+
 INTERFACE: Final = Record(
     {
         "name": _IDENTIFIER,
@@ -95,6 +97,7 @@ INTERFACE: Final = Record(
                 },
                 {
                     "ranges": _RANGES,
+                    "limits": _LIMITS,
                     "accumulate": Int(2),
                     "shards": Int(2, MOST_SHARDS),
                     "update": Enum(("own", "all")),
@@ -106,6 +109,7 @@ INTERFACE: Final = Record(
     },
     {
         "ranges": _RANGES,
+        "limits": _LIMITS,
         "states": ListOf(
             Record({"name": _TENSOR, "dtype": _DTYPE, "shape": ListOf(_SIZE, MAX_RANK), "start": Float()}), 200_000
         ),

@@ -32,12 +32,26 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or a result. ``range``: an integer input's values lie in [range[0], range[1])."""
+    """An input or a result. ``range``: an integer input's values lie in [range[0], range[1]). ``limits``: they are
+    indices of axes of these sizes."""
 
     name: str
     dtype: str
     shape: tuple[Size, ...]
     range: tuple[int, int] | None = None
+    limits: tuple[Size, ...] = ()
+
+    @property
+    def is_index(self) -> bool:
+        """Whether its values are checked."""
+        return self.range is not None or bool(self.limits)
+
+    def range_at(self, dims: Mapping[str, int]) -> tuple[int, int] | None:
+        """The range of its values for these dims."""
+        ends = [size_value(size, dims) for size in self.limits]
+        if self.range is None:
+            return (0, min(ends)) if ends else None
+        return max([self.range[0], *(0 for _ in ends)]), min([self.range[1], *ends])
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -115,18 +129,19 @@ class Interface:
         """The interface in a header's ``interface``, whose schema has been checked."""
         train = data["train"]
         ranges = dict(data.get("ranges", {})) | dict((train or {}).get("ranges", {}))
+        limits = dict(data.get("limits", {})) | dict((train or {}).get("limits", {}))
         return cls(
             name=data["name"],
             model=data["model"],
             dims=tuple(
                 Dim(d["name"], d["low"], d["high"], d["default"], bool(d.get("batch", False))) for d in data["dims"]
             ),
-            inputs=_tensors(data["inputs"], ranges),
-            results=_tensors(data["results"], {}),
+            inputs=_tensors(data["inputs"], ranges, limits),
+            results=_tensors(data["results"], {}, {}),
             train=None
             if train is None
             else Train(
-                inputs=_tensors(train["inputs"], ranges),
+                inputs=_tensors(train["inputs"], ranges, limits),
                 scalars={s["name"]: float(s["default"]) for s in train["scalars"]},
                 lr=float(train["lr"]),
                 metrics=tuple(train["metrics"]),
@@ -177,13 +192,14 @@ class Interface:
             raise ArtifactError("R301", f"the results cannot be named so: {error}", place="interface") from error
 
 
-def _tensors(listed: list[dict[str, Any]], ranges: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def _tensors(listed: list[dict[str, Any]], ranges: Mapping[str, Any], limits: Mapping[str, Any]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
             t["name"],
             t["dtype"],
             tuple(t["shape"]),
             (ranges[t["name"]][0], ranges[t["name"]][1]) if t["name"] in ranges else None,
+            tuple(limits.get(t["name"], ())),
         )
         for t in listed
     )

@@ -75,7 +75,7 @@ def _random(tensor: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) 
     dtype = numpy_dtype(tensor.dtype)
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
-    low, high = tensor.range or (0, 256 if tensor.dtype == "u8" else 2)
+    low, high = tensor.range_at(sizes) or (0, 256 if tensor.dtype == "u8" else 2)
     return rng.integers(low, high, shape).astype(dtype)
 
 

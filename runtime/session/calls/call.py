@@ -65,8 +65,8 @@ class Call:
         like = self._like
         if like is not None and like.fits(given):
             arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
-            check_ranges(self.call, arrays, like.ranged)
             dims = like.dims
+            check_ranges(self.call, arrays, like.ranged, dims)
         else:
             required = [t.name for t in self.tensors if t.name not in self.optional]
             trained = {t.name for t in self.interface.train_inputs}

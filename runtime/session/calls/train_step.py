@@ -168,7 +168,7 @@ class TrainStep(Call):
         arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
         for tensor in self.tensors:  # ranges are checked on the host
             array = arrays.get(tensor.name)
-            if tensor.range is not None and isinstance(array, OnDevice):
+            if tensor.is_index and isinstance(array, OnDevice):
                 arrays[tensor.name] = array.numpy()
         numbers = {n: v for n, v in given.items() if n not in arrays}
         several = {n: list(v) for n, v in numbers.items() if isinstance(v, Sequence | np.ndarray) and np.ndim(v) == 1}
@@ -186,8 +186,11 @@ class TrainStep(Call):
         """The arrays of ``count`` steps. The first step was checked; the others differ only in their values. None if
         they cannot be taken together, or if a value is out of range."""
         arrays = stack.part(first, count)
-        ranged = [t for t in self.tensors if t.range is not None and arrays is not None and t.name in arrays]
-        return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
+        ranged = [t for t in self.tensors if t.is_index and arrays is not None and t.name in arrays]
+        dims = self._like.dims if self._like is not None else None
+        if arrays is None or (dims is None and any(t.limits for t in ranged)):
+            return None
+        return arrays if all(in_range(arrays[t.name], t.range_at(dims or {})) for t in ranged) else None
 
 
 def _step_result(

@@ -66,13 +66,14 @@ def check_inputs(
     }
     for tensor in tensors:  # ranges are checked on the host
         array = arrays[tensor.name]
-        if tensor.range is not None and isinstance(array, OnDevice):
+        if tensor.is_index and isinstance(array, OnDevice):
             arrays[tensor.name] = array.numpy()
     found = solve(call, arrays, tensors, dims)
     for tensor in tensors:
         check_shape(call, tensor, arrays[tensor.name].shape, found)
-    check_ranges(call, arrays, tensors)
-    return arrays, {name: value for name, (value, _) in found.items()}
+    values = {name: value for name, (value, _) in found.items()}
+    check_ranges(call, arrays, tensors, values)
+    return arrays, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ class Accepted:
         kinds = {t.name: type(given[t.name]) for t in tensors}
         for tensor in tensors:
             kind = kinds[tensor.name]
-            if kind is not np.ndarray and (tensor.range is not None or not issubclass(kind, OnDevice)):
+            if kind is not np.ndarray and (tensor.is_index or not issubclass(kind, OnDevice)):
                 return None
             if kind is np.ndarray and name_of(given[tensor.name].dtype) != tensor.dtype:  # it was converted
                 return None
         arrays = tuple((name, kind, given[name].dtype, given[name].shape) for name, kind in kinds.items())
-        return cls(frozenset(given), arrays, tuple(t for t in tensors if t.range is not None), dims)
+        return cls(frozenset(given), arrays, tuple(t for t in tensors if t.is_index), dims)
 
     def fits(self, given: Mapping[str, Any]) -> bool:
         if given.keys() != self.names:
@@ -108,12 +109,14 @@ class Accepted:
         return True
 
 
-def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor]) -> None:
+def check_ranges(
+    call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Mapping[str, int]
+) -> None:
     """Raise InputError R105 for a host value outside its tensor's range."""
     for tensor in tensors:
         array = arrays[tensor.name]
-        if tensor.range is not None and isinstance(array, np.ndarray):
-            _check_range(call, tensor, array, tensor.range)
+        if tensor.is_index and isinstance(array, np.ndarray):
+            _check_range(call, tensor, array, tensor.range_at(dims))
 
 
 def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:
@@ -124,16 +127,17 @@ def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:
     return bool(low <= np.minimum.reduce(array, None) <= np.maximum.reduce(array, None) < high)
 
 
-def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int]) -> None:
-    low, high = range
-    if not in_range(array, range):
+def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int] | None) -> None:
+    if range is not None and not in_range(array, range):
+        low, high = range
         bad = (array < low) | (array >= high)
         at = np.unravel_index(int(bad.argmax()), array.shape)
         value = array[at]
         row = f" in row {int(at[0])}" if at else ""
         raise InputError(
             "R105",
-            f"`{tensor.name}` holds {value}{row}, and there are {high - low} classes: {low} to {high - 1}",
+            f"`{tensor.name}` holds {value}{row}, and there are {high - low} "
+            f"{'places' if tensor.limits else 'classes'}: {low} to {high - 1}",
             place=f"{call}({tensor.name}=...)",
             help=f"values of `{tensor.name}` lie in [{low}, {high})",
         )
