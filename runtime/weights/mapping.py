@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
 from dslc.base.opened import Opened
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _SHOWN = 5  # names of one kind listed in a message
 _COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
+
+_OTHER_MODEL: Final = "use weights of this model, or build the model of these weights"
+_OTHER_PUBLISHED: Final = (
+    "`dslc publish RUN` publishes the weights of a run of this model; `dslc runs` lists runs; or build the model "
+    "of these weights"
+)
 
 
 class Weights(Mapping[str, "NDArray[Any]"]):
@@ -143,7 +149,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 ) from error
             try:
                 base = f"{name}.safetensors"
-                accept = self._fitting(os.path.join(folder, base), True)
+                accept = self._fitting(os.path.join(folder, base), True, _OTHER_PUBLISHED)
                 file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
             except WeightsMissing:
                 return False
@@ -167,14 +173,14 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             )
         publish_bytes(path, data)
 
-    def _fitting(self, place: str, strict: bool) -> Callable[[Head], object]:
+    def _fitting(self, place: str, strict: bool, help: str = _OTHER_MODEL) -> Callable[[Head], object]:
         """A check that rejects the tensors of another model before their bytes are read."""
         expected = self._expected()
 
         def accept(head: Head) -> None:
             have = head.entries
             accepted = {*_counters(have, expected), *slots_in(have, head.metadata)}
-            require_fit(place, expected, have, accepted=accepted, strict=strict)
+            require_fit(place, expected, have, accepted=accepted, strict=strict, help=help)
 
         return accept
 
@@ -234,8 +240,9 @@ def require_fit(
     *,
     accepted: Collection[str] = (),
     strict: bool = True,
+    help: str = _OTHER_MODEL,
 ) -> list[str]:
-    """Raise ArtifactError R305 unless the file's tensors are those of ``expected``.
+    """Raise ArtifactError R305 with ``help`` unless the file's tensors are those of ``expected``.
 
     If not strict, returns the names that the file lacks. The file may also contain the tensors in ``accepted``.
     """
@@ -257,7 +264,7 @@ def require_fit(
         "R305",
         "the weights do not fit the artifact; " + "; ".join(parts),
         place=place,
-        help=step or "use weights of this model, or build the model of these weights",
+        help=step or help,
     )
 
 

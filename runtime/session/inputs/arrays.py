@@ -158,10 +158,11 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.from_dlpack(value)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError, NotImplementedError) as error:
+        wide = ".float()" if tensor.dtype == "f32" else ""  # numpy has no bf16
         raise InputError(
             "R105",
             f"`{tensor.name}` cannot be read through DLPack: {reason(error)}",
             place=place,
-            help=f"pass a numpy array of {numpy_name(tensor.dtype)}, for instance x.detach().numpy()",
+            help=f"pass a numpy array of {numpy_name(tensor.dtype)}, for instance x.detach(){wide}.numpy()",
         ) from error
     return array

@@ -45,7 +45,9 @@ def solve(
     for tensor in tensors:
         shape = arrays[tensor.name].shape
         if len(shape) != len(tensor.shape):
-            raise _shape_error(call, tensor, shape, f"it has rank {len(shape)}, not {len(tensor.shape)}", None)
+            row = len(shape) == len(tensor.shape) - 1 and isinstance(tensor.shape[0], str)
+            help = f"pass an array of shape [{', '.join(map(str, tensor.shape))}]; one row is x[None]" if row else None
+            raise _shape_error(call, tensor, shape, f"it has rank {len(shape)}, not {len(tensor.shape)}", help)
         for axis, (size, value) in enumerate(zip(tensor.shape, shape, strict=True)):
             dim = declared.get(size) if isinstance(size, str) else None
             if dim is None:

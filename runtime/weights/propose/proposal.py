@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.weights.names.ordered import COUNTER
 from dslc.runtime.weights.names.origin import Shaped
 from dslc.runtime.weights.names.pattern import LONGEST
@@ -107,7 +108,10 @@ def text_of(proposal: Proposal, title: str, have: Mapping[str, Shaped], want: Ma
             others = f"  # or {_listed(line.others, 3)}?" if line.others else ""
             lines.append(f"{_entry(line.old)}: {_value(line)}{others}")
     dropped = [line for line in proposal.lines if line.target is None]
-    lines += ["  # constants"] * bool(dropped) + [f"{_entry(line.old)}: null" for line in dropped]
+    unread = [line for line in dropped if any(have[name].dtype not in ITEMSIZE for name in line.files)]
+    constants = [line for line in dropped if line not in unread]
+    for why, rules in (("constants", constants), ("in a dtype that is not read: convert the file first", unread)):
+        lines += [f"  # {why}"] * bool(rules) + [f"{_entry(line.old)}: null" for line in rules]
     if proposal.unclear:
         lines += [
             "",

@@ -61,6 +61,22 @@ def test_a_folder_of_one_file_is_that_file(tmp_path: Path) -> None:
     assert weights_file(tmp_path, lambda text: None) == tmp_path / "model.safetensors"
 
 
+@pytest.mark.parametrize(
+    ("files", "help"),
+    [
+        (["pytorch_model.bin"], "write pytorch_model.bin as safetensors: model.save_pretrained(PATH)"),
+        (["adapter.safetensors", "x.pt"], "adapter.safetensors"),
+        (["README.md"], "the folder of a run"),
+    ],
+)
+def test_a_folder_without_weights_says_what_it_holds(tmp_path: Path, files: list[str], help: str) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(DslcError) as caught:
+        weights_file(tmp_path, lambda text: None)
+    assert caught.value.code == "R304" and help in str(caught.value.help)
+
+
 def test_only_the_tensors_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path)
     count = 0

@@ -201,6 +201,11 @@ def test_published_weights_next_to_the_artifact(open_line: Open, line: Path) -> 
     published.write_bytes(tensorfile.encode(GOOD))
     with load(line, meanings=MEANINGS) as session:
         assert np.array_equal(session.weights["w"], GOOD["w"])
+    published.write_bytes(tensorfile.encode({**GOOD, "w": GOOD["w"][:1]}))
+    with pytest.raises(ArtifactError, match="misshaped") as caught:
+        load(line, meanings=MEANINGS)
+    assert "`dslc publish RUN` publishes the weights of a run of this model" in str(caught.value.help)
+    published.write_bytes(tensorfile.encode(GOOD))
     elsewhere = line.parent / "elsewhere"
     os.rename(published, elsewhere)
     os.symlink(elsewhere, published)
@@ -218,7 +223,7 @@ def test_files_that_are_not_there_or_no_files(open_line: Open, tmp_path: Path) -
     for path in (tmp_path, tmp_path / "fifo", "/dev/zero", "a\0b"):
         with pytest.raises(DslcError) as caught:
             session.weights.load(path)
-        assert caught.value.code == "R306"
+        assert caught.value.code == ("R304" if path == tmp_path else "R306")
 
 
 def test_a_file_of_pytorch_or_numpy_says_what_it_is(open_line: Open, tmp_path: Path) -> None:

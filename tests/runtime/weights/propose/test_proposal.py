@@ -147,3 +147,11 @@ def test_a_module_around_that_is_the_whole_model_is_no_sign() -> None:
     have = {"embeddings.word.weight": Shaped((9, 4)), "embeddings.norm.bias": Shaped((4,)), "h.a.bias": Shaped((4,))}
     want = {"tok.weight": (9, 4), "pooler.bias": (4,), "blocks.one.bias": (4,)}
     assert loaded(have, want, map_of_lines(proposed(have, want).lines)).keys() == {"tok.weight"}
+
+
+def test_a_dtype_that_is_not_read_is_no_constant() -> None:
+    have = {"a.weight": Wanted("F8_E4M3", (4, 3)), "a.position_ids": Wanted("i64", (3,))}
+    want = {"b.weight": Wanted("f32", (4, 3))}
+    text = text_of(propose(have, want, "here"), "t", have, want)
+    assert '# constants\n  "*.position_ids": null' in text, text
+    assert "# in a dtype that is not read: convert the file first\n  a.weight: null" in text, text
