@@ -1,4 +1,4 @@
-"""Finds the runs of a project and reads their records. A record may be damaged or hostile: that is told, not raised."""
+"""Finds the runs of a project and reads their records. A damaged or hostile record is reported, not raised."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Record:
         self.write()
 
     def about(self) -> About:
-        """What sinks are told of the run."""
+        """What sinks get to know of the run."""
         values = {entry.name: entry.value for entry in self._config.entries if entry.value not in (None, [], {})}
         tracking = self.values.get("tracking", {})
         name, artifact = self.values["name"], self.values["artifact"]

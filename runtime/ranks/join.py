@@ -2,7 +2,7 @@
 
 Rank 0 listens at the place that the launch contract names. Every other rank connects to it, says who it is and where it
 listens itself; when all have come, rank 0 tells the addresses, and each rank connects to those below it. A mistake of
-one rank is told to all. A connection that does not know the secret is closed and does not count.
+one rank is sent to all. A connection that does not know the secret is closed and does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dslc.runtime.ranks.contract import SECRET, START_SECONDS, Place
 from dslc.runtime.ranks.wire import WireError, admit, deadline, greet, receive_text, send_text
 
 _STRANGER: Final = 5.0  # seconds for a connection to prove the secret
-_STRAGGLERS: Final = 2.0  # seconds in which the other ranks still come, after a mistake, and are told of it
+_STRAGGLERS: Final = 2.0  # seconds after a mistake in which the other ranks may still join, and get to know of it
 _AGAIN: Final = 0.05  # seconds until a refused connection is tried again
 _LATER: Final = 5.0
 _BACKLOG: Final = 128
@@ -61,7 +61,7 @@ def _lead(place: Place, left: Callable[[], float]) -> Links:
                     link.close()
                     raise
                 found = _wrong(place, rank, control, hello)
-                control[rank if found is None else -1 - len(control)] = link  # it is told, too, what is wrong
+                control[rank if found is None else -1 - len(control)] = link  # it gets to know what is wrong, too
                 if found is None:
                     hosts[rank] = (link.getpeername()[0], int(hello["port"]))
                 elif wrong is None:

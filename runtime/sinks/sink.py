@@ -1,4 +1,4 @@
-"""The interface of a sink: what it is told about its run, and what it is given."""
+"""The interface of a sink: what it gets to know about its run, and the points that it gets."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         return accept
 
     def _known(self, head: Head) -> set[str]:
-        """The file's tensors that are read: the batch counters, too, whose names are told."""
+        """The file's tensors that are read: the batch counters, too, whose names the warning lists."""
         expected = self._expected()
         return {*_counters(head.entries, expected), *(name for name in expected if name in head.entries)}
 

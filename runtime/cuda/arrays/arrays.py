@@ -118,7 +118,7 @@ def lies_on_gpu(value: object) -> bool:
         return getattr(value, "__cuda_array_interface__", None) is not None
     except DslcError:
         raise
-    except Exception:  # noqa: BLE001  (code of the caller's, which raises what it likes; it is told when it is read)
+    except Exception:  # noqa: BLE001  (code of the caller's, which raises what it likes; it is reported when it is read)
         return False
 
 

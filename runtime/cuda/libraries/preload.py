@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def preload(artifact: Artifact) -> threading.Thread | None:
     """Start to load the libraries that the artifact's plans call; None if they call none. A library that cannot be
-    loaded is told by the call that needs it, which loads it again."""
+    loaded is reported by the call that needs it, which loads it again."""
     plans = [bytes(artifact.blob(name)) for name in artifact.blobs("plan")]
     named = [name for name in LIBRARIES if any(name.encode() in plan for plan in plans)]  # a plan has names as text
     if not named:

@@ -205,7 +205,7 @@ class Folder(Format):
         return ArrayRows(labels)
 
     def prepared(self, source: Source, wanted: Wanted, tools: Tools) -> Source:
-        # that the input is no image is told before that the folder is missing
+        # an input that is no image is reported before a missing folder
         if self.decodes(source) and source.path.is_dir():
             for line in overlooked(source):
                 tools.notice(f"{wanted.field}: {source.name}: {line}")

@@ -86,7 +86,7 @@ class Division(ABC):
 
     @abstractmethod
     def constants(self, product: Product) -> tuple[int, ...]:
-        """What the kernel's ``Product`` is told after the groups of its result and its left factor."""
+        """The arguments of the kernel's ``Product`` after the groups of its result and its left factor."""
 
     @abstractmethod
     def cycles(self, product: Product) -> float:
