@@ -3,11 +3,11 @@
     python benchmarks/gpu_attention.py [--only TEXT] [--rounds 9] [--precision tf32]
                                                       on a GPU, with torch, where CUDA can be compiled
 
-Each case has heads in bf16, or f32 whose products are in TF32, with masks, windows or grouped heads of keys. ``error``
-is the root mean square of the difference from a result in f64, by the root mean square of that; PyTorch's is next to
-it. Times are medians of CUDA graphs of ten calls each, in turns. ``cuDNN`` is the calls that a build with libraries may
-choose, where it computes the case, ``parts`` the same attention with scores in memory. The gradients of two runs must
-have the same bits.
+Each case has heads in bf16, or f32 whose products are in TF32, with masks, windows, grouped heads of keys or a bias.
+``error`` is the root mean square of the difference from a result in f64, by the root mean square of that; PyTorch's is
+next to it. Times are medians of CUDA graphs of ten calls each, in turns. ``cuDNN`` is the calls that a build with
+libraries may choose, where it computes the case, ``parts`` the same attention with scores in memory. The gradients of
+two runs must have the same bits.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ from dslc.runtime.cuda import device as devices  # noqa: E402
 from dslc.runtime.cuda.libraries.libraries import Libraries  # noqa: E402
 from dslc.runtime.cuda.owned import Owned  # noqa: E402
 
-#: Results in the order of a forward and a backward pass.
-RESULTS: Final = ("y", "lse", "dq", "dk", "dv")
-
 
 @dataclass(frozen=True)
 class Case:
-    """``mask``: of keys (a row of another length for each text), of pairs, or none."""
+    """``mask``: of keys (a row of another length for each text), of pairs, or none. ``bias``: one with a gradient for
+    the pairs of each head, the same for the whole batch."""
 
     name: str
     batch: int
@@ -61,6 +59,7 @@ class Case:
     causal: bool = False
     window: int = 0
     mask: str = ""
+    bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,9 @@ CASES: Final = (
     Case("cross attention, padding", 64, 8, 8, 64, 64, 64, mask="keys"),
     Case("cross attention, odd", 16, 8, 4, 77, 203, 32, mask="keys"),
     Case("window to both sides, odd", 8, 8, 8, 1000, 1000, 32, window=100),
+    Case("Swin, first stage, bias", 4096, 3, 3, 49, 49, 32, bias=True),
+    Case("T5, bias", 16, 12, 12, 512, 512, 64, bias=True),
+    Case("bias, odd", 32, 12, 12, 197, 197, 64, bias=True),
 )
 
 
@@ -163,13 +165,16 @@ def nodes_of(case: Case, floats: Floats) -> tuple[dict[str, Value], Node, Node]:
     if case.mask:
         shape = (case.batch, 1, 1 if case.mask == "keys" else case.queries, case.keys)
         values["mask"] = Input("mask", Kind.DATA, TensorType(DType.B1, shape)).value
+    if case.bias:
+        type = TensorType(floats.dtype, (case.heads, case.queries, case.keys))
+        values["bias"] = Input("bias", Kind.DATA, type).value
     attrs: dict[str, Any] = {"causal": case.causal, "scale": case.features**-0.5, **floats.attrs}
     attrs |= {"window": case.window} if case.window else {}
-    masks = [values["mask"]] if case.mask else []
+    terms, trained = [values[n] for n in ("mask", "bias") if n in values], {"bias": True} if case.bias else {}
     q, k, v = (values[n] for n in "qkv")
-    forward = Builder(name="here").node(OPS["sdpa"], q, k, v, *masks, **attrs)
-    back = Builder(name="here").node(OPS["sdpa_grad"], q, k, v, *forward.outputs, values["dy"], *masks, **attrs)
-    return values, forward, back
+    forward = Builder(name="here").node(OPS["sdpa"], q, k, v, *terms, **attrs)
+    given = (q, k, v, *forward.outputs, values["dy"], *terms)
+    return values, forward, Builder(name="here").node(OPS["sdpa_grad"], *given, **attrs, **trained)
 
 
 def in_parts(gpu: Gpu, case: Case, floats: Floats, given: dict[str, int]) -> Program:
@@ -224,7 +229,7 @@ def exact(case: Case, xs: dict[str, Any]) -> list[Any]:
     """In f64, head by head."""
     import torch
 
-    share, found = case.heads // case.kept, []
+    share = case.heads // case.kept
     q, k, v, dy = (xs[n].double() for n in ("q", "k", "v", "dy"))
     allowed = xs.get("mask", torch.ones((), dtype=torch.bool, device="cuda")).expand(
         case.batch, 1, case.queries, case.keys
@@ -234,24 +239,26 @@ def exact(case: Case, xs: dict[str, Any]) -> list[Any]:
     allowed = allowed & (ahead.abs() < case.window) if case.window else allowed
     y, lse, dq = torch.empty_like(q), q.new_empty(q.shape[:-1]), torch.empty_like(q)
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
+    bias = xs["bias"].double() if case.bias else q.new_zeros((case.heads, 1, 1))
+    of_bias = torch.zeros_like(bias)
     for r in range(case.batch):
         for h in range(case.heads):
-            s = q[r, h] @ k[r, h // share].T * case.features**-0.5
+            s = q[r, h] @ k[r, h // share].T * case.features**-0.5 + bias[h]
             s = s.masked_fill(~allowed[r, 0], -torch.inf)
             lse[r, h] = s.logsumexp(-1)
             p = (s - lse[r, h].nan_to_num(neginf=0.0)[:, None]).exp()
             y[r, h] = p @ v[r, h // share]
             slope = p * (dy[r, h] @ v[r, h // share].T - (dy[r, h] * y[r, h]).sum(-1, keepdim=True))
+            of_bias[h] += slope if case.bias else 0
             slope *= case.features**-0.5
             dq[r, h] = slope @ k[r, h // share]
             dk[r, h // share] += slope.T @ q[r, h]
             dv[r, h // share] += p.T @ dy[r, h]
-    found = [y, lse, dq, dk, dv]
-    return found
+    return [y, lse, dq, dk, dv, *([of_bias] if case.bias else [])]
 
 
 def by_torch(case: Case, xs: dict[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Forward, and forward with gradients, which returns y, dq, dk and dv."""
+    """Forward, and forward with gradients, which returns y and these. A bias is a mask of floats there."""
     import torch
 
     mask = xs.get("mask")
@@ -260,7 +267,9 @@ def by_torch(case: Case, xs: dict[str, Any]) -> tuple[Callable[[], Any], Callabl
         near = ahead.abs() < (case.window or case.keys)
         near = near & (ahead <= 0) if case.causal else near
         mask = near if mask is None else near & mask
-    q, k, v = (xs[n].detach().requires_grad_() for n in "qkv")
+    q, k, v, *bias = (xs[n].detach().requires_grad_() for n in ("q", "k", "v", "bias") if n in xs)
+    if bias:
+        mask = bias[0].expand(case.batch, *bias[0].shape)
     more: dict[str, Any] = {"is_causal": True} if case.causal and mask is None else {"attn_mask": mask}
     more |= {"enable_gqa": True} if case.heads != case.kept else {}
 
@@ -270,7 +279,7 @@ def by_torch(case: Case, xs: dict[str, Any]) -> tuple[Callable[[], Any], Callabl
 
     def both() -> Any:
         y = torch.nn.functional.scaled_dot_product_attention(q, k, v, **more)
-        return y.detach(), *torch.autograd.grad(y, (q, k, v), xs["dy"])
+        return y.detach(), *torch.autograd.grad(y, (q, k, v, *bias), xs["dy"])
 
     return forward, both
 
