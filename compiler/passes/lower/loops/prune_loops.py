@@ -24,6 +24,7 @@ its first values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dslc.compiler.ir.graph import Attr, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -57,79 +58,101 @@ def _once(graph: Graph) -> Graph:
     return graph.replace_values(new) if new else graph
 
 
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """What a smaller loop has. ``carries``: their numbers in the loop; ``yields``: the values, inside, of its other
+    results; ``consts``: a value outside -> the inputs of the body that stand for it; ``sequences``: an input -> the
+    sequence."""
+
+    carries: Sequence[int]
+    yields: Sequence[Value]
+    nodes: tuple[Node, ...]
+    consts: Mapping[Value, Sequence[Input]]
+    sequences: Mapping[Input, Value]
+
+    def is_all_of(self, loop: Loop) -> bool:
+        """Whether the loop has nothing else."""
+        mine = (self.carries, self.yields, self.consts, self.sequences)
+        theirs = (loop.carries, loop.graph.outputs, loop.consts, loop.sequences)
+        return all(len(a) == len(b) for a, b in zip(mine, theirs))
+
+
 def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
     """The values of the used outputs by a smaller loop; None if it is small already."""
-    loop = Loop.of(node)
-    carries, yields = len(loop.carries), list(loop.graph.outputs.values())
-    b = Builder().at(node, node.phase)
+    loop, b = Loop.of(node), Builder().at(node, node.phase)
+    count, yields = len(loop.carries), list(loop.graph.outputs.values())
     if loop.count == 0:
-        return {i: loop.carries[i] if i < carries else _empty(b, node.types[i]) for i in used}
+        return {i: loop.carries[i] if i < count else _empty(b, node.types[i]) for i in used}
     fixed = {source.value for source, v in loop.graph.updates if source.value is v}
-    result: dict[int, Value] = {i: loop.carries[i] for i in used if i < carries and loop.carry_inputs[i].value in fixed}
-    whole = dict(zip((source.value for source in loop.sequence_inputs), loop.sequences))
-    result |= {i: whole[yields[i - carries]] for i in used if i >= carries and yields[i - carries] in whole}
-    kept = list(dict.fromkeys(yields[i - carries] for i in sorted(used) if i >= carries and i not in result))
-    live = {i for i in used if i < carries and i not in result}
-    nodes, read, live = _needed(loop, kept, live, fixed)
-    consts = dict(zip(loop.const_inputs, loop.consts)) | {
-        source: first for source, first in zip(loop.carry_inputs, loop.carries) if source.value in fixed
-    }
-    const_of: dict[Value, list[Input]] = {}
-    for source, value in consts.items():
-        if source.value in read:
-            const_of.setdefault(value, []).append(source)
-    sequences = {s: v for s, v in zip(loop.sequence_inputs, loop.sequences) if s.value in read}
-    small = len(kept) == len(yields) and len(live) == carries and not fixed and not result
-    small = small and len(const_of) == len(loop.consts) and len(sequences) == len(loop.sequences)
-    if small:
+    known = _known(loop, used, fixed)
+    rest = sorted(used - known.keys())
+    needed = _needed(loop, rest, fixed)
+    if not known and not fixed and needed.is_all_of(loop):
         return None
-    if not kept and not live:
-        return result
-    new: dict[Value, Value] = {}
-    new_consts: dict[Input, Value] = {}
-    for value, sources in const_of.items():
-        inner = new_input("const", len(new_consts), value.type)
-        new_consts[inner] = value
-        new.update((source.value, inner.value) for source in sources)
-    numbered = sorted(live)
-    new_carries = {i: new_input("carry", n, loop.carries[i].type) for n, i in enumerate(numbered)}
-    new_sequences = {s: new_input("x", n, s.value.type) for n, s in enumerate(sequences)}
-    new.update((loop.carry_inputs[i].value, source.value) for i, source in new_carries.items())
-    new.update((old.value, source.value) for old, source in new_sequences.items())
-    inside: list[Node] = []
-    for each in nodes:
-        inside.append(each.reading(new))
-        new.update((old, v) for old, v in zip(each.outputs, inside[-1].outputs) if old is not v)
-    made = loop_node(
-        b,
-        new_consts,
-        {s: (loop.carries[i], new.get(v := loop.graph.updates[i][1], v)) for i, s in new_carries.items()},
-        {s: sequences[old] for old, s in new_sequences.items()},
-        [new.get(v, v) for v in kept],
-        tuple(inside),
-        loop.count,
-        loop.reverse,
-    )
-    result |= {i: made.outputs[n] for n, i in enumerate(numbered)}
-    for i in used:
-        if i >= carries and i not in result:
-            result[i] = made.outputs[len(numbered) + kept.index(yields[i - carries])]
-    return result
+    if not rest:
+        return known
+    outputs = _smaller(loop, needed, b).outputs
+    places = {i: n for n, i in enumerate(needed.carries)}
+    places |= {i: len(needed.carries) + needed.yields.index(yields[i - count]) for i in rest if i >= count}
+    return known | {i: outputs[n] for i, n in places.items()}
 
 
-def _needed(
-    loop: Loop, kept: Sequence[Value], live: set[int], fixed: set[Value]
-) -> tuple[tuple[Node, ...], set[Value], set[int]]:
-    """The nodes that these results and carries need, the values that are read, and all carries that are needed.
-    ``fixed``: the carries that no step changes."""
+def _known(loop: Loop, used: frozenset[int], fixed: set[Value]) -> dict[int, Value]:
+    """The outputs that need no loop: last values of carries that no step changes (``fixed``), and sequences that are
+    only handed on."""
+    count, yields = len(loop.carries), list(loop.graph.outputs.values())
+    sequences = dict(zip((source.value for source in loop.sequence_inputs), loop.sequences))
+    known = {i: loop.carries[i] for i in used if i < count and loop.carry_inputs[i].value in fixed}
+    return known | {i: sequences[yields[i - count]] for i in used if i >= count and yields[i - count] in sequences}
+
+
+def _needed(loop: Loop, outputs: Sequence[int], fixed: set[Value]) -> _Needed:
+    """What these outputs depend on: a carry needs what its next value depends on. Carries that no step changes become
+    constants."""
+    count, results = len(loop.carries), list(loop.graph.outputs.values())
+    yields = list(dict.fromkeys(results[i - count] for i in outputs if i >= count))
+    live = {i for i in outputs if i < count}
     while True:
-        roots = [*kept, *(loop.graph.updates[i][1] for i in sorted(live))]
+        roots = [*yields, *(loop.graph.updates[i][1] for i in sorted(live))]
         nodes = order(roots)
         read = {v for each in nodes for v in each.inputs} | set(roots)
         more = {i for i, source in enumerate(loop.carry_inputs) if source.value in read and source.value not in fixed}
         if more <= live:
-            return nodes, read, live
-        live = live | more
+            break
+        live |= more
+    outside = dict(zip(loop.const_inputs, loop.consts)) | {
+        source: first for source, first in zip(loop.carry_inputs, loop.carries) if source.value in fixed
+    }
+    consts: dict[Value, list[Input]] = {}
+    for source, value in outside.items():
+        if source.value in read:
+            consts.setdefault(value, []).append(source)
+    sequences = {source: v for source, v in zip(loop.sequence_inputs, loop.sequences) if source.value in read}
+    return _Needed(sorted(live), yields, nodes, consts, sequences)
+
+
+def _smaller(loop: Loop, needed: _Needed, b: Builder) -> Node:
+    """The loop of what is needed, with inputs that are numbered anew."""
+    consts = {new_input("const", n, value.type): value for n, value in enumerate(needed.consts)}
+    carries = {i: new_input("carry", n, loop.carries[i].type) for n, i in enumerate(needed.carries)}
+    sequences = {source: new_input("x", n, source.value.type) for n, source in enumerate(needed.sequences)}
+    new = {old.value: each.value for each, value in consts.items() for old in needed.consts[value]}
+    new |= {loop.carry_inputs[i].value: each.value for i, each in carries.items()}
+    new |= {old.value: each.value for old, each in sequences.items()}
+    nodes: list[Node] = []
+    for node in needed.nodes:
+        nodes.append(node.reading(new))
+        new.update((old, v) for old, v in zip(node.outputs, nodes[-1].outputs) if old is not v)
+    return loop_node(
+        b,
+        consts,
+        {each: (loop.carries[i], new.get(v := loop.graph.updates[i][1], v)) for i, each in carries.items()},
+        {each: needed.sequences[old] for old, each in sequences.items()},
+        [new.get(v, v) for v in needed.yields],
+        tuple(nodes),
+        loop.count,
+        loop.reverse,
+    )
 
 
 def _empty(b: Builder, type: TensorType) -> Value:
