@@ -36,6 +36,16 @@ def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -
     return graph.replace_values(new) if new else graph
 
 
+def nodes_reading(nodes: Iterable[Node], new: dict[Value, Value]) -> list[Node]:
+    """The nodes in their order, each reading the values that replace others in ``new``, to which the outputs of changed
+    nodes are added."""
+    found: list[Node] = []
+    for node in nodes:
+        found.append(node.reading(new))
+        new.update((old, v) for old, v in zip(node.outputs, found[-1].outputs) if old is not v)
+    return found
+
+
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
     """The graph that reads the new values; their producers may come after consumers of the old ones."""
     new: dict[Value, Value] = {}

@@ -24,6 +24,7 @@ from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.types import TensorType
+from dslc.compiler.passes.rebuild import nodes_reading
 
 #: Bytes of the largest load or store of a GPU's kernels.
 VECTOR: Final = 16
@@ -34,47 +35,22 @@ def align_loops(graph: Graph) -> Graph:
     return graph.rewrite(lambda node: _aligned(node) if node.op is scan else None)
 
 
-def _wrong(type: TensorType) -> bool:
+def _is_unaligned(type: TensorType) -> bool:
     return type.bytes % VECTOR != 0
 
 
 def _aligned(node: Node) -> Sequence[Value] | None:
     loop, b = Loop.of(node), Builder().at(node, node.phase)
     yields = list(loop.graph.outputs.values())
-    if not any(_wrong(v.type) for v in (*(s.value for s in loop.sequence_inputs), *yields)):
+    if not any(_is_unaligned(v.type) for v in (*(s.value for s in loop.sequence_inputs), *yields)):
         return None
-    count = loop.count
-    assert isinstance(count, int), "sizes are known"
-    sequences: dict[Input, Value] = {}
-    new: dict[Value, Value] = {}
-    first: list[Node] = []
-    for source, value in zip(loop.sequence_inputs, loop.sequences):
-        inner = source.value.type
-        if not _wrong(inner):
-            sequences[source] = value
-            continue
-        size, room = prod(inner.ints), _room(inner)
-        rows = b(OPS["reshape"], value, shape=(count, size))
-        wide = new_input("x", len(sequences), TensorType(inner.dtype, (room,)))
-        sequences[wide] = _padded(b, rows, room - size)
-        cut = b.node(OPS["slice"], wide.value, starts=(0,), stops=(size,), steps=(1,))
-        shaped = b.node(OPS["reshape"], cut.out, shape=inner.shape)
-        first += [cut, shaped]
-        new[source.value] = shaped.out
-    nodes = list(first)
-    for each in loop.graph.nodes:
-        nodes.append(each.reading(new))
-        new.update((old, v) for old, v in zip(each.outputs, nodes[-1].outputs) if old is not v)
+    sequences, nodes, new = _padded_sequences(loop, b)
+    nodes += nodes_reading(loop.graph.nodes, new)
     results: list[Value] = []
     for value in (new.get(v, v) for v in yields):
-        if not _wrong(value.type):
-            results.append(value)
-            continue
-        flat = b.node(OPS["reshape"], value, shape=(prod(value.type.ints),))
-        wider = _padded(b, flat.out, _room(value.type) - prod(value.type.ints))
-        assert isinstance(wider.producer, Node)
-        nodes += [flat, wider.producer]
-        results.append(wider)
+        padded, more = _padded_result(value, b)
+        results.append(padded)
+        nodes += more
     made = loop_node(
         b,
         dict(zip(loop.const_inputs, loop.consts)),
@@ -82,16 +58,52 @@ def _aligned(node: Node) -> Sequence[Value] | None:
         sequences,
         results,
         tuple(nodes),
-        count,
+        loop.count,
         loop.reverse,
     )
-    outputs = list(made.outputs)
-    for i, value in enumerate(yields):
-        if _wrong(value.type):
-            at, size = len(loop.carries) + i, prod(value.type.ints)
-            cut = b.node(OPS["slice"], outputs[at], starts=(0, 0), stops=(count, size), steps=(1, 1))
-            outputs[at] = b(OPS["reshape"], cut.out, shape=(count, *value.type.ints))
-    return outputs
+    carries = len(loop.carries)
+    return [*made.outputs[:carries], *(_cut(v, each.type, b) for v, each in zip(made.outputs[carries:], yields))]
+
+
+def _padded_sequences(loop: Loop, b: Builder) -> tuple[dict[Input, Value], list[Node], dict[Value, Value]]:
+    """The sequences with rows of whole vectors: the body's inputs and the values outside; the nodes inside that cut an
+    input to its own shape; and what replaces the old inputs."""
+    sequences: dict[Input, Value] = {}
+    nodes: list[Node] = []
+    new: dict[Value, Value] = {}
+    for source, value in zip(loop.sequence_inputs, loop.sequences):
+        inner = source.value.type
+        if not _is_unaligned(inner):
+            sequences[source] = value
+            continue
+        size, room = prod(inner.ints), _room(inner)
+        rows = b(OPS["reshape"], value, shape=(loop.count, size))
+        wide = new_input("x", len(sequences), TensorType(inner.dtype, (room,)))
+        sequences[wide] = _padded(b, rows, room - size)
+        cut = b.node(OPS["slice"], wide.value, starts=(0,), stops=(size,), steps=(1,))
+        shaped = b.node(OPS["reshape"], cut.out, shape=inner.shape)
+        nodes += [cut, shaped]
+        new[source.value] = shaped.out
+    return sequences, nodes, new
+
+
+def _padded_result(value: Value, b: Builder) -> tuple[Value, list[Node]]:
+    """A result of the body as a line of whole vectors, and the nodes that make it one."""
+    if not _is_unaligned(value.type):
+        return value, []
+    flat = b.node(OPS["reshape"], value, shape=(prod(value.type.ints),))
+    wide = _padded(b, flat.out, _room(value.type) - prod(value.type.ints))
+    assert isinstance(wide.producer, Node)
+    return wide, [flat, wide.producer]
+
+
+def _cut(sequence: Value, row: TensorType, b: Builder) -> Value:
+    """A sequence of results in the shape that its rows had."""
+    if not _is_unaligned(row):
+        return sequence
+    count = sequence.type.ints[0]
+    cut = b.node(OPS["slice"], sequence, starts=(0, 0), stops=(count, prod(row.ints)), steps=(1, 1))
+    return b(OPS["reshape"], cut.out, shape=(count, *row.ints))
 
 
 def _room(type: TensorType) -> int:

@@ -31,6 +31,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.loops.prune_loops import prune_loops
+from dslc.compiler.passes.rebuild import nodes_reading
 
 
 def hoist_loops(graph: Graph) -> Graph:
@@ -66,12 +67,8 @@ def _hoisted(node: Node) -> Sequence[Value] | None:
         return None
     inner = [after[i].inputs[0] if i in after else value for i, value in enumerate(yields)]
     new = dict(before)
-    nodes: list[Node] = []
-    for each in order([*inner, *(v for _, v in graph.updates)]):
-        if each.outputs[0] in before:
-            continue
-        nodes.append(each.reading(new))
-        new.update((old, v) for old, v in zip(each.outputs, nodes[-1].outputs) if old is not v)
+    inside = order([*inner, *(v for _, v in graph.updates)])
+    nodes = nodes_reading((each for each in inside if each.outputs[0] not in before), new)
     made = loop_node(
         Builder().at(node, node.phase),
         dict(zip(loop.const_inputs, loop.consts)),

@@ -30,6 +30,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.passes.rebuild import nodes_reading
 
 
 def prune_loops(graph: Graph) -> Graph:
@@ -72,9 +73,8 @@ class _Needed:
 
     def is_all_of(self, loop: Loop) -> bool:
         """Whether the loop has nothing else."""
-        mine = (self.carries, self.yields, self.consts, self.sequences)
-        theirs = (loop.carries, loop.graph.outputs, loop.consts, loop.sequences)
-        return all(len(a) == len(b) for a, b in zip(mine, theirs))
+        mine = len(self.carries), len(self.yields), len(self.consts), len(self.sequences)
+        return mine == (len(loop.carries), len(loop.graph.outputs), len(loop.consts), len(loop.sequences))
 
 
 def _pruned(node: Node, used: frozenset[int]) -> Mapping[int, Value] | None:
@@ -139,10 +139,7 @@ def _smaller(loop: Loop, needed: _Needed, b: Builder) -> Node:
     new = {old.value: each.value for each, value in consts.items() for old in needed.consts[value]}
     new |= {loop.carry_inputs[i].value: each.value for i, each in carries.items()}
     new |= {old.value: each.value for old, each in sequences.items()}
-    nodes: list[Node] = []
-    for node in needed.nodes:
-        nodes.append(node.reading(new))
-        new.update((old, v) for old, v in zip(node.outputs, nodes[-1].outputs) if old is not v)
+    nodes = nodes_reading(needed.nodes, new)
     return loop_node(
         b,
         consts,
