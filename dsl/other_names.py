@@ -114,6 +114,8 @@ FUNCTIONS: Final[Mapping[str, str]] = {
                     "write `cross_entropy(logits, target)`: it takes logits and class numbers"),
     **dict.fromkeys(("mseloss", "meansquarederror", "l2loss", "l2"), "write `mse(x, t)`"),
     **dict.fromkeys(("l1loss", "mae", "meanabsoluteerror"), "write `l1(x, t)`"),
+    **dict.fromkeys(("parameters", "namedparameters"),
+                    "only a train section reads parameters: `fc1.weight`, or those of a pattern"),
     **dict.fromkeys(("rmse", "rmseloss", "rootmeansquarederror"), "write `sqrt(mse(x, t))`"),
     **dict.fromkeys(("mape", "meanabsolutepercentageerror"), "write `mean(abs((x - t) / t))`"),
     **dict.fromkeys(("huberloss",), "write `huber(x, t)`"),

@@ -100,6 +100,12 @@ def test_a_pattern_gives_each_parameter_once_in_forward_order() -> None:
     assert read == ["scale", "fc.weight", "head.weight", "head.bias"] and not found.warnings
 
 
+def test_the_model_itself_has_no_list_of_parameters() -> None:
+    with pytest.raises(CompileError) as caught:
+        check_program(files(source("0.0").replace(HEAD, f'{HEAD} |> parameters("*")')))
+    assert "only a train section reads parameters" in str(caught.value.diagnostics[0].help)
+
+
 def test_results_inputs_and_variables_go_before_parameters() -> None:
     text = source("sum(scale.weight)").replace("-> [B, 2]", "-> (output: [B, 2], scale: [B, 2])")
     text = text.replace(HEAD, f"{HEAD}, {HEAD.replace('head', 'other')}")
