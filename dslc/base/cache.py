@@ -171,7 +171,7 @@ class Cache:
             run = self._this_run(self.folder)
             publish_bytes(
                 self.folder / name_of(kind, key), data, point="cache", private=True, tidy=False,
-                verify=lambda temp: mark(temp, run),
+                verify=lambda temp: mark(temp, run), durable=False,  # each entry has its digest
             )  # fmt: skip
             self._make_room(self.folder, len(data))
         except (ResourceError, OSError) as error:

@@ -52,21 +52,24 @@ def publish_bytes(
     verify: Callable[[Path], object] | None = None,
     private: bool = False,
     tidy: bool = True,
+    durable: bool = True,
 ) -> None:
     """Replace ``path`` atomically by ``content``; the folder must exist.
 
     ``content`` is bytes, or a callable that receives a Sink. ``size_hint``: bytes that a callable will write, for the
     check of free space. ``verify`` is called with the path of the finished temp; an exception stops the publication.
     ``private`` makes the file readable by its owner alone. ``tidy``: sweep the folder afterwards; for a folder of many
-    files an occasional sweep is cheaper. Raises ResourceError R402 or R405.
+    files an occasional sweep is cheaper. ``durable=False`` does not wait for the disk, for a file whose reader detects
+    what a loss of power leaves. Raises ResourceError R402 or R405.
     """
     target = Path(path)
     with Opened() as scope, scope as files, _uncommitted(target):
         dir_fd = _opened(files, target.parent)
         _check_name(target.name)
         _publish(
-            files, dir_fd, target.parent, {target.name: content}, target.name, point, size_hint, verify, private, tidy
-        )
+            files, dir_fd, target.parent, {target.name: content}, target.name, point, size_hint, verify, private, tidy,
+            durable,
+        )  # fmt: skip
 
 
 def publish_files(
@@ -118,7 +121,7 @@ def sweep(folder: str | os.PathLike[str]) -> tuple[int, int]:
 
 def _publish(
     opened: Opened, dir_fd: int, root: Path, files: Mapping[str, Content], commit: str, point: str, size_hint: int,
-    verify: Callable[[Path], object] | None, private: bool, tidy: bool = True,
+    verify: Callable[[Path], object] | None, private: bool, tidy: bool = True, durable: bool = True,
 ) -> None:  # fmt: skip
     sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
     _ensure_space(dir_fd, sizes + size_hint)
@@ -131,15 +134,17 @@ def _publish(
                 content(temps[name])
             else:
                 temps[name].write(content)
-            temps[name].sync()
+            if durable:
+                temps[name].sync()
         if verify is not None:
             verify(root / temps[commit].name)
         _rename(temps, root / commit)
         # The new content is in place from here on.
         try:
             fail(f"{point}.renamed")
-            fail(f"{point}.dirsync")
-            os.fsync(dir_fd)
+            if durable:
+                fail(f"{point}.dirsync")
+                os.fsync(dir_fd)
             for temp in temps.values():
                 temp.close()
         except OSError as error:

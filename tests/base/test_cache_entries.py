@@ -324,12 +324,24 @@ def test_a_full_disk_is_met_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
     cache = Cache(folder)
     cache.put("ptx", ("kept",), b"old")
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "write", full)
     with one_warning("cannot be written", "No space left"):
         for name in ("a", "b", "c"):
             assert cache.fetch("ptx", (name,), lambda: b"new") == b"new"
     assert len(tried) == 1 and cache.get("ptx", ("kept",)) == b"old"
     assert not [p for p in folder.iterdir() if p.name.endswith(".tmp")]
+
+
+def test_entries_do_not_wait_for_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are verified when they are read: a loss of power leaves a miss at most."""
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("waited"))
+    cache = Cache(folder)
+    cache.put("ptx", FIELDS, b"code")
+    assert cache.get("ptx", FIELDS) == b"code"
+    [entry] = cache.entries()
+    os.truncate(folder / entry.name, 20)
+    with one_warning("damaged"):
+        assert cache.get("ptx", FIELDS) is None
 
 
 def test_an_entry_under_the_name_of_another_kind_is_a_miss(folder: Path) -> None:
