@@ -58,7 +58,7 @@ def kill_sweep(kind: str, tmp_path: Path) -> tuple[int, list[str]]:
 def test_killed_at_every_point(tmp_path: Path) -> None:
     fired, broken = kill_sweep("cache", tmp_path)
     print(f"{fired} kills")
-    assert fired >= 20 and not broken, broken
+    assert fired >= 18 and not broken, broken
 
 
 def test_the_kill_sweep_can_fail(tmp_path: Path) -> None:
