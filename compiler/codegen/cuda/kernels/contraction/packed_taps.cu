@@ -17,6 +17,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
   const unsigned image = shared_address(memory), factors = shared_address(weights);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.y * COLS;
   wait_for_those_before();
+  Pixel held[EACH];
+  if ((int)blockIdx.x < s.TILES) fetch(held, x, s, tile_of(s, blockIdx.x));
+#pragma unroll 8 // so many reads are under way
   for (int n = threadIdx.x; n < STEPS * 2 * COLS * 8; n += THREADS) {
     const int chunk = n / (COLS * 8), channel = first + channel_of(n / 8 % COLS), few = n % STORED;
     const int tap = chunk % RUNS * PAIR + n % 8 / STORED, line = chunk / RUNS;
@@ -24,8 +27,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     weights[n] = there ? w[((INDEX)channel * LINES * TAPS[2] + line * TAPS[2] + tap) * FEW + few].bits : (unsigned short)0;
   }
 
-  Pixel held[EACH];
-  if (blockIdx.x < s.TILES) fetch(held, x, s, tile_of(s, blockIdx.x));
   for (int number = blockIdx.x; number < s.TILES; number += gridDim.x) {
     const Tile tile = tile_of(s, number);
     __syncthreads(); // all have read the tile before
