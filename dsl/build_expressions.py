@@ -15,6 +15,7 @@ from typing import Any, Final
 from dslc.dsl import syntax as t
 from dslc.dsl.diagnostics import Diagnostic, Label
 from dslc.dsl.limits import MAX_INTEGER
+from dslc.dsl.other_names import short
 from dslc.dsl.span import Span
 from dslc.dsl.tokens import Token, Tokens
 
@@ -53,6 +54,12 @@ class ExpressionBuilder:
         help = "put the call and its label in parentheses: `(f(x) as a)`"
         if isinstance(call, t.Name):
             help = f"give `{call.name}` its label at its definition: `{call.name} = f(x) as {label.text}`"
+        last_of = call
+        while isinstance(last_of, t.Binary):
+            op, last_of = last_of.op, last_of.right
+        if last_of is not call and isinstance(last_of, t.Call) and last_of.label is None:
+            text = short(last_of.span.text, "f(x)")
+            help = f"put the call and its label in parentheses: `{op} ({text} as {label.text})`"
         self._error("E0210", "only a call can carry a label", Label(self._at(label), ""), help)
         expr: t.Expr = call
         return expr
