@@ -44,6 +44,8 @@ from dslc.compiler.passes.lower.dtypes.wide import in_train_section
 from dslc.compiler.passes.rebuild import reading
 
 _MOST: Final = 2  # the sum of several addends has at most one in so many elements of the scores
+#: Features. With 128, tiles took 650 us with the gradient of a bias, products 479 (``benchmarks/results/ops.md``).
+_MOST_IN_TF32: Final = 64
 _Readers = Mapping[Value, list[Node]]
 
 
@@ -105,6 +107,8 @@ def why_products(found: Written, precision: Precision) -> str | None:
     total = prod(TensorType(DType.FLOAT, broadcast(shapes)).ints) if shapes else 0
     if _MOST * total > prod(scores) and total > max(map(prod, shapes)):
         return "the sum of what is added is as large as the scores"
+    if precision.tf32 and shapes and q[-1] > _MOST_IN_TF32:
+        return f"with a bias and more than {_MOST_IN_TF32} features, TF32 is faster in products"
     node = found.node()
     types = [x.type if x.type.dtype is DType.B1 else TensorType(precision.compute, x.type.shape) for x in node.inputs]
     attrs = {**node.attrs, **({"tf32": True} if precision.tf32 else {})}

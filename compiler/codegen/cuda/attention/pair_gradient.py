@@ -38,6 +38,10 @@ _IN_A_ROW: Final = 4  # heads of a block, at least, if there are so many
 #: Blocks that registers of a multiprocessor shall hold, of 16-bit floats and so many features: on an H200 the
 #: attention of Swin-T takes 1.18 ms with three and 1.26 with two; in TF32 the same (``benchmarks/results/zoo.md``).
 _RESIDENT: Final = (3, 32)
+#: Queries and keys of a head, and heads, from which on one kernel takes 0.63 to 0.84 of the time of separate ones
+#: without a bias; with 16 to 32 rows it took 0.8 to 1.2, with 8 to 192 heads 1.4 to 2.3
+#: (``benchmarks/results/ops.md``).
+_FASTER: Final = (49, 4 * H200.multiprocessors)
 _NAMES: Final = ("Q", "K", "V", "DY", "DQ", "DK", "DV")
 
 
@@ -119,10 +123,14 @@ class PairGradient(CppKernel):
 
 
 def fits_whole(node: Node) -> bool:
-    """Whether a tile has all queries and keys of a head of an ``sdpa_grad`` that fits tiles, and it has a bias."""
+    """Whether one kernel computes all gradients of an ``sdpa_grad`` that fits tiles: a tile has all queries and keys of
+    a head, and there is a bias, or so many heads that it is faster than separate kernels."""
     q, k = node.input_types[:2]
-    few = max(q.ints[-2], k.ints[-2]) <= _ROWS and q.ints[-1] <= _MOST_WHOLE
-    return few and q.ints[:-2] == k.ints[:-2] and bias_of(node) is not None
+    *lead, queries, features = q.ints
+    if max(queries, k.ints[-2]) > _ROWS or features > _MOST_WHOLE or lead != [*k.ints[:-2]]:
+        return False
+    least_rows, least_heads = _FASTER
+    return bias_of(node) is not None or (min(queries, k.ints[-2]) >= least_rows and prod(lead) >= least_heads)
 
 
 def whole_gradient(node: Node, views: Sequence[View], given: Sequence[Value], results: Sequence[Value]) -> list[Launch]:

@@ -76,6 +76,13 @@ def test_other_scores_stay(body: str, tmp_path: Path) -> None:
     assert not any(n.op.name == "sdpa" for n in attention(programs(body, tmp_path)["attention_forms"]))
 
 
+def test_wide_heads_with_a_bias_stay_in_tf32(tmp_path: Path) -> None:
+    """As was measured."""
+    body = "  wide = concat([x, x, x], axis=3)\n  return (softmax(wide @ wide.T + t) @ wide)[..., :32]"
+    found = {dtype: attention(programs(body, tmp_path, precision=dtype)["autodiff"]) for dtype in ("tf32", "bf16")}
+    assert [found[dtype][0].op.name for dtype in ("tf32", "bf16")] == ["softmax", "sdpa"]
+
+
 @pytest.mark.parametrize("more", [{"target": "cpu", "precision": "f32"}, {"precision": "f32"}, {"fuse": False}])
 def test_other_builds_stay(more: dict[str, Any], tmp_path: Path) -> None:
     assert [n.op.name for n in attention(programs(TAKEN[0][0], tmp_path, **more)["autodiff"])] == [

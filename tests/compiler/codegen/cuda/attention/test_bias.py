@@ -106,3 +106,13 @@ def test_few_rows_have_one_kernel_and_a_sum() -> None:
     assert launch.spec.result is DType.BF16  # type: ignore[attr-defined]
     _, longer = nodes(DType.BF16, (8, 3), 65, 49, 32, (3, 65, 49))
     assert not fits_whole(longer) and len(lower(longer) or []) == 5
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "one"), [(528, 64, True), (528, 49, True), (527, 64, False), (528, 48, False), (528, 65, False)]
+)
+def test_many_short_heads_without_a_bias_have_one_kernel(heads: int, rows: int, one: bool) -> None:
+    q = value(DType.BF16, (heads, rows, 32))
+    forward = Builder(name="here").node(OPS["sdpa"], q, q, q, causal=False, scale=0.2)
+    back = Builder(name="here").node(OPS["sdpa_grad"], q, q, q, *forward.outputs, q, **forward.attrs)
+    assert len(lower(back) or []) == (1 if one else 3) and fits_whole(back) is one
