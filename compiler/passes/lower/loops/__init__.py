@@ -1,4 +1,5 @@
 """Loops at run time: moves work out of their bodies, and gives the bodies forms that kernels compute well.
 
-``half_loops.py`` and ``after_loops.py`` are passes. The three others are parts of ``simplify``.
+The passes ``half_loops.py`` and ``after_loops.py`` run first, in this order. ``hoist_loops.py``, ``prune_loops.py``
+and ``align_loops.py`` are parts of ``simplify``, which runs next.
 """
