@@ -15,7 +15,7 @@ _GRAPH: Final = (
 _PAIRS: Final = "write `cross_entropy(x @ transpose(y) / 0.1, arange(B))` of rows of length 1"
 _RADIUS: Final = "the number of pairs would depend on the data: write `near = cdist(x, x) < 1`, a mask"
 _WINDOW: Final = 'write its formula, such as `0.5 - 0.5 * cos(2 * pi * arange(512, dtype="float") / 512)`'
-_DRAWS: Final = "dslc draws `rand([B, 8])`, `randn([B, 8])` and `bernoulli(p)`; give other draws as an input"
+_DRAWS: Final = "there are `rand([B, 8])`, `randn([B, 8])` and `bernoulli(p)`; give other draws as an input"
 _TURN: Final = "write `u, v = split(x, 2)`, then `concat([u * cos(a) - v * sin(a), u * sin(a) + v * cos(a)])`"
 _LOOP: Final = "write `for i in 0..n`, or a loop at run time: `scan xt in x along 1 carry h into y { ... }`"
 _ORDER: Final = (

@@ -21,6 +21,7 @@ from dslc.compiler.check.calls.declared import RESERVED_INPUTS
 from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
 from dslc.compiler.check.sections import GROUPS
 from dslc.compiler.check.training.optimizer import COMMON
+from dslc.compiler.check.training.parameters import PARAMETERS
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.compiler.ops.registry import load_all
@@ -28,7 +29,7 @@ from dslc.dsl.dtype_names import DTYPES
 from dslc.dsl.tables import load_tables
 
 load_all()
-CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS, *STATIC_FUNCTIONS, "len"}
+CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS, *STATIC_FUNCTIONS, PARAMETERS, "len"}
 WORDS = {word for word in load_tables().words if word.isalpha()}
 ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {
     name for optimizer in OPTIMIZERS.values() for name in (*COMMON, *optimizer.defaults)
