@@ -63,6 +63,7 @@ def declare(ref: BlockRef, scope: ModuleScope, given: Mapping[str, Static], expa
                 if isinstance(size, syntax.Name) and scope.dim(size.name) is None and size.name not in scope.values:
                     names = [p.name for p in ref.block.params]
                     if size.name not in names and size.name != "_":
+                        scope.values[size.name] = Poison()  # one error for all places of the dim
                         raise Problem("E0307", f"dim `{size.name}` is not declared", size.span, "not known",
                                       help=f"dim {size.name} in 1..512 = 64")  # fmt: skip
             value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)

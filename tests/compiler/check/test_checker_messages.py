@@ -36,6 +36,14 @@ def test_the_resnet_example_takes_any_number_of_classes(classes: int) -> None:
     assert {"metric.top1", "metric.top5"} <= set(checked.graph.outputs)
 
 
+def test_a_dim_that_is_not_declared_is_one_error() -> None:
+    text = "nn 1\nmodel M(x: [B, 3], y: [B]) -> [B, 3] { return linear(x, 3) }\n"
+    text += "train M(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n"
+    with pytest.raises(CompileError) as caught:
+        check_program(files(text))
+    assert [d.code for d in caught.value.diagnostics] == ["E0307"], caught.value.render()
+
+
 def test_more_than_all_classes_are_told() -> None:
     text = "nn 1\nmodel M(x: [4, 3]) -> [4, 3] { return linear(x, 3) }\ntrain M(y: i32[4]) {\n  loss = mse(output, x)\n"
     text += "  metrics { a = accuracy(output, y, top=5) }\n  optimizer = sgd(lr=0.1)\n}\n"
