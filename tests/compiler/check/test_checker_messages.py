@@ -37,7 +37,7 @@ def test_the_resnet_example_takes_any_number_of_classes(classes: int) -> None:
 
 
 def test_a_dim_that_is_not_declared_is_one_error() -> None:
-    text = "nn 1\nmodel M(x: [B, 3], y: [B]) -> [B, 3] { return linear(x, 3) }\n"
+    text = "nn 1\nmodel M(x: [B, 3], y: [B]) -> [B, 3] { return linear(x, 3) + mean(y) }\n"
     text += "train M(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n"
     with pytest.raises(CompileError) as caught:
         check_program(files(text))
