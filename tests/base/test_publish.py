@@ -236,6 +236,27 @@ def test_a_temp_that_is_swept_between_its_open_and_its_lock(tmp_path: Path, monk
     assert len(swept[0]) == 1 and (tmp_path / "a").read_bytes() == b"1" and os.listdir(tmp_path) == ["a"]
 
 
+def test_a_temp_that_a_sweeper_with_its_lock_removes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper has the lock when the writer asks for it, and removes the file before the writer gives it up."""
+    locks, leads, asked = temp_module.try_flock, temp_module.leads_to, []
+
+    def taken(fd: int) -> bool | None:
+        monkeypatch.setattr(temp_module, "try_flock", locks)
+        return False
+
+    def removed(name: str, fd: int, dir_fd: int | None = None) -> bool:
+        found = leads(name, fd, dir_fd)
+        if found and not asked:
+            asked.append(name)
+            (tmp_path / name).unlink()
+        return found
+
+    monkeypatch.setattr(temp_module, "try_flock", taken)
+    monkeypatch.setattr(temp_module, "leads_to", removed)
+    publish_bytes(tmp_path / "a", b"1")
+    assert asked and (tmp_path / "a").read_bytes() == b"1" and os.listdir(tmp_path) == ["a"]
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "another's"])
 def test_a_dead_temp_that_another_sweeps_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
     """What has its name by then is a living writer's, and stays."""

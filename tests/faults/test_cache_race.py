@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,12 @@ class Race:
             found += [json.loads(line) for line in lines[1:]]
         return found
 
+    def close(self) -> None:
+        """Kill the workers that still run."""
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
     def stop(self) -> None:
         (self.folder / "stop").touch()
         for worker in self.workers:
@@ -113,59 +119,59 @@ def test_with_a_killer_an_evictor_and_a_clock(tmp_path: Path, fuzz_count: Callab
     soak = os.environ.get("DSLC_SOAK") == "1"
     operations, kills, processes = (60_000, 200, 32) if soak else (3_000, 12, 4)
     rng = random.Random(fuzz_seed)
-    race = Race(tmp_path, processes, keys=200)
-    cache = Cache(tmp_path / "cache")
-    deadline = time.monotonic() + (1800 if soak else 500)
-    killed = evicted = jumped = done = 0
-    while done < operations or killed < kills:
-        assert time.monotonic() < deadline, f"only {done} operations, {killed} kills"
-        time.sleep(rng.uniform(0, 0.2))
-        for entry in rng.sample(entries := cache.entries(), min(3, len(entries))):
-            with suppress(FileNotFoundError):
-                if rng.random() < 0.5:
-                    os.unlink(tmp_path / "cache" / entry.name)
-                    evicted += 1
-                else:
-                    when = rng.choice([0, 1, 10**9, 2 * 10**9, 4 * 10**9])
-                    os.utime(tmp_path / "cache" / rng.choice([entry.name, "runs"]), (when, when))
-                    jumped += 1
-        if killed < kills:
-            race.kill(rng)
-            killed += 1
-        done = sum(line["ops"] for line in race.counts())
-    race.stop()
-    counts = race.counts()
-    done, bad, faults = (sum(line[name] for line in counts) for name in ("ops", "bad", "faults"))
-    print(f"{done} operations, {killed} kills, {evicted} evicted and {jumped} clocks by hand")
-    assert bad == 0 and faults == 0 and evicted > 0 and jumped > 0
-    assert any(line["evicted"] for line in counts), "the limit was never reached"
-    last = Cache(tmp_path / "cache")
-    last.put("race", ("last",), b"so that the dead are swept")
-    assert not [n for n in os.listdir(tmp_path / "cache") if n.startswith(".") and n != ".evict.lock"]
-    assert last.counts.faults == 0
+    with closing(Race(tmp_path, processes, keys=200)) as race:
+        cache = Cache(tmp_path / "cache")
+        deadline = time.monotonic() + (1800 if soak else 500)
+        killed = evicted = jumped = done = 0
+        while done < operations or killed < kills:
+            assert time.monotonic() < deadline, f"only {done} operations, {killed} kills"
+            time.sleep(rng.uniform(0, 0.2))
+            for entry in rng.sample(entries := cache.entries(), min(3, len(entries))):
+                with suppress(FileNotFoundError):
+                    if rng.random() < 0.5:
+                        os.unlink(tmp_path / "cache" / entry.name)
+                        evicted += 1
+                    else:
+                        when = rng.choice([0, 1, 10**9, 2 * 10**9, 4 * 10**9])
+                        os.utime(tmp_path / "cache" / rng.choice([entry.name, "runs"]), (when, when))
+                        jumped += 1
+            if killed < kills:
+                race.kill(rng)
+                killed += 1
+            done = sum(line["ops"] for line in race.counts())
+        race.stop()
+        counts = race.counts()
+        done, bad, faults = (sum(line[name] for line in counts) for name in ("ops", "bad", "faults"))
+        print(f"{done} operations, {killed} kills, {evicted} evicted and {jumped} clocks by hand")
+        assert bad == 0 and faults == 0 and evicted > 0 and jumped > 0
+        assert any(line["evicted"] for line in counts), "the limit was never reached"
+        last = Cache(tmp_path / "cache")
+        last.put("race", ("last",), b"so that the dead are swept")
+        assert not [n for n in os.listdir(tmp_path / "cache") if n.startswith(".") and n != ".evict.lock"]
+        assert last.counts.faults == 0
 
 
 def test_a_cold_cache_is_filled_once(tmp_path: Path) -> None:
     """Each key is compiled by one process, while the others wait or do other keys: at most 5 % more."""
     processes = 32 if os.environ.get("DSLC_SOAK") == "1" else 6
-    race = Race(tmp_path, processes, keys=60, once=True)
-    for worker in race.workers:
-        assert worker.wait(timeout=100) == 0, [log.read_text()[-500:] for log in race.logs]
-    counts = race.counts()
-    assert len(counts) == processes and sum(c["bad"] for c in counts) == sum(c["faults"] for c in counts) == 0
-    compiled = sum(c["compiled"] for c in counts)
-    print(f"{compiled} compilations of 60 keys by {processes} processes")
-    assert 60 <= compiled <= 63
+    with closing(Race(tmp_path, processes, keys=60, once=True)) as race:
+        for worker in race.workers:
+            assert worker.wait(timeout=100) == 0, [log.read_text()[-500:] for log in race.logs]
+        counts = race.counts()
+        assert len(counts) == processes and sum(c["bad"] for c in counts) == sum(c["faults"] for c in counts) == 0
+        compiled = sum(c["compiled"] for c in counts)
+        print(f"{compiled} compilations of 60 keys by {processes} processes")
+        assert 60 <= compiled <= 63
 
 
 def test_a_cache_that_is_not_atomic_would_be_seen(tmp_path: Path) -> None:
     """The control: entries written where they stand, and read as they are."""
-    race = Race(tmp_path, 4, keys=200, kind="naive")
-    rng = random.Random(1)
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not any(line["bad"] for line in race.counts()):
-        time.sleep(0.05)
-        with suppress(FileNotFoundError, IndexError):
-            os.unlink(tmp_path / "cache" / rng.choice(os.listdir(tmp_path / "cache")))
-    race.stop()
-    assert any(line["bad"] for line in race.counts())
+    with closing(Race(tmp_path, 4, keys=200, kind="naive")) as race:
+        rng = random.Random(1)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not any(line["bad"] for line in race.counts()):
+            time.sleep(0.05)
+            with suppress(FileNotFoundError, IndexError):
+                os.unlink(tmp_path / "cache" / rng.choice(os.listdir(tmp_path / "cache")))
+        race.stop()
+        assert any(line["bad"] for line in race.counts())

@@ -223,11 +223,11 @@ class _Search:
 
     def _is_worth_time(self, made: CandidatePlan, least: int) -> bool:
         """Whether live values need fewer bytes, and the memory plan, too: kernels' scratch can be what is large."""
-        plain = self.plain
-        return all(
-            before - now > max(least, AUTO_PART * before)
-            for before, now in ((plain.peak, made.peak), (plain.bytes, made.bytes))
-        )
+
+        def shrinks(before: int, now: int) -> bool:
+            return before - now > max(least, AUTO_PART * before)
+
+        return shrinks(self.plain.peak, made.peak) and shrinks(self.plain.bytes, made.bytes)
 
     def _on_time(self, best: CandidatePlan, share: float) -> CandidatePlan:
         """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""

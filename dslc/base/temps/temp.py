@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+from contextlib import suppress
 from typing import Final
 
 from dslc.base import owner
@@ -81,7 +82,8 @@ class Temp:
         for fd in self.files:  # also one that an interrupt kept us from recording
             temporary = leads_to(self.name, fd, self.dir_fd)
             if temporary:
-                os.unlink(self.name, dir_fd=self.dir_fd)
+                with suppress(FileNotFoundError):  # a sweeper that had the lock between open and flock
+                    os.unlink(self.name, dir_fd=self.dir_fd)
             if temporary or fd == self.fd:
                 self.files.close(fd)
 

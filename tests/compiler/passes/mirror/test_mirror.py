@@ -362,7 +362,7 @@ def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
     assert taken[800] < 8 * taken[200] + 0.1
     graph = _deep(800, rows=1 << 14)
     start = time.process_time()
-    mirror(Program("train_step", {}, graph), Build(target="sm_90"))
+    mirror(Program("train_step", {}, graph, target="sm_90"), build_for(graph, target="sm_90"))
     spent = time.process_time() - start
     print(f"{spent / len(graph.nodes) * 1e6:.0f} us a node")
     assert allowed(spent, 400e-6 * len(graph.nodes))  # of fusion four times, as all that is tried takes too long

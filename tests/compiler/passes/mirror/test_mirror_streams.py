@@ -19,7 +19,7 @@ def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pyt
     """Streams need only a few per mille more here: a second workspace of a library."""
     checked = check_file(ROOT / "examples/resnet/resnet.nn", "ResNet50")
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
-    budget = 1_270_000_000
+    budget = 985_000_000
     [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
     monkeypatch.setattr(mirror._Search, "_on_streams", lambda self, best, peak, budget: best)
     [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
