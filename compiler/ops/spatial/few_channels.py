@@ -27,7 +27,7 @@ _MOST_STRIDE: Final = 8
 _MOST_WEIGHTS: Final = 768  # of one of the many channels
 _MOST_SUMS: Final = 64  # of a line of taps of the gradient for weights
 RUN: Final = 8  # 16-bit elements that tensor cores read at once
-_RUN_BYTES: Final = 16
+RUN_BYTES: Final = 16
 _MOST_RUNS: Final = 96  # of a window: shared memory has room for the weights of 16 channels and more
 TILE_BYTES: Final = 31 << 10  # of a tile of the image in shared memory
 
@@ -142,4 +142,4 @@ def _tile_bytes(found: FewChannels, stride: tuple[int, ...]) -> int:
     down, across = (1, *stride)[-2:]
     taps = taps_of_run(found.few)
     line = 15 * across // taps + -(-wide // taps) + RUN  # runs; the last ones keep lines in different banks
-    return deep * (7 * down + tall) * (taps // gcd(across, taps)) * line * _RUN_BYTES
+    return deep * (7 * down + tall) * (taps // gcd(across, taps)) * line * RUN_BYTES

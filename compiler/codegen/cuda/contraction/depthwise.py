@@ -31,8 +31,8 @@ _LOAD_BYTES: Final = 16  # bytes per load
 _SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
 _MAX_SPAN: Final = 16  # elements of a line that a thread holds in registers
 _MAX_PIXELS: Final = 4
-#: Registers of sums and of a line of the image, and sums of the gradient, from which a thread takes half the channels.
-#: Then two blocks fit into a multiprocessor, and lines are read ahead ("Depthwise" in ``benchmarks/results/ops.md``).
+#: Registers of sums and of a line of the image, and sums of the gradient, from which a thread takes fewer channels.
+#: Then it has registers to read lines ahead, and more threads run ("Depthwise" in ``benchmarks/results/ops.md``).
 _MOST_HELD: Final = 48
 _MOST_PAIRED: Final = 32
 _NARROW_PIXELS: Final = 8  # of the gradient for the weights with one channel a thread

@@ -21,9 +21,8 @@ from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.spatial.few_channels import RUN, TILE_BYTES, taps_of_run
+from dslc.compiler.ops.spatial.few_channels import RUN, RUN_BYTES, TILE_BYTES, taps_of_run
 
-_CHUNK_BYTES: Final = 16
 _BANKS: Final = 8  # chunks of different banks
 _MULTIPROCESSORS: Final = H200.multiprocessors
 _RESERVED: Final = 1 << 10  # bytes of shared memory that each block costs in addition (CUDA C++ Programming Guide)
@@ -86,7 +85,7 @@ class PackedTaps(CodeWithArgs):
         """Of the image that a tile reads."""
         s = self.shape
         lines = s.taps[0] * ((tall - 1) * s.stride[1] + s.taps[1])
-        return lines * self.copies * self._line_of(wide) * _CHUNK_BYTES
+        return lines * self.copies * self._line_of(wide) * RUN_BYTES
 
     @property
     def _image_bytes(self) -> int:
@@ -189,7 +188,7 @@ class PackedConv(PackedTaps):
     @property
     def _weight_bytes(self) -> int:
         """Of one of the many channels."""
-        return (self.chunks + self.chunks % 2) * _CHUNK_BYTES
+        return (self.chunks + self.chunks % 2) * RUN_BYTES
 
     @property
     def _shared(self) -> int:

@@ -27,9 +27,8 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 from dslc.compiler.ops.spatial.conv import Convolution
-from dslc.compiler.ops.spatial.few_channels import is_of_few_channels, packs_taps
+from dslc.compiler.ops.spatial.few_channels import RUN_BYTES, is_of_few_channels, packs_taps
 
-_RUN_BYTES: Final = 16  # of the channels that tensor cores read at once
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
 _MIN_FILLED: Final = 1 << 24
 #: Channels from which a group is not merged: those that one instruction of a tensor core adds up (16-bit m16n8k16).
@@ -84,7 +83,7 @@ def _channels(node: Node) -> tuple[int, int]:
 
 def run_of(node: Node) -> int:
     """The channels that tensor cores read at once: 8 of 16 bits, 4 in TF32."""
-    return _RUN_BYTES // (2 if node.types[0].dtype.is_half else 4)
+    return RUN_BYTES // (2 if node.types[0].dtype.is_half else 4)
 
 
 def _lacking(node: Node) -> tuple[int, int]:

@@ -132,7 +132,7 @@ def _needed(loop: Loop, outputs: Sequence[int], fixed: set[Value]) -> _Needed:
 
 
 def _smaller(loop: Loop, needed: _Needed, b: Builder) -> Node:
-    """The loop of what is needed, with inputs that are numbered anew."""
+    """The loop of what is needed, whose inputs have new numbers."""
     consts = {new_input("const", n, value.type): value for n, value in enumerate(needed.consts)}
     carries = {i: new_input("carry", n, loop.carries[i].type) for n, i in enumerate(needed.carries)}
     sequences = {source: new_input("x", n, source.value.type) for n, source in enumerate(needed.sequences)}
