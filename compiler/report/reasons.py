@@ -89,7 +89,7 @@ def _attention(programs: Mapping[str, Program], chosen: Wanted, asked: Precision
         return
     source = _before(programs, "written_attention")
     if source is not None and asked is not None:
-        for each in written(source.graph):
+        for each in written(source):
             why = why_products(each, asked) if any(map(chosen, origins_of(each.softmax))) else None
             if why is not None:
                 yield f"attention: softmax {each.softmax.name} stays between products, with all scores in memory: {why}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
+from typing import Final
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -13,6 +15,8 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import as_expr, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
+
+_WORDS: Final = (DType.I64, DType.I32)  # read and written as they are; what a kernel reads begins at whole words
 
 
 @lowers("roll")
@@ -34,19 +38,23 @@ def roll(node: Node) -> list[Launch]:
 
 @lowers("roll", target="cuda")
 def roll_at_once(node: Node) -> list[Launch]:
-    """One launch; a launch of a small part would cost more than its copy."""
+    """One launch; a launch of a small part would cost more than its copy. What moves together is copied in words."""
     x, by = node.types[0], _shifts(node)
-    strides = dense(x.ints)
     moved = [axis for axis, s in enumerate(by) if s]
-    source = Access(x.dtype, tuple(0 if axis in moved else stride for axis, stride in enumerate(strides)))
-    b = RegionBuilder(x.ints, (), [source], [Access(x.dtype, strides)], indices=moved)
+    outer = moved[-1] + 1 if moved else 0
+    bytes = prod(x.ints[outer:]) * x.dtype.itemsize
+    word = next((each for each in _WORDS if bytes % each.itemsize == 0), x.dtype)
+    sizes = (*x.ints[:outer], bytes // word.itemsize)
+    strides = dense(sizes)
+    source = Access(word, tuple(0 if axis in moved else stride for axis, stride in enumerate(strides)))
+    b = RegionBuilder(sizes, (), [source], [Access(word, strides)], indices=moved)
     b.row()
     place = as_expr(0)
     for axis in moved:
         along = b.let(b.along(axis) - by[axis], DType.I64)
-        place = place + b.let(select(along < 0, along + x.ints[axis], along), DType.I64) * strides[axis]
+        place = place + b.let(select(along < 0, along + sizes[axis], along), DType.I64) * strides[axis]
     value = b.fetch(0, b.let(place, DType.I64)) if moved else b.input(0)
-    b.store(0, b.let(value, x.dtype))
+    b.store(0, b.let(value, word))
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 

@@ -15,9 +15,9 @@ After::
 Several addends become one bias, and several masks (``where(mask, scores, -inf)``) one mask, which are computed once. It
 runs before differentiation, so that the gradient is that of the new node. Attention is taken if nothing else reads the
 scores and the probabilities, and if tiles compute the new node by ``why_parts``. Addends whose sum is almost as
-large as the scores, of parts that are smaller, stay: to write it takes as long as tiles save. In tiles a query whose
-scores are all minus infinity gives 0; products give nan, unless the source replaces it by 0. For targets with tensor
-cores. Linear in nodes.
+large as the scores, of parts that are smaller, stay, unless ``predict`` has it prepared from weights alone: to write it
+takes as long as tiles save. In tiles a query whose scores are all minus infinity gives 0; products give nan, unless the
+source replaces it by 0. For targets with tensor cores. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Final
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build, Precision
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, made_by
+from dslc.compiler.ir.graph import Input, Kind, Node, Phase, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder, broadcast
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.sizes import Size
@@ -41,6 +41,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.passes.lower.dtypes.wide import in_train_section
+from dslc.compiler.passes.plan.prepare import needing_weights
 from dslc.compiler.passes.rebuild import reading
 
 _MOST: Final = 2  # the sum of several addends has at most one in so many elements of the scores
@@ -56,7 +57,7 @@ def written_attention(program: Program, build: Build) -> Program:
         return program
     instead = {
         found.product.out: found.node().outputs[0]
-        for found in written(program.graph)
+        for found in written(program)
         if why_products(found, build.precision) is None
     }
     return dataclasses.replace(program, graph=reading(program.graph, instead)) if instead else program
@@ -65,7 +66,8 @@ def written_attention(program: Program, build: Build) -> Program:
 @dataclass
 class Written:
     """Attention: ``product`` is the last product. The scores are ``scale * q k^T`` plus ``addends``, minus infinity
-    where one of the masks is false, and for later keys if ``causal``."""
+    where one of the masks is false, and for later keys if ``causal``. ``prepared``: addends need weights alone, and
+    ``predict`` need not compute their sum in each run."""
 
     product: Node
     softmax: Node
@@ -75,6 +77,7 @@ class Written:
     addends: list[Value]
     masks: list[Value]
     causal: bool
+    prepared: bool = False
 
     @property
     def v(self) -> Value:
@@ -88,11 +91,13 @@ class Written:
         return b.node(sdpa, self.q, self.k, self.v, *masks, *biases, causal=self.causal, scale=self.scale)
 
 
-def written(graph: Graph) -> list[Written]:
+def written(program: Program) -> list[Written]:
     """All such attention of the forward pass, in order."""
+    graph = program.graph
     readers, roots = graph.readers(), {*graph.roots}
+    known = needing_weights(graph) if program.entry == "predict" else set()
     found = (_written(node, readers, roots) for node in graph.nodes if node.op.name == "matmul")
-    return [each for each in found if each is not None]
+    return [dataclasses.replace(x, prepared=known.issuperset(x.addends)) for x in found if x is not None]
 
 
 def why_products(found: Written, precision: Precision) -> str | None:
@@ -105,7 +110,7 @@ def why_products(found: Written, precision: Precision) -> str | None:
     scores = (*q[:-1], k[-2])
     shapes = [x.type.ints for x in found.addends]
     total = prod(TensorType(DType.FLOAT, broadcast(shapes)).ints) if shapes else 0
-    if _MOST * total > prod(scores) and total > max(map(prod, shapes)):
+    if not found.prepared and _MOST * total > prod(scores) and total > max(map(prod, shapes)):
         return "the sum of what is added is as large as the scores"
     if precision.tf32 and shapes and q[-1] > _MOST_IN_TF32:
         return f"with a bias and more than {_MOST_IN_TF32} features, TF32 is faster in products"

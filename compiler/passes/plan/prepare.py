@@ -83,7 +83,7 @@ def _computing(updates: Sequence[tuple[Input, Value]]) -> Graph:
 
 def _chosen(graph: Graph, build: Build, small: int) -> list[Value]:
     """The values that are prepared, in order: each is read by a node that stays. Those of at most ``small`` bytes need
-    not be worth it."""
+    not be worth it, also if one launch computes several."""
     fixed = needing_weights(graph)
     machine = machine_for(build)
     time = {node: seconds(node, machine) for node in graph.nodes}
@@ -102,7 +102,7 @@ def _chosen(graph: Graph, build: Build, small: int) -> list[Value]:
             and all(t.bytes for t in node.types)
         ):
             needed = sum(time[each] for each in order(node.outputs))
-            if needed >= WORTH * own or sum(t.bytes for t in node.types) <= small:
+            if needed >= WORTH * own or max(t.bytes for t in node.types) <= small:
                 moved.add(node)
                 continue
         for value in dict.fromkeys(node.inputs):

@@ -16,6 +16,7 @@ from dslc.compiler.ir.graph import Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.passes.lower.simplify.rolled import rolled_once, round_an_axis
 from dslc.compiler.passes.lower.simplify.row_indices import added_rows, gathered_rows, reduced_rows
 
 _FEW: Final = 4096  # elements that a kernel casts in less time than its launch takes
@@ -256,6 +257,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     "nonfinite": _nonfinite,
     "pad": _pad,
     "slice": _slice,
+    "concat": round_an_axis,
+    "roll": rolled_once,
     "gather": gathered_rows,
     "scatter_add": added_rows,
     "scatter_reduce": reduced_rows,

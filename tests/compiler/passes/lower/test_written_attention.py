@@ -22,14 +22,14 @@ TRAIN = "train M(y: [B, 2, 9, 32]) { loss = mse(output, y); optimizer = sgd(lr=0
 MASK = "reshape(m > 0, [B, 1, 1, 9])"
 
 
-def programs(body: str, folder: Path, entry: str = "train_step", **more: Any) -> dict[str, Program]:
+def programs(body: str, folder: Path, entry: str = "train_step", rows: int = 2, **more: Any) -> dict[str, Program]:
     """The program after each pass."""
     source = folder / "net.nn"
     given, param = ", m: i32[B, 9]" if "(m" in body else "", BIAS if re.search(r"[^.]\bt\b", body) else ""
     source.write_text(f"{HEAD.format(given)}{param}{body}\n}}\n{TRAIN}")
     kept: dict[str, Program] = {}
     options = Options(**{"target": "sm_90", "precision": "tf32", **more})
-    compile_entry(check_file(str(source)), entry, {"B": 2}, options, keep=kept.__setitem__)
+    compile_entry(check_file(str(source)), entry, {"B": rows}, options, keep=kept.__setitem__)
     return kept
 
 
@@ -74,6 +74,18 @@ def test_it_becomes_one_node(body: str, terms: list[tuple[int, ...]], causal: bo
 )  # fmt: skip
 def test_other_scores_stay(body: str, tmp_path: Path) -> None:
     assert not any(n.op.name == "sdpa" for n in attention(programs(body, tmp_path)["attention_forms"]))
+
+
+def test_a_sum_that_predict_has_prepared_may_be_large(tmp_path: Path) -> None:
+    """With one row, a bias for each head plus one for each window is as large as the scores."""
+    body = "  return softmax(x @ x.T + t[:, :1] + t[:1]) @ x"
+    [node] = attention(programs(body, tmp_path, "predict", rows=1)["attention_forms"])
+    assert node.op.name == "sdpa" and node.input_types[3].ints == (2, 9, 9)
+    assert attention(programs(body, tmp_path, rows=1)["attention_forms"])[0].op.name == "softmax"
+    given = body.replace("t[:1]", "mean(x, over=3, keep=true)")  # it depends on an input
+    assert [n.op.name for n in attention(programs(given, tmp_path, "predict", rows=1)["attention_forms"])] == [
+        "softmax"
+    ]
 
 
 def test_wide_heads_with_a_bias_stay_in_tf32(tmp_path: Path) -> None:

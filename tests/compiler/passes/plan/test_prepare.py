@@ -76,6 +76,19 @@ def test_it_is_left_out_where_it_does_not_pay(tmp_path: Path) -> None:
     assert not any(prepared(p) for p in compiled(tmp_path, "return linear(x, 512)", 1, prepare="never", **options))
 
 
+def test_a_launch_of_many_small_values_is_prepared(tmp_path: Path) -> None:
+    """Casts of biases, each small, are one launch that computes more bytes than a small value has."""
+    count, size = 12, 3072
+    body = "\n".join(f"h{n + 1} = gelu(linear(h{n}, {size}))" for n in range(count))
+    path = tmp_path / "net.nn"
+    path.write_text(HEAD.replace("512", str(size)) + f"h0 = sin(x)\n{body}\nreturn h{count}\n}}\n")
+    options = Options(target="sm_90", precision="bf16", sizes={"predict": {"B": (1024,)}})
+    program, _ = compile_entry(check_file(path), "predict", {"B": 1024}, options)
+    assert program.prepared is not None
+    assert [v.type.bytes for _, v in program.prepared.updates].count(2 * size) == count
+    assert 2 * size < SMALL < 2 * size * count
+
+
 def test_sizes_share_what_is_equal(tmp_path: Path) -> None:
     one, two, joint = compiled(tmp_path, BIG + "return x @ softmax(w)", 1, 2)
     assert one.prepared is not None and two.prepared is not None and one.prepared is not two.prepared
