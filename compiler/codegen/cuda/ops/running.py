@@ -25,6 +25,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 _THREADS: Final = 256
 _EACH: Final = 8  # neighbours of a thread
+_WORD: Final = 16  # bytes that a thread reads at once
 _WARP: Final = 32
 _BLOCKS: Final = 528  # about, of a launch: four for each of a large GPU's processors
 _MIN_COUNT: Final = 64  # elements along an axis before others; fewer are soon walked along
@@ -152,6 +153,13 @@ class Running(AlongAxis):
         return -(-self.count // (self.tile * self.steps))
 
     @property
+    def whole(self) -> bool:
+        """Whether a thread's neighbours are one word of memory, all of them in range or none."""
+        moved = (self.given, self.dtype)[: self.step + 1]
+        fits = max(dtype.itemsize for dtype in moved) * _EACH <= _WORD
+        return self.how in _COMBINED and fits and self.inner == 1 and self.count % _EACH == 0
+
+    @property
     def blocks(self) -> int:
         """Chunks of this step; nothing comes after the last one."""
         return self.chunks - (self.step == 0)
@@ -182,6 +190,7 @@ class Running(AlongAxis):
         listed = ("Held *totals", "const Held *__restrict__ totals, T *__restrict__ result")[self.step]
         text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
         sizes = {"THREADS": self.threads, "WIDE": self.wide, "EACH": _EACH, "REVERSE": int(self.reverse)}
+        text += f"#define WHOLE {int(self.whole)}\n"
         return Code("running.cu", text + self.numbers.text() + constants(**sizes, LATE=int(late)))
 
 

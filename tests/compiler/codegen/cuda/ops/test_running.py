@@ -106,6 +106,33 @@ def test_the_product_of_all_others(
     np.testing.assert_allclose(on_machine(node, [x, dy])[0], wanted, rtol=3e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype", "launches"),
+    [((2, 104), 1, DType.BF16, 1), ((600,), 0, DType.BF16, 2), ((3, 88), 1, DType.F16, 1)],
+)
+def test_neighbours_read_together_have_the_bits_of_those_read_apart(
+    shape: tuple[int, ...], axis: int, dtype: DType, launches: int, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in (("_THREADS", 32), ("_MIN_ROW", 64)):
+        monkeypatch.setattr(running, name, number)
+    node, x = node_of(shape, axis, dtype, reverse=reverse), drawn(shape, dtype)
+    specs = [launch.spec for launch in lower(node) or []]
+    assert [isinstance(spec, Running) and spec.whole for spec in specs] == [True] * launches
+    [together] = on_machine(node, [x])
+    monkeypatch.setattr(Running, "whole", False)
+    [apart] = on_machine(node, [x])
+    np.testing.assert_array_equal(together, apart)
+    assert together.any()
+
+
+def test_odd_lines_wide_elements_and_columns_are_read_apart() -> None:
+    nodes = node_of((3, 4099), 1, DType.BF16), node_of((8192, 8), 0, DType.BF16), node_of((3, 4096), 1, DType.F32)
+    specs = [launch.spec for node in nodes for launch in lower(node) or []]
+    assert specs
+    assert not any(isinstance(spec, Running) and spec.whole for spec in specs)
+
+
 @pytest.mark.slow
 def test_the_bits_do_not_depend_on_which_block_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_THREADS", 64)
