@@ -145,7 +145,10 @@ class ExpressionBuilder:
             value = int(digits)
             if value > MAX_INTEGER:
                 label = Label(self._at(c[0]), f"the limit is {MAX_INTEGER}, 2^63 - 1")
-                self._error("E0005", "an integer that is too large", label, "if you mean a float, write 1e30")
+                help = "if you mean a float, write 1e30"
+                if 2**63 < value < 2**64:  # -2^63 cannot be written either
+                    help += f"; the i64 with the bits of this u64 is {value - 2**64}"
+                self._error("E0005", "an integer that is too large", label, help)
                 value = 0
         else:
             value = float(digits)

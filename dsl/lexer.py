@@ -34,6 +34,9 @@ _GOES_ON = frozenset(
 _OPENS = _GOES_ON | {"(", "[", ":", "in", "if", "else", "for", "return", "yield", "check"} | DECLARING_WORDS
 _DROPPED_BEFORE = frozenset({"|>", "->", "else", "{"})
 
+# Numbers of other bases, as other languages write them.
+_OTHER_BASE: Final = re.compile(r"0(?:[xX][\da-fA-F_]*[\da-fA-F]|[bB][01_]*[01]|[oO][0-7_]*[0-7])")
+
 _LETTERS: Final = "names are made of the letters A to Z, a to z, digits and `_`"
 
 # Operators of other languages, and what to write here instead.
@@ -181,6 +184,8 @@ class _Lexer:
         if tail is not None:
             self._place(Token("BAD", match.group(), start, match.end()))
             help = "put a space or an operator between them; numbers are decimal, as 10, 1_000, 0.5 or 1e-3"
+            if _OTHER_BASE.fullmatch(match.group()):
+                help = f"numbers are decimal: write {int(match.group(), 0)}"
             self._bad("E0001", f"the number `{digits}` runs into `{tail}`", "", help)
             return
         self._place(Token("NUMBER", digits, start, start + len(digits)))

@@ -3,11 +3,13 @@ library, layers that are made and then called. Only the text of a call is known,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from dslc.dsl import syntax
 from dslc.dsl.other_names import FUNCTIONS, WORDS_HERE, argument_hint, key_of, short
+from dslc.dsl.span import Span
 
 #: The names before the dot of a library's functions.
 LIBRARIES: Final = frozenset(
@@ -43,6 +45,9 @@ METHODS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("forward", "apply", "call"), "call it by its name, as `fc(x)`"),
     "append": "write `values = values + [x]`, or `[f(x) for i in 0..4]`",
 }  # fmt: skip
+
+#: Words that declare a tensor, and the initial value of an example.
+_DECLARED: Final = {"param": "normal(0.02)", "buffer": "0", "state": "0"}
 
 #: Methods whose arguments suit a function of another name.
 _RENAMED: Final = {"view": "reshape", "permute": "transpose", "expand": "broadcast_to"}
@@ -82,6 +87,30 @@ def prefix_of(function: syntax.Expr) -> str | None:
     while isinstance(function, syntax.Field):
         function = function.value
     return function.name if isinstance(function, syntax.Name) else None
+
+
+def assigned_name(span: Span, other: str) -> str:
+    """The name to which the expression at ``span`` is assigned, as in ``w = f(x)``; ``other`` if it is none."""
+    line = span.source.text[: span.start].rpartition("\n")[2]
+    found = re.fullmatch(r"(?:.*[{;])?\s*([A-Za-z_]\w*)\s*=\s*", line)
+    return found[1] if found else other
+
+
+def declaration(word: str, args: tuple[syntax.Arg, ...], span: Span) -> str | None:
+    """What to write for a call of a word that declares, as ``w = param([4, 8])``."""
+    texts = [(arg.name, short(arg.value.span.text, "...")) for arg in args]
+    if word == "layer":
+        made = next((text for _, text in texts if text.endswith(")")), "linear(8)")
+        return f"a layer is declared: write `layer {assigned_name(span, 'fc')} = {made}` as a statement"
+    if word not in _DECLARED:
+        return None
+    shape = next((text for _, text in texts if text.startswith("[")), None)
+    if shape is None:
+        sizes = [text for name, text in texts if name is None and re.fullmatch(r"[\w+*/ -]+", text)]
+        shape = f"[{', '.join(sizes) or 'D, H'}]"
+    init = next((text for name, text in texts if name in ("init", "value")), _DECLARED[word])
+    name = assigned_name(span, "w" if word == "param" else "h")
+    return f"a {word} is declared: write `{word} {name}: {shape} = {init}` as a statement"
 
 
 def field_hint(name: str) -> str | None:

@@ -117,7 +117,8 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
         if callee is not None and callee.name not in known:
             near = did_you_mean(callee.name, [*FUNCTIONS, *(n for n in scope.values if n not in scope.models)])
             words.add(id(callee))
-            reports.add(unknown_function(callee.name, callee.span, near))
+            args = tree.args if isinstance(tree, syntax.Call) else ()
+            reports.add(unknown_function(callee.name, callee.span, near, args))
         called = _called_field(tree)
         if called is not None and prefix_of(called[0]) in PREFIXES - known:  # `F.relu(x)`: one error for both names
             words.update(id(each) for each in walk((called[0],)))

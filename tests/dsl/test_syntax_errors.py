@@ -55,7 +55,11 @@ CASES: dict[str, str | bytes] = {
     "choice_without_else": model("  y = x if B == 2\n  return y\n"),
     "comparison_chain": model("  y = x if 1 < B < 3 else -x\n  return y\n"),
     "number_forms": model("  y = .5 * x\n  z = +1 * x\n  w = 2x\n  v = 1_000_\n  return y\n"),
-    "number_too_large": model("  y = 9223372036854775808 * x\n  z = 1e400 * x + 1e-400\n  return y\n"),
+    "numbers_of_other_bases": model("  y = 0x9E37_79B9 * x\n  z = 0b101 * x + 0o17\n  w = 0xy + 0b2\n  return y\n"),
+    "number_too_large": model(
+        "  y = 9223372036854775808 * x\n  z = 1e400 * x + 1e-400\n  w = 18446744073709551616 * x\n"
+        "  v = 11400714819323198485\n  return y\n"
+    ),
     "number_too_long": model(f"  y = {'9' * 5000} * x\n  return y\n"),
     "text_not_closed": model('  check B == 2, "two rows\n  return x\n'),
     "text_escape": model('  check B == 2, "two\\qrows"\n  return x\n'),

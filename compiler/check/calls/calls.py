@@ -34,7 +34,7 @@ from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.random.init import INITIALISERS, MODES, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
-from dslc.dsl.other_calls import not_a_name
+from dslc.dsl.other_calls import declaration, not_a_name
 from dslc.dsl.other_names import function_hint
 from dslc.dsl.span import Span
 
@@ -102,7 +102,7 @@ class Calls:
             return self._sum(given[0], span, frame)
         if name == PARAMETERS and label is None and frame.sees_parameters and not _declared(name, frame):
             return of_patterns(given, span, self.expander.tensors)
-        callee = self._callee(name, function.span, frame)
+        callee = self._callee(name, function.span, frame, args)
         if isinstance(callee, Layer):
             if label is not None:
                 raise Problem("E0207", f"the layer `{name}` already has a name", label_span or span, "a second label")
@@ -125,7 +125,7 @@ class Calls:
             total = self.expander.evaluate.apply(step, _alive(total), _alive(value), frame)
         return total
 
-    def _callee(self, name: str, span: Span, frame: Frame) -> BlockRef | Function | Layer:
+    def _callee(self, name: str, span: Span, frame: Frame, args: tuple[syntax.Arg, ...]) -> BlockRef | Function | Layer:
         if self.expander.reports.has("E0101", span):
             raise Poisoned
         try:
@@ -134,7 +134,7 @@ class Calls:
             if problem.code != "E0102" or name in frame.scope.dims:
                 raise
             blocks = [n for n, v in frame.scope.values.items() if isinstance(v, BlockRef)]
-            raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks])) from None
+            raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks]), args) from None
         if not isinstance(value, (BlockRef, Function, Layer)):  # what cannot be called hides no block and no function
             block = frame.scope.values.get(name)
             value = block if isinstance(block, (BlockRef, Function)) else FUNCTIONS.get(name, value)
@@ -223,9 +223,9 @@ def _alive(value: Static) -> Static:
     return value
 
 
-def unknown_function(name: str, span: Span, near: str | None) -> Problem:
-    """E0101, with what another framework's name is here, or the most similar name."""
-    hint = function_hint(name)
+def unknown_function(name: str, span: Span, near: str | None, args: tuple[syntax.Arg, ...]) -> Problem:
+    """E0101, with the declaration that was meant, what another framework's name is here, or the most similar name."""
+    hint = declaration(name, args, span) or function_hint(name)
     title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near and hint is None else "")
     help = hint or ("`dslc ops` lists the built-in functions" if near is None else None)
     return Problem("E0101", title, span, "not a function or block", help=help)

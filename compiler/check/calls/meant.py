@@ -13,6 +13,9 @@ from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.other_calls import assigned_name
+from dslc.dsl.other_names import short
+from dslc.dsl.span import Span
 
 #: Layers whose result is as large as their input, and whose numbers are no sizes.
 _KNOW_THEIR_SIZE: Final = ("batchnorm", "groupnorm", "instancenorm", "layernorm", "rmsnorm")
@@ -99,6 +102,17 @@ def known_size(function: Function, given: list[Given]) -> str | None:
 def _makes(function: Function) -> bool:
     """True for a layer whose first number is the size of its result."""
     return [p.name for p in function.parameters][1:2] in (["out"], ["hidden"])
+
+
+def as_layer(block: syntax.Block, given: list[Given], span: Span) -> str | None:
+    """The help for a call of a block without its tensors, as a module of another framework is made."""
+    tensors = [p.name for p in block.params if isinstance(p.type, syntax.TensorTypeExpr) and p.default is None]
+    made = not any(isinstance(g.value, Value) for g in given) and span.text.startswith(f"{block.name}(")
+    if not tensors or not made:
+        return None
+    name = assigned_name(span, "name")
+    rest = short(", ".join(g.span.text for g in given), "...")
+    return f"write `layer {name} = {block.name}({rest})` to call it later, as `{name}({', '.join(tensors)})`"
 
 
 def usage(function: Function) -> str:

@@ -9,6 +9,7 @@ from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.calls.declared import declared_dtype, inferred
 from dslc.compiler.check.calls.given import Given
+from dslc.compiler.check.calls.meant import as_layer
 from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, kind_of
@@ -36,7 +37,7 @@ def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame
         if isinstance(param.type, syntax.TensorTypeExpr):
             if not isinstance(arg.value, Value):
                 raise Problem("E0202", f"`{param.name}` of `{block.name}` is a tensor, this is {kind_of(arg.value)}",
-                              arg.span, "not a tensor")  # fmt: skip
+                              arg.span, "not a tensor", help=as_layer(block, given, span))  # fmt: skip
             frame.locals[param.name] = arg.value
             frame.params[param.name] = param
         else:
@@ -73,7 +74,7 @@ def _match(block: syntax.Block, given: list[Given], span: Span) -> dict[str, Giv
     if missing:
         listed = " and ".join(f"`{p.name}`" for p in missing)
         raise Problem("E0201", f"`{block.name}` misses {listed}", span, "called here",
-                      also=(Label(missing[0].span, "declared here"),))  # fmt: skip
+                      also=(Label(missing[0].span, "declared here"),), help=as_layer(block, given, span))  # fmt: skip
     return by_name
 
 

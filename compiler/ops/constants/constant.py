@@ -38,7 +38,17 @@ def _check(value: Attr, dtype: DType) -> None:
         low, high = dtype.limits
         least, most = bounds(value)
         if least < low or most > high:
-            raise Mismatch(f"{value} does not fit {dtype}", f"{dtype} holds {low} to {high}", "E0209")
+            help = f"{dtype} holds {low} to {high}{same_bits(value, dtype)}"
+            raise Mismatch(f"{value} does not fit {dtype}", help, "E0209")
+
+
+def same_bits(value: Attr, dtype: DType) -> str:
+    """A part of a help: the number of ``dtype`` with the bits of ``value``, which only the other signedness holds. The
+    constants of hashes are written as unsigned numbers."""
+    width = 8 * dtype.itemsize
+    if not isinstance(value, int) or not -(2 ** (width - 1)) <= value < 2**width:
+        return ""
+    return f"; {value - 2**width if value > 0 else value + 2**width} has the same bits"
 
 
 class Full(Op):

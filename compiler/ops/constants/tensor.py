@@ -11,7 +11,7 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.constants.constant import of_dtype
+from dslc.compiler.ops.constants.constant import of_dtype, same_bits
 from dslc.compiler.ops.constants.literal import of_numbers
 from dslc.compiler.ops.written_dtypes import dtype_named
 
@@ -103,7 +103,8 @@ def _of_dtype(value: Any, dtype: DType) -> Any:
         return of_dtype(value, dtype)
     except Mismatch as wrong:
         if wrong.code == "E0209" and dtype is DType.I32:
-            raise Mismatch(wrong.why, '`tensor(..., dtype="i64")`', wrong.code) from None
+            help = f'`tensor(..., dtype="i64")`{same_bits(value, dtype)}'
+            raise Mismatch(wrong.why, help, wrong.code) from None
         raise
 
 

@@ -39,6 +39,13 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ["E0301"],
     ),
     "unknown_function": (net("  return x |> linear(8) |> batch_norm |> linear(4)"), ["E0101"]),
+    "declarations_as_calls": (
+        net(
+            '  w = param([16, 4])\n  v = param(16, 4, init=uniform(0.1))\n  c = param("c", x.shape)\n'
+            "  h, c = state([B, 4]), 2 * buffer([4], init=ones)\n  fc = layer(8)\n  return x @ w"
+        ),
+        ["E0101"] * 6,
+    ),
     "unknown_name": (net("  hidden = x |> linear(8)\n  return hiden |> linear(4)"), ["E0102"]),
     "several_errors": (
         net("  a = x |> linaer(8)\n  b = x |> linear(8, bais=false)\n  c = x |> softmax(axis=2)\n  return a + b + c"),
@@ -86,6 +93,23 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "unknown_section": (net("  return x |> linear(4)", after="trian Net() { loss = mean(output) }\n"), ["E0113"]),
     "precision_field": (net("  return x |> linear(4)", after="precision { compte = f32 }\n"), ["E0113"]),
     "missing_argument": (net("  return x |> linear"), ["E0201"]),
+    "blocks_called_like_modules": (
+        net(
+            "  f = tower()\n  g = wide(8)\n  h = wide(width=2 * 4)\n  y = x + wide(8)\n  layer l = wide(8)\n  z = l()\n"
+            "  u = x |> wide\n  return f(g(x))",
+            before="block tower(x: [B, D]) -> [B, D] { return x }\n"
+            "block wide(x: [B, D], width: int) -> [B, width] { return x |> linear(width) }\n",
+        ),
+        ["E0201"] * 6,
+    ),
+    "hashes": (
+        net(
+            "  a = ids * 2654435761\n  b = bitwise_xor(wide, 3000000000)\n  c = tensor([1, 3266489917])\n"
+            "  d = bytes + -1\n  e = ids + 4294967296\n  f = bytes == 256\n  return x |> linear(4)",
+            signature="x: [B, 16], ids: i32[B], wide: u32[B], bytes: u8[B]",
+        ),
+        ["E0209"] * 5,
+    ),
     "unknown_argument": (net("  return x |> linear(4, bais=false)"), ["E0201"]),
     "too_many_arguments": (net("  return relu(x, x, x) |> linear(4)"), ["E0201"]),
     "block_argument": (
