@@ -10,7 +10,15 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
-from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tile, Tiling, stages, tiles_of, tiling_of, up, wholes
+from dslc.compiler.codegen.cuda.contraction.tile_tables import Cores, Tile
+from dslc.compiler.codegen.cuda.contraction.tiles import (
+    Tiling,
+    ceil_div,
+    possible_stages,
+    tiles_of,
+    tiling_of,
+    vector_loads,
+)
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
@@ -45,9 +53,9 @@ class Contract(CodeWithArgs):
         finished = partial(_epilogue_text, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
         head = f"using SUM = {C_TYPES[kept]};\n"
-        tile = replace(self.tile, stages=stages(self.tile, kept))
-        whole = wholes(self.problem, self.tile, self.tf32)
-        how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(whole[0]), WHOLE_B=int(whole[1]))
+        tile = replace(self.tile, stages=possible_stages(self.tile, kept))
+        vectors = vector_loads(self.problem, self.tile, self.tf32)
+        how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(vectors.a), WHOLE_B=int(vectors.b))
         return Code("contract.cu", head + text + tile.text() + how), numbers.scalar_args
 
 
@@ -104,11 +112,13 @@ class AddParts(CodeWithArgs):
     @property
     def together(self) -> int:
         """Parts that a thread loads at once."""
-        return min(16, 1 << (up(self.count, self.down) - 1).bit_length())
+        return min(16, 1 << (ceil_div(self.count, self.down) - 1).bit_length())
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((up(self.elements // self.lanes * self.down, _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
+        return Geometry(
+            (ceil_div(self.elements // self.lanes * self.down, _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1)
+        )
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:

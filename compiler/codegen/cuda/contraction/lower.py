@@ -15,7 +15,8 @@ from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.kernel import contract, deciding
 from dslc.compiler.codegen.cuda.contraction.output import Output
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Problem, operand, problem
-from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tiling
+from dslc.compiler.codegen.cuda.contraction.tile_tables import Cores
+from dslc.compiler.codegen.cuda.contraction.tiles import Tiling
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise

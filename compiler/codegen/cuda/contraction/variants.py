@@ -12,7 +12,8 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.direct import is_direct, packed, without_tiles
 from dslc.compiler.codegen.cuda.contraction.lower import contraction, first_of, product, tiled
-from dslc.compiler.codegen.cuda.contraction.tiles import Tile, Tiling, can_tile, tiles_of, tilings, used_parts
+from dslc.compiler.codegen.cuda.contraction.tile_tables import Tile
+from dslc.compiler.codegen.cuda.contraction.tiles import Tiling, blocks_of, can_tile, tilings, used_parts
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
@@ -39,7 +40,7 @@ def names(node: Node) -> list[str]:
         Tiling(each.tile, used_parts(problem, each.tile, max(1, each.split * more // less)))
         for more, less in _SPLIT_FACTORS
         for each in first
-        if more < less or tiles_of(problem, each.tile) * problem.count("z") * each.split < _MANY_BLOCKS
+        if more < less or blocks_of(problem, each.tile) * each.split < _MANY_BLOCKS
     ]
     kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
     few = is_direct(first_of(node)) or packed(first_of(node)) is not None

@@ -9,7 +9,7 @@ import pytest
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, contract
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, problem
-from dslc.compiler.codegen.cuda.contraction.tiles import Tile
+from dslc.compiler.codegen.cuda.contraction.tile_tables import Tile
 from dslc.compiler.ir.types import DType
 
 

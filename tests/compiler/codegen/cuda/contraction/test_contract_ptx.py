@@ -17,7 +17,7 @@ from thinning import thinned
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda import cuda_cpp
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
-from dslc.compiler.codegen.cuda.contraction.tiles import Tile
+from dslc.compiler.codegen.cuda.contraction.tile_tables import Tile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
