@@ -32,7 +32,8 @@ class Share:
     """``rank`` of ``size`` processes. ``table``: the tensors of the state, as a header has them, each with the pieces
     of its parameter, ``flat``: where these begin among all trained parameters, and the number of its ``slot``, None for
     a tensor that all processes hold. ``each``: bytes of a slice; ``reads_all``: an update reads the sums of all
-    slices; ``order``: for each process its parts in the order of stages, empty for that of the parameters."""
+    slices; ``early``: each process has one run a step, so that stages may begin while it computes; ``order``: for each
+    process its parts in the order of stages, empty for that of the parameters."""
 
     rank: int
     size: int
@@ -41,6 +42,7 @@ class Share:
     total: int
     tensors: Sequence[_Tensor]
     reads_all: bool
+    early: bool = False
     order: Sequence[Sequence[int]] = ()
 
     @property
@@ -52,7 +54,7 @@ class Share:
     def stages(self) -> int:
         """The stages in which processes exchange sums and update: one after another, each with a part of all slices."""
         own = self.count // self.size
-        return 1 if self.reads_all else min(own & -own, stage_count(own * self.each))
+        return 1 if self.reads_all else min(own & -own, stage_count(own * self.each, self.early))
 
     @cached_property
     def _part(self) -> int:
@@ -198,7 +200,8 @@ def share_of(header: Mapping[str, Any], rank: int, size: int) -> Share | None:
             _Tensor(t["name"], t["offset"], prod(t["shape"]) * itemsize, itemsize, flat.get(param, 0),
                     pieces.get(param, ()), slot)
         )  # fmt: skip
-    return Share(rank, size, count, slice_bytes(params, count), at, tensors, train["update"] != _OWN)
+    early = train["shards"] == size and train.get("accumulate", 1) == 1
+    return Share(rank, size, count, slice_bytes(params, count), at, tensors, train["update"] != _OWN, early)
 
 
 def shared_plan(plan: Plan, entry: str, share: Share) -> Plan:

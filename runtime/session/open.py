@@ -140,7 +140,7 @@ def loaded_programs(artifact: Artifact, target: str, share: Share | None = None)
     interface = Interface.of_header(artifact.header["interface"])
     each_step = unrolled if target != "cpu" else lambda plan: plan  # on a GPU, steps are nodes of a graph
     listed = [(p, each_step(artifact.plan(p))) for p in artifact.all_programs() if p.target == target]
-    early = early_by_sizes(listed, share, interface) if target != "cpu" else {}
+    early = early_by_sizes(listed, share) if target != "cpu" else {}
     for p, whole in listed:
         carried = interface.carried(p.context, p.sizes)
         plan, ahead = whole, early.get(tuple(p.sizes.items()))

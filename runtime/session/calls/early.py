@@ -21,7 +21,6 @@ from dslc.runtime.session.calls.terms import Terms
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Program
-    from dslc.runtime.artifact.interface import Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,11 @@ class Early:
 
 
 def early_by_sizes(
-    programs: Iterable[tuple[Program, Plan]], share: Share | None, interface: Interface
+    programs: Iterable[tuple[Program, Plan]], share: Share | None
 ) -> dict[tuple[tuple[str, int], ...], Early]:
     """The stages that may begin while a shard runs, by the sizes of its program. Empty unless each process has one run
     per step: sums over several runs are complete only after the last one."""
-    train = interface.train
-    if share is None or train is None or train.shards > share.size or train.accumulate > 1:
+    if share is None or not share.early:
         return {}
     plans = {
         (program.entry, tuple(program.sizes.items())): shared_plan(plan, program.entry, share)

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, TRANSFORMER, built, scaled
+from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, TRANSFORMER, built, in_small_stages, scaled
 from ranks.on_gpus import STEPS, Machine, on_gpus, opened, trained
 from ranks.together import places, together
 
 from dslc.base.errors import DslcError
-from dslc.runtime.artifact import slices
 from dslc.runtime.artifact.dtypes import ITEMSIZE
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.artifact.instructions import accesses
-from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.share import share_of, shared_plan
 from dslc.runtime.cuda.sums import peers
 from dslc.runtime.ranks.group import Group
@@ -26,7 +24,7 @@ from dslc.runtime.session.calls.terms import Terms
 
 @pytest.fixture(autouse=True)
 def small_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    in_small_stages(monkeypatch)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -65,8 +63,7 @@ def test_sums_are_there_later(tmp_path: Path) -> None:
     for number, (source, shards, size) in enumerate(((ADAMW, 4, 2), (ACCUMULATED, 2, 2), (BATCHNORM, 2, 2))):
         artifact = read_artifact(built(tmp_path / str(number), source, shards=shards, provider="reference"))
         listed = [(program, artifact.plan(program)) for program in artifact.all_programs()]
-        interface = Interface.of_header(artifact.header["interface"])
-        assert early_by_sizes(listed, share_of(artifact.header, 0, size), interface) == {}
+        assert early_by_sizes(listed, share_of(artifact.header, 0, size)) == {}
 
 
 @pytest.mark.parametrize("source", [ADAMW, TRANSFORMER], ids=["adamw", "averages"])

@@ -20,6 +20,7 @@ from ranks.nets import (
     TWINS,
     batch,
     built,
+    in_small_stages,
     rows_of,
     scaled,
 )
@@ -29,7 +30,6 @@ from ranks.together import places, together
 import dslc
 from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, RanksError
 from dslc.cli.app import run
-from dslc.runtime.artifact import slices
 from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.artifact.share import share_of
 from dslc.runtime.cuda import device as devices
@@ -99,7 +99,7 @@ def test_stages(
     peers: bool,
 ) -> None:
     """What arrives in a stage is added and updated, and leaves, while that of others moves."""
-    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    in_small_stages(monkeypatch)
     if compute == "f32":
         path = built(tmp_path, ADAMW, shards=shards, provider="reference")
     else:
@@ -117,7 +117,7 @@ def test_stages(
 
     for size in sizes:
         share = share_of(read_artifact(path).header, 0, size)
-        assert share is not None and share.stages == 4 * shards // size
+        assert share is not None and share.stages == share.count // size >= 4 * shards // size
         fake.groups = 0
         for each in together(places(size), work):
             assert each.result() == expected

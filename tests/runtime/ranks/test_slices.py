@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, MESH, TRANSFORMER, batch, built, rows_of, scaled
+from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, MESH, TRANSFORMER, batch, built, in_small_stages, rows_of, scaled
 from ranks.together import places, together
 
 from dslc.base.errors import ArtifactError, InputError
@@ -36,7 +36,14 @@ from dslc.runtime.artifact.instructions import (
 )
 from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.artifact.share import share_of, shared_plan
-from dslc.runtime.artifact.slices import aligned, pieces_of, slice_bytes, slice_count, stage_count
+from dslc.runtime.artifact.slices import (
+    aligned,
+    exchange_time,
+    pieces_of,
+    slice_bytes,
+    slice_count,
+    stage_count,
+)
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.load import load
 from dslc.runtime.session.update_stages import conflicts, in_stages
@@ -77,7 +84,7 @@ def test_any_number_of_ranks(tmp_path: Path, source: str, spoiled: bool) -> None
 
 @pytest.mark.parametrize("source", [ADAMW, BATCHNORM, NO_AVERAGE], ids=["adamw", "clip_norm", "transformer"])
 def test_stages_of_any_number_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    in_small_stages(monkeypatch)
     check(built(tmp_path, source, provider="reference"), source, False)
 
 
@@ -107,10 +114,11 @@ def check(path: Path, source: str, spoiled: bool) -> None:
             assert found == (expected, state)
 
 
-@pytest.mark.parametrize("stage_bytes", [slices.STAGE_BYTES, 16], ids=["one stage", "stages"])
-def test_the_slots_of_a_rank_are_their_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage_bytes: int) -> None:
+@pytest.mark.parametrize("small", [False, True], ids=["one stage", "stages"])
+def test_the_slots_of_a_rank_are_their_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """Exactly 1/G of the optimizer's bytes, up to the alignment of a slice; each element on one rank."""
-    monkeypatch.setattr(slices, "STAGE_BYTES", stage_bytes)
+    if small:
+        in_small_stages(monkeypatch)
     header = read_artifact(built(tmp_path, ADAMW, provider="reference")).header
     table = header["state"]["tensors"]
     params = [t for t in table if t["trained"]]
@@ -130,7 +138,7 @@ def test_the_slots_of_a_rank_are_their_part(tmp_path: Path, monkeypatch: pytest.
             places = [at for share in filter(None, shares) for _, at in share.pieces(slot["name"], share.rank)]
             assert all(shares[0].whole_bytes <= at < shares[0].bytes and at % 64 == 0 for at in places)
         first = next(iter(filter(None, shares)))
-        assert (first.stages > 1) == (stage_bytes == 16)
+        assert (first.stages > 1) == small
         spans = sorted(first.span(rank, stage) for rank in range(size) for stage in range(first.stages))
         assert [at for at, _ in spans] == [n * spans[0][1] for n in range(size * first.stages)]
         updated = sorted(
@@ -141,9 +149,44 @@ def test_the_slots_of_a_rank_are_their_part(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_large_models_have_more_slices_than_shards() -> None:
-    assert [stage_count(size << 20) for size in (0, 43, 44, 175, 176, 704)] == [1, 1, 2, 2, 4, 8]
-    assert [slice_count(2, size << 20) for size in (0, 87, 88, 500)] == [2, 2, 4, 8]
+    assert [slice_count(2, size << 20) for size in (0, 31, 32, 475, 1 << 20)] == [2, 2, 4, 32, 64]
     assert slice_count(8) == 8 and slice_count(1024, 1 << 40) == 64
+
+
+def test_stages_are_few_for_a_small_model_and_small_for_a_large_one() -> None:
+    """GPT-2 124M has 237 MiB on each of two GPUs, ResNet-50 49. If all stages follow the shard, each takes time."""
+    early, late = ([stage_count(size << 20, each) for size in (0, 15, 16, 49, 237, 2972)] for each in (True, False))
+    assert early == [1, 1, 2, 4, 16, 64]
+    assert late == [1, 1, 1, 2, 4, 16]
+    for size in (1 << 20, 100 << 20, 237 << 20):
+        allowed = [1, *(count for count in (2, 4, 8, 16, 32) if size // count >= 8 << 20)]
+        for each in (True, False):
+            times = {count: exchange_time(size, count, each) for count in allowed}
+            assert times[stage_count(size, each)] == min(times.values())
+
+
+def test_a_slow_link_has_fewer_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each transfer takes two flags, and each start more than the bytes of a stage."""
+    before = stage_count(237 << 20, True), stage_count(237 << 20, False)
+    monkeypatch.setattr(slices, "LINK", replace(slices.LINK, flag=200.0))
+    assert (stage_count(237 << 20, True), stage_count(237 << 20, False)) == (2, 2) and before == (16, 4)
+
+
+def test_a_transfer_takes_what_was_measured() -> None:
+    """Between two sizes, and above the largest, on the line through the nearest ones; with two flags of 5.5 us."""
+    sizes = (8, 19.5, 31, 62, 249, 373)
+    assert [slices.LINK.move(int(size * (1 << 20))) for size in sizes] == [51, 75.5, 100, 182, 682, 1013]
+
+
+def test_the_time_of_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transfers have one stream, updates another: each event of two stages by hand, for a move of 3 and an update of 2
+    or 5 us of a part of 1 MiB. The second gradients move while the first part is updated."""
+    mib = 1 << 20
+    for update, late, early in ((2.0, 3 + 3 + 3 + 3, 3 + 3 + 3), (5.0, 3 + 5 + 5 + 3, 3 + 5 + 3)):
+        monkeypatch.setattr(slices, "LINK", slices.Link(((mib, 3), (2 * mib, 6)), 0, update))
+        assert exchange_time(2 * mib, 2, early=False) == late
+        assert exchange_time(2 * mib, 2, early=True) == early
+        assert exchange_time(mib, 1, early=True) == exchange_time(mib, 1, early=False) == 3 + update + 3
 
 
 def test_what_cannot_be_divided_is_updated_by_all(tmp_path: Path) -> None:
@@ -196,7 +239,7 @@ def test_plans_for_a_gpu_are_cut_into_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, precision: str
 ) -> None:
     """Each stage updates its slices, all instructions are in one, and what follows another one still does."""
-    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    in_small_stages(monkeypatch)
     (tmp_path / "net.nn").write_text(source + MESH.format(shards=4))
     checked, options = check_file(tmp_path / "net.nn"), Options(target="sm_90", precision=precision, provider="own")
     asked = precision_of(checked, options)
@@ -229,7 +272,7 @@ def test_plans_for_a_gpu_are_cut_into_stages(
 
 def test_what_cannot_be_cut_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An instruction that changes two stages, or one that an earlier stage follows and that follows a later one."""
-    monkeypatch.setattr(slices, "STAGE_BYTES", 16)
+    in_small_stages(monkeypatch, 128)
     artifact = read_artifact(built(tmp_path, ADAMW, shards=2, provider="reference"))
     whole, share = artifact.plan(artifact.programs("update_step")[0]), share_of(artifact.header, 0, 2)
     assert share is not None and share.stages > 1

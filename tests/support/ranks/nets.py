@@ -17,6 +17,7 @@ from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.dtypes import precision as precision_pass
+from dslc.runtime.artifact import slices
 from dslc.runtime.cpu.levels import machine_level
 
 MESH = "mesh {{ shards = {shards} }}\n"
@@ -51,6 +52,12 @@ train Net(label: i32[B, T]) {
   ema       = 0.9
 }
 """
+
+
+def in_small_stages(monkeypatch: pytest.MonkeyPatch, least: int = 64) -> None:
+    """Exchange and update in as many stages as parts of so many bytes allow: by a link whose transfers cost nothing at
+    their start, and updates that take longer than these."""
+    monkeypatch.setattr(slices, "LINK", slices.Link(((least, least), (2 * least, 2 * least)), 0, 4 << 20))
 
 
 def built(folder: Path, source: str, shards: int = 8, provider: str = "own", precision: str | None = None) -> Path:
