@@ -60,7 +60,7 @@ def is_flat(region: Region) -> bool:
 
 def has_columns(region: Region) -> bool:
     """True if the contiguous axis of the reduced tensor is an outer axis (column reduction). Falls back to the largest
-    arguments if ``whole`` is unknown."""
+    arguments if ``canonical_strides`` are unknown."""
     split = len(region.outer)
     if not region.outer or not region.inner:
         return bool(region.outer) and not region.inner
