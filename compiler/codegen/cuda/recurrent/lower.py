@@ -9,7 +9,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import Code
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.division import Division
-from dslc.compiler.codegen.cuda.recurrent.source import Source
+from dslc.compiler.codegen.cuda.recurrent.source import step_source
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
@@ -59,7 +59,7 @@ def resident(node: Node) -> list[Launch]:
     scratch = Scratch(0, division.scratch_bytes)
     zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(division.scratch_bytes // 4,))
     [cleared] = pointwise.filled(zeros, 0.0)
-    kernel = Resident(division, str(Source(cell, division)), int_count(node))
+    kernel = Resident(division, step_source(cell, division), int_count(node))
     return [sized(Launch(cleared.spec, (), (scratch,))), Launch(kernel, node.inputs, (*node.outputs, scratch))]
 
 
