@@ -71,6 +71,8 @@ def decode(path: str, data: bytes) -> Source:
     try:
         return Source(path, data.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
+        if b"\0" in data:
+            raise _not_text(path) from error
         before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
         source = Source(path, data.decode("utf-8", "replace").removeprefix("\ufeff"))
         label = Label(Span(source, len(before), len(before) + 1), f"byte 0x{data[error.start]:02x}")
@@ -245,8 +247,19 @@ def _read(real: str, shown: str, limit: int) -> bytes:
     """The bytes of a source of at most ``limit`` bytes, CompileError (E0002) for a longer one."""
     data = _read_bytes(real, limit)
     if len(data) > limit:
+        if b"\0" in data:
+            raise _not_text(shown)
         raise too_long(Source(shown, ""), len(data))
     return data
+
+
+def _not_text(path: str) -> CompileError:
+    """The error for a binary file in the place of a source."""
+    title, help = "this file is not text", "give the file of a model's source, `NAME.nn`"
+    if path.endswith(".dslc"):
+        title = "this file is an artifact, not a model's source"
+        help += f"; `dslc info {os.path.basename(path)}` shows what the artifact holds"
+    return CompileError([Diagnostic("E0003", title, Label(Span(Source(path, ""), 0, 0), ""), help=help)])
 
 
 def _read_bytes(real: str, limit: int) -> bytes:

@@ -110,8 +110,8 @@ class _Reader:
     def __init__(self, take: Callable[[int, int], memoryview], size: int, place: str) -> None:
         self._take, self.size, self.place = take, size, place
 
-    def refuse(self, offset: int, rule: str) -> NoReturn:
-        raise ArtifactError("R301", rule, place=f"{self.place}:{offset}", help=_REBUILD)
+    def refuse(self, offset: int, rule: str, help: str = _REBUILD) -> NoReturn:
+        raise ArtifactError("R301", rule, place=f"{self.place}:{offset}", help=help)
 
     def take(self, start: int, count: int) -> memoryview:
         got = self._take(start, count)
@@ -132,7 +132,9 @@ class _Reader:
             self.refuse(size, f"the file ends within the preamble of {PREAMBLE.size} bytes")
         magic, version, length, digest = PREAMBLE.unpack(self.take(0, PREAMBLE.size))
         if magic != MAGIC:
-            self.refuse(0, "this is not a dslc artifact: its magic number differs")
+            build = f"this is a model's source: `dslc build {self.place}` makes the artifact"
+            help = build if self.place.endswith(".nn") else _REBUILD
+            self.refuse(0, "this is not a dslc artifact: its magic number differs", help)
         if version != CONTAINER_VERSION:
             raise ArtifactError(
                 "R302",

@@ -158,3 +158,24 @@ def test_bytes_become_text(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as error:
         read_source(str(path))
     assert codes(error) == ["E0003"] and error.value.place == f"{path}:2:15"
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_a_binary_file_is_named_as_such(tmp_path: Path, size: int) -> None:
+    content = b"\x89\0" * (size // 2)
+    for name, title, help in (
+        ("net.dslc", "this file is an artifact, not a model's source", "`dslc info net.dslc`"),
+        ("w.pt", "this file is not text", "`NAME.nn`"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CompileError) as error:
+            read_source(str(tmp_path / name))
+        [found] = error.value.diagnostics
+        assert (found.code, found.title) == ("E0003", title) and help in (found.help or "")
+
+
+def test_a_long_source_is_no_binary_file(tmp_path: Path) -> None:
+    (tmp_path / "a.nn").write_bytes(b"# comment\n" * 20_000)
+    with pytest.raises(CompileError) as error:
+        read_source(str(tmp_path / "a.nn"))
+    assert codes(error) == ["E0002"]

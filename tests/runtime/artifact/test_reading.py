@@ -45,3 +45,11 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ArtifactError) as caught:
         read_artifact(path)
     assert caught.value.code == "R301"
+
+
+@pytest.mark.parametrize("name, help", [("net.nn", "dslc build"), ("net.dslc", "build it again")])
+def test_a_file_without_the_magic_number(tmp_path: Path, name: str, help: str) -> None:
+    (tmp_path / name).write_text("nn 1\n" + "# comment\n" * 20)
+    with pytest.raises(ArtifactError, match="magic number") as error:
+        read_artifact(tmp_path / name)
+    assert help in (error.value.help or "")
