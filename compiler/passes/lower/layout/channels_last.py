@@ -16,9 +16,10 @@ After::
     %6 = conv_last %4, %5 : bf16[8, 14, 14, 32]
     %7 = transpose %6 {perm=(0, 3, 1, 2)} : bf16[8, 32, 14, 14]
 
-Values computed with channels last keep that layout through pointwise ops, pools, norms, concat, slice, pad and
-reductions. A transpose remains only before an op that needs channels first. Each value is transposed once. GPU only:
-the CPU's kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
+Values computed with channels last keep that layout through pointwise ops, pools, norms, concat, slice, pad, reductions,
+and transposes of the parts of axes (``regrouped.py``). A transpose remains only before an op that needs channels first.
+Each value is transposed once. GPU only: the CPU's kernels read any strides. Results keep their bits up to the order of
+sums in convolutions and reductions.
 
 Of 16-bit images; also of f32 images if their factors are rounded to TF32 and libraries are called: cuDNN's TF32
 algorithms move channels last by themselves, at each call and in a workspace as large as the tensors. Pointwise
@@ -43,6 +44,7 @@ from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, t
 from dslc.compiler.ops.spatial.conv import Convolution
 from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_axes, reshaped, transposed
 from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
+from dslc.compiler.passes.lower.layout.regrouped import merged_last, split_parts
 from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 
 #: Normalisations along the axis of an attribute, of images and their gradients; the other tensors have no channels, or
@@ -142,6 +144,8 @@ class _Turner:
                 self.last_of[node.out] = wide
                 self.computed_last.add(node.out)
             return True
+        if self._parts(node):
+            return True
         if not any(v in self.computed_last for v in node.inputs):
             return False
         if isinstance(node.op, Pointwise) and not node.op.random and node.types[0].rank > 2:
@@ -165,6 +169,23 @@ class _Turner:
         if isinstance(node.op, Convolution):
             return self.wanted(node)
         return any(v in self.computed_last for v in node.inputs)
+
+    def _parts(self, node: Node) -> bool:
+        """A transpose of the parts of an image's axes, and the reshape that makes an image of these parts."""
+        moved = node.inputs[0].producer if node.op.name == "reshape" else node
+        parts = split_parts(moved) if isinstance(moved, Node) else None
+        if parts is None or parts.source not in self.computed_last:
+            return False
+        b, last = Builder().at(node, node.phase), self.last(parts.source)
+        if moved is node:
+            self.first_of[node.out] = parts.of_last(b, last, parts.perm)
+            return True
+        image = merged_last(b, node, parts, last)
+        if image is None:
+            return False
+        self.last_of[node.out] = image
+        self.computed_last.add(node.out)
+        return True
 
     def _emit(self, node: Node, op: Op, inputs: Sequence[Value], **changed: Attr) -> None:
         fresh = Builder().at(node, node.phase).node(op, *inputs, **{**node.attrs, **changed})

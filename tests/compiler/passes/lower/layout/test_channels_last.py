@@ -41,6 +41,25 @@ _BODIES = {
   return x |> rmsnorm(axis=1) as n2 |> conv(4, 3) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "flattened": """  x = image |> conv(4, 3) as c1 |> tanh |> avgpool(2)
   return x |> flatten |> linear(5) as head""",
+    "shuffled": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
+  a, b = split(x, 2, axis=1)
+  z = concat([a, relu(b |> conv(4, 3, pad=1) as c2)], axis=1) |> rearrange("B (g c) H W -> B (c g) H W", g=2)
+  a, b = split(z, 2, axis=1)
+  z = concat([a, relu(b |> conv(4, 1) as c3)], axis=1) |> channel_shuffle(4)
+  return z |> conv(6, 3) as c4 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "pixels": """  x = image |> conv(8, 3, pad=1) as c1 |> relu |> pixel_shuffle(2) |> conv(3, 3, pad=1) as c2
+  z = x |> relu |> pixel_unshuffle(3) |> conv(4, 3, pad=1) as c3
+  return z |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "windows": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
+  z = x |> rearrange("B C (h p) (w q) -> (B h w) C p q", p=4, q=4)
+  z = z |> conv(6, 3, pad=1) as c2 |> relu |> rearrange("(B h w) C p q -> B C (h p) (w q)", h=3, w=3)
+  return z |> conv(4, 1) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "tokens": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
+  z = x |> rearrange("B C (h p) (w q) -> B (h w) (p q C)", p=4, q=4)
+  return z |> linear(6) as up |> relu |> mean(over=1) |> linear(5) as head""",
+    "one channel": """  x = image |> conv(4, 3, pad=1) as c1 |> relu |> rearrange("B (g c) H W -> B (c g) H W", g=1)
+  z = x |> conv(1, 1) as c2 |> rearrange("B C (h p) W -> B (C p) h W", p=2)
+  return z |> conv(4, 1) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "joined": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
   z = concat([x, image], axis=1) |> conv(4, 3, pad=1) as c2
   return z |> dropout(0.3) |> mean(over=[2, 3]) |> linear(5) as head""",
@@ -90,7 +109,7 @@ def _is_weight(node: Node) -> bool:
     return made.name.endswith("weight") or (isinstance(made, Node) and made.op.name == "conv_wgrad_last")
 
 
-@pytest.mark.parametrize("name", ["residual", "fires", "norms"])
+@pytest.mark.parametrize("name", ["residual", "fires", "norms", "shuffled", "pixels"])
 def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
     """The net's image comes in with channels first and no tensor of a block is transposed back."""
     graph = _graph(tmp_path, _BODIES[name], "f64")
