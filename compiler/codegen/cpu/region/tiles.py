@@ -202,11 +202,13 @@ def transposed(code: Code, vectors: list[Any]) -> list[Any]:
 class _TileRow(Row):
     """A row of a tile."""
 
-    p: TileEmitter
+    emitter: TileEmitter
 
     def _input(self, number: int) -> Reg | None:
-        memory = self.p.memory.get(number)
+        memory = self.emitter.memory.get(number)
         if memory is None:
             return super()._input(number)
         dtype = self.region.inputs[number].dtype
-        return Values(self.code, self.lanes).load(memory, self.code.mul(self.p.row, self.p.tiles.lanes), 1, dtype)
+        return Values(self.code, self.lanes).load(
+            memory, self.code.mul(self.emitter.row, self.emitter.tiles.lanes), 1, dtype
+        )
