@@ -29,8 +29,9 @@ from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import contents, schedule
+from dslc.compiler.passes.plan.stream_tables import StreamTables, followed
 from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish, need, timeline
-from dslc.compiler.passes.plan.streams import _Tables, followed, streams
+from dslc.compiler.passes.plan.streams import streams
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
 from dslc.runtime.artifact.plan import Plan
@@ -341,7 +342,7 @@ def test_bytes_alive_of_one_stream(fuzz_count: Callable[[int], int], fuzz_seed: 
         assert program.schedule is not None
         scratch = {node: (rng.randrange(1000),) for node in program.schedule if rng.random() < 0.3}
         program = replace(program, scratch=scratch)
-        tables, content = _Tables(program, program.schedule, machine_of("sm_90", "own"), limited=True), contents(graph)
+        tables, content = StreamTables(program, machine_of("sm_90", "own")), contents(graph)
         order = [node for node in program.schedule if not node.op.view]
         kept = {content[value] for value in graph.roots}
         made = {v: i for i, node in enumerate(order) for v in node.outputs if v not in kept}
@@ -349,7 +350,7 @@ def test_bytes_alive_of_one_stream(fuzz_count: Callable[[int], int], fuzz_seed: 
         for i, node in enumerate(order):
             held = [v.type.bytes for v, at in made.items() if at <= i <= read.get(v, len(order))]
             assert tables.alive[node] == sum(held) + sum(scratch.get(node, ()))
-        assert tables.mosts == (max(tables.alive.values(), default=0),)
+        assert tables.peak == max(tables.alive.values(), default=0)
 
 
 def test_random_graphs_on_streams(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
