@@ -2,8 +2,8 @@
 
 ``pack_weights`` and ``prepare`` still rewrite the graph. Then ``select_kernels``, ``schedule``, ``streams`` and
 ``memory`` each fill a field of the ``Program``; the tuple is ``PLANNING`` of ``compiler/passes/order.py``.
-``allocate.py`` is the algorithm of ``memory``, and ``step_block.py`` has the offsets of the scalars.
-``list_schedule.py`` is the algorithm of ``streams``, on ``stream_tables.py`` and ``stream_timeline.py``.
-``workspaces.py`` is no pass: with a budget, ``pipeline.py`` has it compare plans for several limits of the workspaces
-of library calls.
+``value_uses.py``, ``fixed_places.py``, ``work_ranges.py`` and ``allocate.py`` are the steps of ``memory``, and
+``step_block.py`` has the offsets of the scalars. ``list_schedule.py`` is the algorithm of ``streams``, on
+``stream_tables.py`` and ``stream_timeline.py``. ``workspaces.py`` is no pass: with a budget, ``pipeline.py`` has it
+compare plans for several limits of the workspaces of library calls.
 """
