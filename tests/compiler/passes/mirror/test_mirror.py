@@ -25,9 +25,10 @@ from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 from dslc.compiler.passes.mirror import select as mirror_choice
+from dslc.compiler.passes.mirror.candidate_plan import CandidatePlan
 from dslc.compiler.passes.mirror.candidates import propose
 from dslc.compiler.passes.mirror.lifetimes import Lifetimes
-from dslc.compiler.passes.mirror.mirror import CandidatePlan, mirror_against
+from dslc.compiler.passes.mirror.mirror import mirror_against
 from dslc.compiler.passes.mirror.recipes import recipes
 from dslc.compiler.passes.mirror.rewrite import with_copies
 from dslc.compiler.passes.mirror.select import Knapsack

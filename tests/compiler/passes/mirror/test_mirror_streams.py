@@ -8,7 +8,7 @@ from places import ROOT
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
 from dslc.compiler.options import Options
-from dslc.compiler.passes.mirror import mirror
+from dslc.compiler.passes.mirror.within_budget import BudgetSearch
 from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.pipeline import foresee
 
@@ -21,7 +21,7 @@ def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pyt
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
     budget = 985_000_000
     [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
-    monkeypatch.setattr(mirror._Search, "_on_streams", lambda self, best, peak, budget: best)
+    monkeypatch.setattr(BudgetSearch, "_with_streams", lambda self, best: best.candidate)
     [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
     assert not before.streams, "the test wants a budget that streams miss by a little"
     assert found.streams and found.memory is not None
