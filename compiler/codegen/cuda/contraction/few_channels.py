@@ -50,28 +50,47 @@ class Sides:
     steps: Three
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a thread computes at a time: ``lanes`` adjacent ones of the many channels, at ``pixels`` neighbours along
+    the last axis."""
+
+    lanes: int
+    pixels: int
+
+    @property
+    def elements(self) -> int:
+        return self.lanes * self.pixels
+
+
 @dataclass(frozen=True)
 class Pieces(CodeWithArgs):
-    """What the three kernels have in common: a thread computes with pieces of ``pixels`` neighbours of one side and
-    ``lanes`` of the many channels. ``back``: the side is the image, else the result."""
+    """What the three kernels have in common: threads compute with pieces of one side, and load or store the places of
+    the other side that convolve with them. ``back``: pieces are of the image, else of the result."""
 
     sides: Sides
     back: bool
 
     @property
-    def _own(self) -> Three:
+    def _pieces_sizes(self) -> Three:
+        """Sizes of the side that is divided into pieces; OWN in the kernels."""
         return self.sides.shape.image if self.back else self.sides.shape.count
 
     @property
-    def _other(self) -> Three:
+    def _other_sizes(self) -> Three:
+        """Sizes of the other side; OTHER in the kernels."""
         return self.sides.shape.count if self.back else self.sides.shape.image
 
     @abstractmethod
-    def _room(self, pixels: int, lanes: int) -> int:
+    def _registers(self, piece: Piece) -> int:
         """Elements that a thread holds in registers."""
 
-    def _at_once(self, lanes: int) -> int:
-        """Groups of channels that threads compute at once."""
+    def _parallel_groups(self, lanes: int) -> int:
+        """Groups of channels that different threads compute."""
+        return self._groups(lanes)
+
+    def _groups(self, lanes: int) -> int:
+        """Groups of ``lanes`` of the many channels."""
         return -(-self.sides.shape.channels // lanes)
 
     @property
@@ -89,32 +108,50 @@ class Pieces(CodeWithArgs):
         """Neighbours per thread; with channels first, those of a load, so that a warp reads whole lines."""
         return _MAX_PIXELS if self.sides.shape.last else max(4, self._vector)
 
+    @property
+    def _widest(self) -> int:
+        """The most lanes: those that fit a load and divide the channels."""
+        return min(4, self._vector, power_of_two(self.sides.shape.channels))
+
+    @property
+    def _least_pixels(self) -> int:
+        """Pieces of a gradient begin at multiples of the stride, so that code knows their taps."""
+        return self.sides.shape.stride[2] if self.back else 1
+
     @cached_property
-    def _block(self) -> tuple[int, int]:
-        """Lanes and pixels: the most elements of the many channels that fit into registers and leave the device enough
-        threads. Pieces of a gradient begin at multiples of the stride, so that code knows their taps."""
-        s = self.sides.shape
-        step = s.stride[2] if self.back else 1
-        widest, most = min(4, self._vector, power_of_two(s.channels)), self._most_pixels
-        found = (1, step)
-        for lanes, pixels in product((1, 2, 4), (step, 2 * step, 4 * step, 8 * step)):
-            if lanes > widest or pixels > max(step, min(most, self._own[2])):
-                continue
-            threads = s.batch * self._at_once(lanes) * prod(self._own[:2]) * -(-self._own[2] // pixels)
-            busy = threads >= _BUSY_THREADS or lanes * pixels <= widest
-            if busy and self._room(pixels, lanes) <= MAX_HELD and lanes * pixels >= prod(found):
-                found = (lanes, pixels)
-        return found
+    def piece(self) -> Piece:
+        """The most elements that fit into registers and leave the device enough threads; of equal ones, that with the
+        most lanes."""
+        best, least = Piece(1, self._least_pixels), self._least_pixels
+        for lanes, pixels in product((1, 2, 4), (least, 2 * least, 4 * least, 8 * least)):
+            piece = Piece(lanes, pixels)
+            if piece.elements >= best.elements and self._suits(piece):
+                best = piece
+        return best
+
+    def _suits(self, piece: Piece) -> bool:
+        most_pixels = max(self._least_pixels, min(self._most_pixels, self._pieces_sizes[2]))
+        if piece.lanes > self._widest or piece.pixels > most_pixels:
+            return False
+        is_busy = self._threads(piece) >= _BUSY_THREADS or piece.elements <= self._widest
+        return is_busy and self._registers(piece) <= MAX_HELD
+
+    def _threads(self, piece: Piece) -> int:
+        return self._parallel_groups(piece.lanes) * self._piece_count(piece.pixels)
+
+    def _piece_count(self, pixels: int) -> int:
+        """Pieces of one group of channels, of all images."""
+        return self.sides.shape.batch * prod(self._pieces_sizes[:2]) * -(-self._pieces_sizes[2] // pixels)
 
     @property
     def lanes(self) -> int:
         """Adjacent channels per thread."""
-        return self._block[0]
+        return self.piece.lanes
 
     @property
     def pixels(self) -> int:
         """Neighbours along the last axis per thread."""
-        return self._block[1]
+        return self.piece.pixels
 
     @property
     def span(self) -> int:
@@ -123,8 +160,8 @@ class Pieces(CodeWithArgs):
 
     @property
     def items(self) -> int:
-        """Pieces, of all images."""
-        return self.sides.shape.batch * prod(self._own[:2]) * -(-self._own[2] // self.pixels)
+        """Pieces of one group of channels, of all images."""
+        return self._piece_count(self.pixels)
 
     @property
     def _most_columns(self) -> int:
@@ -135,9 +172,8 @@ class Pieces(CodeWithArgs):
     @property
     def width(self) -> int:
         """Groups of channels of a block, a power of two."""
-        groups = -(-self.sides.shape.channels // self.lanes)
         most = max(1, min(_MAX_WIDTH if self.sides.shape.last else 8, self._most_columns))
-        return min(1 << (groups - 1).bit_length(), 1 << (most.bit_length() - 1))
+        return min(1 << (self._groups(self.lanes) - 1).bit_length(), 1 << (most.bit_length() - 1))
 
     @property
     def rows(self) -> int:
@@ -147,28 +183,31 @@ class Pieces(CodeWithArgs):
     @property
     def possible(self) -> bool:
         """Whether the kernel can compute it: if not, a contraction does."""
-        s = self.sides.shape
-        few = s.taps[2] <= MAX_TAPS and self.span <= MAX_TAPS and self.pixels <= 2 * _MAX_PIXELS
-        return few and self._most_columns >= 1 and 0 < self.items < I32_PADDED_ELEMENTS
+        can_unroll = self.sides.shape.taps[2] <= MAX_TAPS and self.span <= MAX_TAPS and self.pixels <= 2 * _MAX_PIXELS
+        return can_unroll and self._most_columns >= 1 and 0 < self.items < I32_PADDED_ELEMENTS
 
     def _text(self, **more: int) -> tuple[str, Numbers]:
         """The constants of a kernel and its numbers."""
-        s, other, own = self.sides.shape, self._other, self._own
-        lowest, _ = s.span(self.pixels, self.back)
-        step = self.pixels // s.stride[2] if self.back else self.pixels * s.stride[2]
-        vector = self._vector
-        across = gcd(vector, step, other[2])
-        lines = s.taps[0] * s.taps[1]
-        text = s.head(self.lanes, self.pixels, self.back)
-        text += constants(
-            FEW=self.few, WIDTH=self.width, ROWS=self.rows, VECTOR=across, SHIFT=lowest % across,
-            OWN_VECTOR=gcd(vector, self.pixels, own[2]), UNROLLED=lines if prod(s.taps) <= UNROLLED_TAPS else 1, **more,
+        s = self.sides.shape
+        text = s.head(self.lanes, self.pixels, self.back) + constants(
+            FEW=self.few, WIDTH=self.width, ROWS=self.rows, **self._vectors(),
+            UNROLLED=s.taps[0] * s.taps[1] if prod(s.taps) <= UNROLLED_TAPS else 1, **more,
         )  # fmt: skip
         numbers = Numbers(ITEMS=self.items, CHANNELS=s.channels)
         for name, distance in zip(("W_TAP", "W_FEW", "W_MANY"), self.sides.steps, strict=True):
             numbers.add(name, distance)
-        add_axes(numbers, own, other, self.pixels)
+        add_axes(numbers, self._pieces_sizes, self._other_sizes, self.pixels)
         return text, numbers
+
+    def _vectors(self) -> dict[str, int]:
+        """The elements of a load of the other side, by how many its first one is after a multiple of them, and the
+        elements of a load of the pieces' side: as many as all lines and pieces allow."""
+        s, stride = self.sides.shape, self.sides.shape.stride[2]
+        lowest, _ = s.span(self.pixels, self.back)
+        step = self.pixels // stride if self.back else self.pixels * stride  # of the other side, from piece to piece
+        vector = gcd(self._vector, step, self._other_sizes[2])
+        own_vector = gcd(self._vector, self.pixels, self._pieces_sizes[2])
+        return {"VECTOR": vector, "SHIFT": lowest % vector, "OWN_VECTOR": own_vector}
 
 
 @dataclass(frozen=True)
@@ -178,17 +217,17 @@ class ToFew(Pieces):
 
     epilogue: Epilogue | None = None
 
-    def _room(self, pixels: int, lanes: int) -> int:
-        return self.sides.shape.span(pixels, self.back)[1] * lanes + pixels * self.sides.few
+    def _registers(self, piece: Piece) -> int:
+        return self.sides.shape.span(piece.pixels, self.back)[1] * piece.lanes + piece.pixels * self.sides.few
 
-    def _at_once(self, lanes: int) -> int:
-        return min(_MAX_WIDTH, super()._at_once(lanes))
+    def _parallel_groups(self, lanes: int) -> int:
+        return min(_MAX_WIDTH, self._groups(lanes))
 
     @property
     def kept(self) -> int:
         """Channels whose weights are in shared memory at a time."""
-        turn = self.width * self.lanes
-        return min(-(-self.sides.shape.channels // turn), max(1, self._most_columns // self.width)) * turn
+        of_block = self.width * self.lanes
+        return min(self._groups(of_block), max(1, self._most_columns // self.width)) * of_block
 
     @property
     def geometry(self) -> Geometry:
@@ -199,7 +238,7 @@ class ToFew(Pieces):
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         text, numbers = self._text(KEPT=self.kept)
-        return _finished("to_few_channels.cu", text, numbers, self.epilogue, self.sides.shape)
+        return _code_and_args("to_few_channels.cu", text, numbers, self.epilogue, self.sides.shape)
 
 
 @dataclass(frozen=True)
@@ -209,23 +248,24 @@ class FromFew(Pieces):
 
     epilogue: Epilogue | None = None
 
-    def _room(self, pixels: int, lanes: int) -> int:
-        return self.sides.shape.span(pixels, self.back)[1] * self.sides.few + pixels * lanes
+    def _registers(self, piece: Piece) -> int:
+        return self.sides.shape.span(piece.pixels, self.back)[1] * self.sides.few + piece.elements
 
     @property
     def geometry(self) -> Geometry:
-        across = -(-self.sides.shape.channels // (self.width * self.lanes))
+        across = self._groups(self.width * self.lanes)
         turns = -(-self.items // self.rows)
         several = -(-turns * across // _MOST_BLOCKS)
         return Geometry((-(-turns // several), across, 1), (BLOCK_THREADS, 1, 1))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
-        return _finished("from_few_channels.cu", *self._text(), self.epilogue, self.sides.shape)
+        return _code_and_args("from_few_channels.cu", *self._text(), self.epilogue, self.sides.shape)
 
 
-def _finished(
+def _code_and_args(
     file: str, text: str, numbers: Numbers, epilogue: Epilogue | None, shape: Shape
 ) -> tuple[Code, ScalarArgs]:
-    finished = NOTHING if epilogue is None else epilogue.text(numbers, shape.dtype)
-    return Code(file, text + numbers.text() + finished), numbers.scalar_args
+    """``epilogue`` may add numbers, so its text comes first."""
+    of_epilogue = NOTHING if epilogue is None else epilogue.text(numbers, shape.dtype)
+    return Code(file, text + numbers.text() + of_epilogue), numbers.scalar_args

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contraction.few_channels import MAX_HELD, Pieces
+from dslc.compiler.codegen.cuda.contraction.few_channels import MAX_HELD, Piece, Pieces
 from dslc.compiler.codegen.cuda.contraction.windows import BLOCK_THREADS
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
 from dslc.compiler.codegen.device_model import H200
@@ -37,25 +37,26 @@ class FewSums(Pieces):
     def few(self) -> int:
         """Of the few channels, those of a thread: all up to ``MOST``, else runs of about one length, as long as there
         is room for the sums of four of the many, and for what its neighbours read."""
-        s, every = self.sides.shape, self.sides.few
-        if every <= MOST:
-            return every
+        s, all_few = self.sides.shape, self.sides.few
+        if all_few <= MOST:
+            return all_few
         most = min(_MAX_SUMS // (4 * s.taps[2]), _MAX_READ // s.span(self._most_pixels, self.back)[1], _MAX_RUN)
-        return -(-every // -(-every // max(1, most)))
+        runs = -(-all_few // max(1, most))
+        return -(-all_few // runs)
 
     @property
     def runs(self) -> int:
         """Of the few channels."""
         return -(-self.sides.few // self.few)
 
-    def _at_once(self, lanes: int) -> int:
-        return super()._at_once(lanes) * self.runs
+    def _parallel_groups(self, lanes: int) -> int:
+        return self._groups(lanes) * self.runs
 
-    def _room(self, pixels: int, lanes: int) -> int:
+    def _registers(self, piece: Piece) -> int:
         s = self.sides.shape
-        sums = s.taps[2] * self.few * lanes
-        held = s.span(pixels, self.back)[1] * self.few + pixels * lanes
-        return max(held, 0 if sums <= _MAX_SUMS else MAX_HELD + sums)
+        if s.taps[2] * self.few * piece.lanes > _MAX_SUMS:
+            return MAX_HELD + 1  # the sums alone are too many
+        return s.span(piece.pixels, self.back)[1] * self.few + piece.elements
 
     @property
     def _sums(self) -> int:
@@ -75,14 +76,14 @@ class FewSums(Pieces):
 
     @property
     def possible(self) -> bool:
-        whole = self.runs == 1 or not self.sides.shape.last
-        return whole and super().possible and self._sums <= 2 * _MAX_SUMS
+        can_take_runs = self.runs == 1 or not self.sides.shape.last
+        return can_take_runs and super().possible and self._sums <= 2 * _MAX_SUMS
 
     @property
     def _blocks(self) -> tuple[int, int]:
         """Blocks of one part: of the many channels, and of lines of taps and runs of the few."""
         s = self.sides.shape
-        return -(-s.channels // (self.width * self.lanes)), -(-s.taps[0] * s.taps[1] // self.lines) * self.runs
+        return self._groups(self.width * self.lanes), -(-s.taps[0] * s.taps[1] // self.lines) * self.runs
 
     @property
     def count(self) -> int:
@@ -99,7 +100,7 @@ class FewSums(Pieces):
         products = self.lines * s.taps[2] * self.few * self.pixels * self.lanes / (step if self.back else 1)
         read = self.lines * self.few * -(-self.span // self._vector) * self._vector * (1 if self.back else step)
         cycles = self.pixels * self.lanes + read + products * 32 / _FUSED_PER_CYCLE
-        warps = self.items * -(-s.channels // self.lanes) * self.geometry.grid[2] / 32
+        warps = self.items * self._groups(self.lanes) * self.geometry.grid[2] / 32
         return _START + _WAITING * warps * cycles / (H200.multiprocessors * _CLOCK)
 
     @property
