@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from math import prod
 
-from dslc.compiler.ir.build import SHARD, TrainSpec
+from dslc.compiler.ir.build import SHARD, TrainSpec, UpdateSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan_merge import merged_loops
 from dslc.compiler.ir.scan_sums import continued_sums
-from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.gradient.averages import averages
-from dslc.compiler.passes.lower.gradient.loss_scale import Scaling
+from dslc.compiler.passes.lower.gradient.loss_scale import Scaling, Verdict
 from dslc.compiler.passes.lower.gradient.optimizer_step import (
     clipped,
     every_flag,
@@ -22,8 +21,9 @@ from dslc.compiler.passes.lower.gradient.optimizer_step import (
     scaled_by,
     trained_by,
 )
+from dslc.compiler.passes.lower.gradient.pieces import Cut
 from dslc.runtime.artifact.reserved import LOSS_SUM
-from dslc.runtime.artifact.slices import Piece, piece_name
+from dslc.runtime.artifact.slices import Piece
 
 
 def shard_graph(graph: Graph, train: TrainSpec) -> Graph:
@@ -41,121 +41,79 @@ def shard_graph(graph: Graph, train: TrainSpec) -> Graph:
     return continued_sums(merged_loops(Graph(graph.inputs, order(outputs.values()), outputs)))
 
 
-def update_graph(graph: Graph, train: TrainSpec, cut: Mapping[str, tuple[Piece, ...]]) -> Graph:
+def update_graph(graph: Graph, train: TrainSpec, pieces: Mapping[str, tuple[Piece, ...]]) -> Graph:
     """The graph that updates the state from the sums over all shards, which are its inputs ``shard.NAME``.
 
-    ``cut``: the pieces of each parameter. Each is updated like a parameter of its own, so a process may update its
-    pieces alone."""
-    section = train
+    ``pieces``: of each parameter. Each is updated like a parameter of its own, so a process may update its pieces
+    alone."""
     [update] = train.updates
     whole = {i.name: i for i in graph.inputs}
-    added: list[Input] = []
-    sums = {name.removeprefix(SHARD): i for name, i in whole.items() if name.startswith(SHARD)}
-    totals = {name: i.value for name, i in sums.items() if name != LOSS_SUM}
     names = [spec.name for spec in trained_by(train, update)]
     scaling = None if train.loss_scale is None else Scaling(train.loss_scale, whole)
     verdict = None
     if scaling is not None:
-        verdict = scaling.judge([totals[name] for name in names], sums[LOSS_SUM].value)
-    pieces = {name: cut[name] for name in names if len(cut.get(name, ())) > 1}
+        verdict = scaling.judge([whole[SHARD + name].value for name in names], whole[SHARD + LOSS_SUM].value)
     alone = update.clip_norm is None and verdict is None  # nothing reads a whole sum
-    train, inputs = _with_pieces(train, whole, pieces, sums=alone)
-    [update] = train.updates
-    b = Builder(name="shards", phase=Phase.UPDATE)
-    count = b(OPS["full"], value=float(train.shards * train.accumulate), dtype=DType.FLOAT, shape=())
-
-    def means(of: Mapping[str, Value], there: Mapping[str, Input]) -> dict[str, Value]:
-        if verdict is not None:
-            unscaled = scaled_by(verdict.inverse(), list(of.values()), [there[train.iterate_of(name)] for name in of])
-            of = dict(zip(of, unscaled))
-        return {name: b(OPS["div"], total, count) for name, total in of.items()}
-
-    gradients = {name: totals[name] for name in names}
-    if alone:
-        of_pieces = {name: [piece_name(name, p) for p in pieces[name]] for name in pieces}
-        parts = {
-            part: inputs[f"{SHARD}{name}" if part == name else _sum_name(name, number, pieces)].value
-            for name in names
-            for number, part in enumerate(of_pieces.get(name, [name]))
-        }
-        gradients = means(parts, inputs)
-    elif update.clip_norm is None:
-        gradients = means(_cut(gradients, pieces), inputs)
-    else:  # the norm is that of whole tensors
-        within = clipped(update, list(means(gradients, whole).values()))
-        gradients = _cut(dict(zip(names, within)), pieces)
-        update = dataclasses.replace(update, clip_norm=None, clip_value=None)
-    found, flags = optimizer_step(train, update, inputs, added, list(gradients.values()), scaling, verdict)
-    buffers = {name: total for name, total in totals.items() if whole[name].kind is Kind.BUFFER}
-    updates = [(whole[name], b(OPS["div"], total, count)) for name, total in buffers.items()]
-    updates = updates if verdict is None else verdict.kept(updates)
-    updates += [*found, *averages(train, inputs, found, verdict)]
-    of_piece = iter(flags)
-    each = [_any([next(of_piece) for _ in pieces.get(name, (name,))]) for name in names]
-    outputs = {"nonfinite": every_flag(section, names, each) if verdict is None else verdict.flags}
-    if verdict is not None:
+    cut = Cut({name: pieces[name] for name in names if len(pieces.get(name, ())) > 1}, of_sums=alone)
+    section, inputs, mean = cut.section(train), cut.inputs(train, whole), _Mean(train, verdict)
+    gradients, limits = _gradients(section, names, whole, inputs, cut, mean)
+    added: list[Input] = []
+    found, flags = optimizer_step(section, limits, inputs, added, gradients, scaling, verdict)
+    updates = [*_new_buffers(whole, mean, verdict), *found, *averages(section, inputs, found, verdict)]
+    if verdict is None:
+        outputs = {"nonfinite": every_flag(train, names, cut.flags(names, flags))}
+    else:
         updates += verdict.updates()
-        outputs |= verdict.outputs()
+        outputs = {"nonfinite": verdict.flags, **verdict.outputs()}
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return Graph((*inputs.values(), *added), nodes, outputs, tuple(updates))
 
 
-def _sum_name(name: str, number: int, pieces: Mapping[str, tuple[Piece, ...]]) -> str:
-    """The input for the sum of a piece, by its number: ``shard.w.16``, whose first element has this number."""
-    return f"{SHARD}{name}.{pieces[name][number].start}"
+class _Mean:
+    """The means over all runs of a step, from their sums."""
+
+    def __init__(self, train: TrainSpec, verdict: Verdict | None) -> None:
+        self._train, self._verdict = train, verdict
+        self._b = Builder(name="shards", phase=Phase.UPDATE)
+        runs = float(train.shards * train.accumulate)
+        self._count = self._b(OPS["full"], value=runs, dtype=DType.FLOAT, shape=())
+
+    def __call__(self, total: Value) -> Value:
+        return self._b(OPS["div"], total, self._count)
+
+    def gradients(self, totals: Mapping[str, Value], inputs: Mapping[str, Input]) -> dict[str, Value]:
+        """Those of gradients, without the loss scale. ``inputs``: those of the tensors that they update."""
+        unscaled = list(totals.values())
+        if self._verdict is not None:
+            of = [inputs[self._train.iterate_of(name)] for name in totals]
+            unscaled = scaled_by(self._verdict.inverse(), unscaled, of)
+        return dict(zip(totals, map(self, unscaled)))
 
 
-def _with_pieces(
-    train: TrainSpec, inputs: Mapping[str, Input], pieces: Mapping[str, tuple[Piece, ...]], sums: bool
-) -> tuple[TrainSpec, dict[str, Input]]:
-    """The section and the inputs with the pieces of each of these parameters and its slots instead of the whole; and of
-    its sum, in the sum's place, if ``sums``."""
-    [update] = train.updates
-    found: dict[str, Input] = {}
-    for key, source in inputs.items():
-        name = key.removeprefix(SHARD)
-        if not sums or key == name or name not in pieces:
-            found[key] = source
-            continue
-        for number, piece in enumerate(pieces[name]):
-            named = _sum_name(name, number, pieces)
-            type = TensorType(source.value.type.dtype, (piece.stop - piece.start,))
-            found[named] = Input(named, source.kind, type, source.span)
-    for name, parts in pieces.items():
-        for slot in ("", *(f".{each}" for each in train.slots(update, name))):
-            source = found.pop(f"{name}{slot}")
-            for piece in parts:
-                type = TensorType(source.value.type.dtype, (piece.stop - piece.start,))
-                named = piece_name(name, piece) + slot
-                found[named] = Input(named, source.kind, type, source.span)
-    each = {spec.name: [piece_name(spec.name, p) for p in pieces[spec.name]] for spec in train.params
-            if spec.name in pieces}  # fmt: skip
-    params = [
-        dataclasses.replace(spec, name=name) for spec in train.params for name in each.get(spec.name, [spec.name])
-    ]
-    trained = [name for whole in update.trained for name in each.get(whole, [whole])]
-    update = dataclasses.replace(update, trained=tuple(trained))
-    return dataclasses.replace(train, updates=(update,), params=tuple(params)), found
+def _gradients(
+    section: TrainSpec,
+    names: Sequence[str],
+    whole: Mapping[str, Input],
+    inputs: Mapping[str, Input],
+    cut: Cut,
+    mean: _Mean,
+) -> tuple[list[Value], UpdateSpec]:
+    """The mean gradients of parameters and of pieces, and the update with the limits that they do not yet obey."""
+    [update] = section.updates
+    if cut.of_sums:
+        parts = {p: inputs[s].value for name in names for p, s in zip(cut.names(name), cut.sum_names(name))}
+        return list(mean.gradients(parts, inputs).values()), update
+    totals = {name: whole[SHARD + name].value for name in names}
+    if update.clip_norm is None:
+        return list(mean.gradients(cut.values(totals), inputs).values()), update
+    within = clipped(update, list(mean.gradients(totals, whole).values()))  # the norm is that of whole tensors
+    pieces = cut.values(dict(zip(names, within)))
+    return list(pieces.values()), dataclasses.replace(update, clip_norm=None, clip_value=None)
 
 
-def _cut(gradients: Mapping[str, Value], pieces: Mapping[str, tuple[Piece, ...]]) -> dict[str, Value]:
-    """The gradients of parameters and of pieces, by name."""
-    found: dict[str, Value] = {}
-    for name, value in gradients.items():
-        if name not in pieces:
-            found[name] = value
-            continue
-        b = Builder(name=name, phase=Phase.UPDATE)
-        flat = b(OPS["reshape"], value, shape=(prod(value.type.ints),))
-        for piece in pieces[name]:
-            part = b(OPS["slice"], flat, starts=(piece.start,), stops=(piece.stop,), steps=(1,))
-            found[piece_name(name, piece)] = part
-    return found
-
-
-def _any(flags: Sequence[Value]) -> Value:
-    """Whether one of the flags b1[] is set."""
-    found, *more = flags
-    for flag in more:
-        found = Builder(name="nonfinite", phase=Phase.UPDATE)(OPS["logical_or"], found, flag)
-    return found
+def _new_buffers(whole: Mapping[str, Input], mean: _Mean, verdict: Verdict | None) -> list[tuple[Input, Value]]:
+    """The buffers' new values: the means of those of all runs."""
+    names = [key.removeprefix(SHARD) for key in whole if key.startswith(SHARD)]
+    buffers = [whole[name] for name in names if name != LOSS_SUM and whole[name].kind is Kind.BUFFER]
+    updates = [(buffer, mean(whole[SHARD + buffer.name].value)) for buffer in buffers]
+    return updates if verdict is None else verdict.kept(updates)
