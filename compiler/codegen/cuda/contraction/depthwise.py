@@ -22,7 +22,7 @@ from dslc.compiler.codegen.cuda.contraction.windows import (
 )
 from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
-from dslc.compiler.codegen.device_model import H200
+from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
@@ -40,7 +40,9 @@ _MAX_SUMS: Final = 64  # sums that a thread holds in registers
 _MAX_WIDTH: Final = 16  # groups of channels of a block: 256 bytes of a pixel
 _SUMS_WIDTH: Final = 32
 _SHARED_BYTES: Final = 40 << 10  # for weights; a block has 48 KiB without asking for more
+_BANKS_BYTES: Final = 16  # of the banks of shared memory that a thread reads at once
 _BUSY_THREADS: Final = 1024 * H200.multiprocessors  # threads that keep the device busy
+_MOST_TOGETHER: Final = 64  # registers of the lines that such a thread reads before the products
 _BUSY_BLOCKS: Final = 4 * H200.multiprocessors
 _MIN_PIECES: Final = 4  # per thread of the gradient for the weights
 
@@ -66,14 +68,47 @@ class Depthwise(CodeWithArgs):
         return (self.shape.image, self.shape.count) if self.back else (self.shape.count, self.shape.image)
 
     @property
-    def _wide(self) -> int:
-        """The most channels per thread: those of a load."""
+    def _step(self) -> int:
+        """A gradient's pieces begin at multiples of the stride, so that code knows their taps."""
+        return self.shape.stride[2] if self.back else 1
+
+    def _threads(self, lanes: int, pixels: int) -> int:
+        s, [own, _] = self.shape, self._sides
+        return s.batch * s.channels // lanes * own[0] * own[1] * -(-own[2] // pixels)
+
+    @property
+    def _load(self) -> int:
+        """The channels of a load."""
         s = self.shape
         return min(_LOAD_BYTES // s.dtype.itemsize, power_of_two(s.channels)) if s.last else 1
 
     @property
+    def wide_threads(self) -> int:
+        """The threads if each takes the channels of a load, and as few neighbours as possible."""
+        return self._threads(self._load, self._step)
+
+    @property
+    def few(self) -> bool:
+        """Whether threads of whole loads would keep less than half of the device busy, as with one small image. Then a
+        thread takes one channel, and reads lines before their products. Not if a gradient's stride leaves out lines."""
+        strides = self.back and prod(self.shape.stride[:2]) > 1
+        return not strides and 2 * self.wide_threads < _BUSY_THREADS
+
+    @property
+    def _wide(self) -> int:
+        """The most channels per thread."""
+        return 1 if self.few else self._load
+
+    @property
+    def together(self) -> int:
+        """Lines of the image that a thread reads before the products."""
+        s = self.shape
+        lines, registers = s.taps[0] * s.taps[1], s.span(self.pixels, self.back)[1] * -(-s.dtype.itemsize // 4)
+        return _narrowest(lines, max(1, _MOST_TOGETHER // registers)) if self.few else 1
+
+    @property
     def ahead(self) -> bool:
-        """Whether a thread takes half of these channels, and reads lines ahead."""
+        """Whether a thread takes half of the channels of a load, and reads lines ahead."""
         s, bytes = self.shape, self.shape.dtype.itemsize
         held = self._wide * (self.pixels + s.span(self.pixels, self.back)[1] * bytes // s.dtype.computed.itemsize)
         whole = s.dtype.is_half and self._wide * bytes == _LOAD_BYTES
@@ -87,13 +122,11 @@ class Depthwise(CodeWithArgs):
     @cached_property
     def pixels(self) -> int:
         """Neighbours along the last axis per thread: several if their reads overlap, fit into registers, and leave the
-        device enough threads. A gradient's pieces begin at multiples of the stride, so that code knows their taps."""
-        s, [own, _] = self.shape, self._sides
-        step = s.stride[2] if self.back else 1
-        found = step
-        for pixels in range(2 * step, _MAX_PIXELS + 1, step):
-            threads = s.batch * s.channels // self._wide * own[0] * own[1] * -(-own[2] // pixels)
-            if pixels <= own[2] and s.span(pixels, self.back)[1] <= _MAX_SPAN and threads >= _BUSY_THREADS:
+        device enough threads."""
+        s, [own, _], found = self.shape, self._sides, self._step
+        for pixels in range(2 * self._step, _MAX_PIXELS + 1, self._step):
+            fits = pixels <= own[2] and s.span(pixels, self.back)[1] <= _MAX_SPAN
+            if fits and self._threads(self._wide, pixels) >= _BUSY_THREADS:
                 found = pixels
         return found
 
@@ -102,6 +135,14 @@ class Depthwise(CodeWithArgs):
         """Groups of channels whose weights fit into shared memory."""
         s = self.shape
         return min(_MAX_WIDTH, _SHARED_BYTES // (prod(s.taps) * self.lanes * s.dtype.computed.itemsize))
+
+    @property
+    def _row(self) -> int:
+        """Weights of a tap in shared memory, and as many others that the taps of a channel lie in different banks."""
+        s, size = self.shape, self.shape.dtype.computed.itemsize
+        unit = min(self.lanes, _BANKS_BYTES // size)
+        odd = (self._widest * self.lanes // unit | 1) * unit
+        return odd if prod(s.taps) * odd * size <= STATIC_SHARED_BYTES else self._widest * self.lanes
 
     @property
     def _groups(self) -> int:
@@ -143,7 +184,7 @@ class Depthwise(CodeWithArgs):
         lines = s.taps[0] * s.taps[1]
         unrolled = lines if prod(s.taps) <= UNROLLED_TAPS else 1
         text = s.head(self.lanes, self.pixels, self.back) + constants(
-            WIDEST=self._widest, UNROLLED=unrolled, AHEAD=int(self.ahead)
+            ROW=self._row, UNROLLED=unrolled, AHEAD=int(self.ahead), FEW=int(self.few), TOGETHER=self.together
         )
         return Code("depthwise.cu", text + numbers.text() + finished), numbers.scalar_args
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import product
+from math import prod
 from random import Random
 from typing import Any
 
@@ -20,9 +23,13 @@ from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
 from dslc.compiler.codegen.cuda.contraction.lower import tiled
 from dslc.compiler.codegen.cuda.contraction.windows import Shape
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
+
+MODULE = "dslc.compiler.codegen.cuda.contraction.depthwise"
+BUSY = 1024 * H200.multiprocessors  # threads
 
 
 def drawn(rng: Random, axes: int) -> dict[str, Any]:
@@ -37,6 +44,20 @@ def node_of(
     return convolution(kind, last, dtype, {**sizes, **dict.fromkeys(("into", "out", "groups"), channels)}, seed)
 
 
+#: How many threads keep the device busy for each form of a small problem: only of one channel each there are few; of
+#: whole loads there are enough, but not of several neighbours; there are enough of any.
+FORMS = ("one channel", "loads", "neighbours")
+
+
+def take_form(form: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the threads that keep the device busy, so that the kernel of a small convolution has this form."""
+    shape = depthwise(node)
+    assert shape is not None
+    spec = Depthwise(shape, node.op.name.startswith("conv_dgrad"))
+    busy = {"one channel": BUSY, "loads": 2 * spec.wide_threads, "neighbours": 1}[form]
+    monkeypatch.setattr(f"{MODULE}._BUSY_THREADS", busy)
+
+
 def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int = 0) -> None:
     node, xs = node_of(kind, last, dtype, sizes, seed)
     specs = [launch.spec for launch in lower(node) or []]
@@ -48,10 +69,14 @@ def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int 
     assert np.abs(got.astype(np.float64) - wanted).max(initial=0.0) <= 2 * ROUNDING[dtype] * scale
 
 
-@pytest.mark.parametrize(("kind", "last", "dtype"), taken(product(KINDS, (False, True), DTYPES), 5))
-def test_the_kernels_agree_with_the_reference(kind: str, last: bool, dtype: DType, fuzz_seed: int) -> None:
+@pytest.mark.parametrize(("kind", "last", "dtype", "form"), taken(product(KINDS, (False, True), DTYPES, FORMS), 8))
+def test_the_kernels_agree_with_the_reference(
+    kind: str, last: bool, dtype: DType, form: str, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = Random(f"{fuzz_seed} {kind} {last} {dtype}")
-    right(kind, last, dtype, drawn(rng, rng.choice((1, 2, 2, 3))), fuzz_seed)
+    sizes = drawn(rng, rng.choice((1, 2, 2, 3)))
+    take_form(form, node_of(kind, last, dtype, sizes, fuzz_seed)[0], monkeypatch)
+    right(kind, last, dtype, sizes, fuzz_seed)
 
 
 #: Shapes of published models, small: what a thread holds depends on these taps, strides and dilations.
@@ -63,6 +88,7 @@ NAMED = {
     "conformer": {"taps": (15,), "stride": (1,), "pad": (7,), "dilation": (1,), "space": (20,)},
     "wavenet": {"taps": (2,), "stride": (1,), "pad": (0,), "dilation": (8,), "space": (30,)},
     "stride 4": {"taps": (3, 3), "stride": (4, 4), "pad": (1, 1), "dilation": (1, 1), "space": (9, 10)},
+    "chunks of lines": {"taps": (9, 9), "stride": (1, 1), "pad": (4, 4), "dilation": (1, 1), "space": (5, 6)},
     "stride without taps": {"taps": (1, 1), "stride": (3, 3), "pad": (0, 0), "dilation": (1, 1), "space": (7, 8)},
 }
 
@@ -72,10 +98,61 @@ def test_shapes_of_published_models(kind: str, name: str) -> None:
     right(kind, True, DType.BF16, {"batch": 2, "channels": 10, **NAMED[name]})
 
 
+@pytest.mark.parametrize(("kind", "name", "dtype"), taken(product(KINDS[:2], NAMED, (DType.BF16, DType.F32)), 5))
+def test_all_forms_have_the_same_bits(kind: str, name: str, dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, xs = node_of(kind, True, dtype, {"batch": 1, "channels": 8, **NAMED[name]}, 1)
+    found = []
+    for form in FORMS:
+        take_form(form, node, monkeypatch)
+        found.append(on_machine(node, xs)[0])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+
+
+#: Channels, size, window and stride of depthwise convolutions of ConvNeXt-T, EfficientNet-B0 and MobileNetV2.
+LAYERS = ((96, 56, 7, 1), (768, 7, 7, 1), (144, 56, 5, 2), (672, 14, 5, 1), (32, 112, 3, 1), (960, 7, 3, 1))
+
+
+def layer(batch: int, channels: int, size: int, taps: int, stride: int = 1, last: bool = True) -> Shape:
+    count, edge = size // stride, taps // 2
+    window = ((1, taps, taps), (1, stride, stride), (0, edge, edge), (1, 1, 1))
+    return Shape(batch, channels, (1, size, size), (1, count, count), *window, DType.BF16, last)
+
+
+@pytest.mark.parametrize(("channels", "size", "taps", "stride"), LAYERS)
+def test_threads_of_one_image_take_one_channel(channels: int, size: int, taps: int, stride: int) -> None:
+    """And read lines before their products; those of many images take whole loads, or half of them, as they did."""
+    few, many = (Depthwise(layer(batch, channels, size, taps, stride), False) for batch in (1, 128))
+    assert (few.few, few.lanes, few.ahead, few.together) == (True, 1, False, taps)
+    assert (many.few, many.lanes, many.together) == (False, 4 if many.ahead else 8, 1)
+    threads = prod(few.geometry.grid) * few.geometry.block[0]
+    assert threads >= min(BUSY, 8 * few.wide_threads) and 2 * few.wide_threads < BUSY <= 2 * many.wide_threads
+
+
+def test_threads_of_one_small_plane_read_lines_before_products() -> None:
+    small, large = (Depthwise(layer(1, 384, size, 7, last=False), False) for size in (7, 56))
+    assert (small.few, small.together, large.few, large.together) == (True, 7, False, 1)
+
+
+def test_a_gradient_that_skips_lines_keeps_whole_loads() -> None:
+    shape = layer(1, 96, 56, 3, 2)
+    assert not Depthwise(shape, True).few and Depthwise(shape, False).few
+
+
+def test_taps_of_a_channel_lie_in_different_banks() -> None:
+    """When they are written: 32 banks, each of 4 bytes; vectors of weights stay in line."""
+    for channels, taps, dtype in product((6, 8, 96, 384), (3, 7, 31), (DType.BF16, DType.F32)):
+        for batch in (1, 512):
+            spec = Depthwise(replace(layer(batch, channels, 14, taps), dtype=dtype), False)
+            row = int(re.findall(r"ROW = (\d+)", spec.code.text)[0])
+            unit = min(spec.lanes, 4)
+            assert row % unit == 0 and len({tap * row % 32 for tap in range(32)}) == 32 // unit
+            assert spec.lanes <= row and taps * taps * row * 4 <= STATIC_SHARED_BYTES
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_of_half_the_channels_read_lines_ahead(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for large images in 16 bits: with full loads and many taps, threads would hold too many registers."""
-    monkeypatch.setattr("dslc.compiler.codegen.cuda.contraction.depthwise._BUSY_THREADS", 1)
+    monkeypatch.setattr(f"{MODULE}._BUSY_THREADS", 1)
     sizes = {
         "taps": (5, 5),
         "stride": (1, 1),
@@ -95,7 +172,7 @@ def test_threads_of_half_the_channels_read_lines_ahead(kind: str, monkeypatch: p
 @pytest.mark.parametrize("back", [False, True])
 def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a large image: a thread computes several neighbours."""
-    monkeypatch.setattr("dslc.compiler.codegen.cuda.contraction.depthwise._BUSY_THREADS", 1)
+    monkeypatch.setattr(f"{MODULE}._BUSY_THREADS", 1)
     for name, last in product(("mobilenet", "mobilenet, stride 2", "convnext"), (False, True)):
         sizes = {"batch": 1, "channels": 8, **NAMED[name]}
         kind = "conv_dgrad" if back else "conv"
