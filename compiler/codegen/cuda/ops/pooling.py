@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -21,6 +22,8 @@ Mode = Literal["max", "max_grad", "mean", "mean_grad"]
 _MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu
 _BLOCK_THREADS: Final = 256
 _LOAD_BYTES: Final = 16  # bytes per load
+_FEW_THREADS: Final = 512 * H200.multiprocessors  # with more, others work while one waits for memory
+_MOST_AHEAD: Final = 256  # bytes of a window that a thread holds in registers
 
 Three = tuple[int, int, int]
 
@@ -66,6 +69,12 @@ class Pool(Numbered):
         return max(1, min(self.planes, I32_PADDED_ELEMENTS // self.items))
 
     @property
+    def ahead(self) -> bool:
+        """Whether a thread reads a window at once, and then its largest or its mean: if there are few threads."""
+        held = prod(self.taps) * self.lanes * self.dtype.itemsize
+        return not self.back and self.planes * self.items < _FEW_THREADS and held <= _MOST_AHEAD
+
+    @property
     def geometry(self) -> Geometry:
         blocks = -(-self.together * self.items // _BLOCK_THREADS)
         return Geometry((blocks, -(-self.planes // self.together), 1), (_BLOCK_THREADS, 1, 1))
@@ -87,7 +96,8 @@ class Pool(Numbered):
         most = self.planes * self.channels * max(prod(self.image), prod(self.count))
         steps = [-(-k // s) for k, s in zip(self.taps, self.stride)] if self.back else self.taps
         axes = {"STEPS": steps, "TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad}
-        text = f"#define MODE {_MODES.index(self.mode)}\nusing X = {C_TYPES[self.dtype]};\n"
+        text = f"#define MODE {_MODES.index(self.mode)}\n#define AHEAD {int(self.ahead)}\n"
+        text += f"using X = {C_TYPES[self.dtype]};\n"
         text += f"using Y = {C_TYPES[self.place]};\nusing SUM = {C_TYPES[self.dtype.computed]};\n"
         text += f"using INDEX = {'int' if most <= I32_PADDED_ELEMENTS else 'long long'};\n"
         text += constants(LANES=self.lanes, BACK=int(self.back)) + self.numbers.text()

@@ -27,8 +27,8 @@ __device__ __forceinline__ bool found(const Numbers &s, Spot &spot) {
   return spot.plane < s.PLANES;
 }
 
-// Calls f(tap, place) in order of the taps: for a window each of its places in the image, for an element of the image (BACK)
-// each window that holds it.
+// Calls f(step, tap, place) in order of the taps: for a window each of its places in the image, for an element of the image
+// (BACK) each window that holds it.
 template <class F> __device__ __forceinline__ void walk(const Numbers &s, const Spot &spot, F f) {
   const int other[3] = {s.OTHER0, s.OTHER1, s.OTHER2};
   int start[3], first[3];
@@ -54,7 +54,7 @@ template <class F> __device__ __forceinline__ void walk(const Numbers &s, const 
           tap = tap * TAPS[axis] + own;
           inside &= (unsigned)at[axis] < (unsigned)other[axis] && (!BACK || own < TAPS[axis]);
         }
-        if (inside) f(tap, place_in(s, spot, at, other));
+        if (inside) f((i * STEPS[1] + j) * STEPS[2] + k, tap, place_in(s, spot, at, other));
       }
 }
 
@@ -77,8 +77,16 @@ extern "C" __global__ void KERNEL(const X *__restrict__ x, X *__restrict__ y, NU
 #pragma unroll
   for (int i = 0; i < LANES; ++i) taken[i] = -1;
 #endif
-  walk(s, spot, [&](int tap, INDEX at) {
+#if AHEAD // with few threads: a window is read at once
+  Lanes<X, LANES> window[STEPS[0] * STEPS[1] * STEPS[2]];
+  walk(s, spot, [&](int step, int, INDEX at) { window[step] = Lanes<X, LANES>::read(x + at); });
+#endif
+  walk(s, spot, [&](int step, int tap, INDEX at) {
+#if AHEAD
+    const Lanes<X, LANES> given = window[step];
+#else
     const Lanes<X, LANES> given = Lanes<X, LANES>::read(x + at);
+#endif
 #if MODE == 1
     const Lanes<Y, LANES> places = Lanes<Y, LANES>::read(place + at);
 #endif
