@@ -9,6 +9,7 @@
 // adjacent channels next to each other, ROW apart from the next tap. With channels first, a plane is one channel of an image.
 
 constexpr int ALL_TAPS = TAPS[0] * TAPS[1] * TAPS[2], LINES = TAPS[0] * TAPS[1];
+constexpr int UNDER_WAY = ALL_TAPS * ROW > 7 * 256 ? 8 : (ALL_TAPS * ROW + 255) / 256; // reads of weights by a thread at once
 // With AHEAD or FEW, lines of taps outside of the image are read as zeros, without a branch, so that lines are read ahead, but for
 // those between the places that a stride leaves out.
 constexpr bool SKIPS = !(AHEAD || FEW) || (BACK && STRIDE[0] * STRIDE[1] > 1);
@@ -32,10 +33,18 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(
   const auto keep_weights = [&] {
 #if LAST
     const int kept = min(s.WIDTH * LANES, s.CHANNELS - first) * ALL_TAPS;
-#pragma unroll 8 // so many reads are under way
-    for (int n = threadIdx.x; n < kept; n += blockDim.x) {
-      const int c = n / ALL_TAPS;
-      weights[n - c * ALL_TAPS][c] = wide(w[(INDEX)first * ALL_TAPS + n]);
+    for (int from = threadIdx.x; from - (int)threadIdx.x < kept; from += UNDER_WAY * blockDim.x) {
+      X read[UNDER_WAY] = {};
+#pragma unroll
+      for (int u = 0; u < UNDER_WAY; ++u) {
+        const int n = from + u * blockDim.x;
+        if (n < kept) read[u] = w[(INDEX)first * ALL_TAPS + n];
+      }
+#pragma unroll
+      for (int u = 0; u < UNDER_WAY; ++u) {
+        const int n = from + u * blockDim.x, c = n / ALL_TAPS;
+        if (n < kept) weights[n - c * ALL_TAPS][c] = wide(read[u]);
+      }
     }
     __syncthreads();
 #endif
@@ -61,11 +70,14 @@ extern "C" __global__ void __launch_bounds__(256) KERNEL(
       const int size = there ? s.OTHER2 : 0;
       const INDEX above = ((INDEX)plane * s.OTHER0 + max(from0, 0)) * s.OTHER1 + max(from1, 0);
       const X *image = x + above * s.OTHER2 * s.CHANNELS + channel;
+      const INDEX lowest = (above * s.OTHER2 + base + LOWEST) * s.CHANNELS + channel; // fewer instructions, but more registers
 #pragma unroll
       for (int n = 0; n < SPAN; ++n) {
         const int at = base + LOWEST + n;
         Lanes<X, LANES> zero = {};
-        seen[k][n] = (unsigned)at < (unsigned)size ? Lanes<X, LANES>::read(image + (INDEX)at * s.CHANNELS) : zero;
+        seen[k][n] = (unsigned)at >= (unsigned)size ? zero
+                     : FEW                         ? Lanes<X, LANES>::read(x + (lowest + n * s.CHANNELS))
+                                                   : Lanes<X, LANES>::read(image + (INDEX)at * s.CHANNELS);
       }
     }
     return true;
