@@ -38,6 +38,7 @@ from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
 from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
 from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
 from dslc.compiler.passes.fuse.contraction.tf32 import tf32
+from dslc.compiler.passes.fuse.contraction.training_sums import training_sums
 from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal, slices
 from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.horizontal.joined_slices import joined_slices
@@ -150,6 +151,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(reads_slices, stacked),
     ),
     when(reads_slices, pieces),
+    training_sums,
     *_everywhere(
         when(batches_launches, joined_slices),
         when(rounds_to_tf32, tf32),

@@ -107,8 +107,8 @@ def _along(bias: TensorType, whole: TensorType, axis: int) -> str:
 
 
 def summands(node: Node) -> tuple[str, ...] | None:
-    """The ``kinds`` of what a ``contraction`` of matrices adds to its product; None if it does anything else."""
-    found = added(node) if node.attrs["product"] == "matmul" else None
+    """The ``kinds`` of what a ``contraction`` adds to its product; None if it does anything else."""
+    found = added(node)
     return None if found is None or found.relu else found.kinds
 
 

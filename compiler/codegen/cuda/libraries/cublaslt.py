@@ -1,4 +1,8 @@
-"""Matmuls through cuBLASLt, with a bias and a residual that are added to them."""
+"""Matmuls through cuBLASLt, with a bias and a residual that are added to them.
+
+With channels last, a convolution whose windows are one place each is a product of matrices: of the places' channels and
+the weights. In f32 and TF32, for which cuDNN has no compiled plans that add a bias, it is one here with a bias.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import ClassVar, Final, Literal
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.lower import tiled
 from dslc.compiler.codegen.cuda.contraction.tiles import is_latency_bound, tiling_of
+from dslc.compiler.codegen.cuda.libraries.cudnn import why_own
 from dslc.compiler.codegen.cuda.libraries.library import (
     MAX_ELEMENTS,
     NOT_FOR_IT,
@@ -24,7 +29,7 @@ from dslc.compiler.codegen.cuda.libraries.library import (
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.compound.contraction import product_and_epilogue, summands
 from dslc.compiler.ops.spatial.few_channels import is_of_few_channels
 from dslc.runtime.artifact.instructions import Gemm
@@ -112,7 +117,8 @@ class VendorSum:
 def _call(node: Node) -> VendorGemm | VendorSum | NoCall:
     if node.op.name != "contraction":
         return _product(node)
-    product, added = _product(product_and_epilogue(node)[0]), summands(node)
+    first, added = product_and_epilogue(node)[0], summands(node)
+    product = _places(first) if first.op.name == "conv_last" else _product(first)
     if isinstance(product, NoCall):
         return product
     return NOT_FOR_IT if added is None or node.types[0].dtype is DType.F64 else VendorSum(product, added)
@@ -141,8 +147,27 @@ def _product(node: Node) -> VendorGemm | NoCall:
     return NoCall("stacks that broadcast both ways")
 
 
+def _places(node: Node) -> VendorGemm | NoCall:
+    """Of a convolution: the product of each place's channels and the weights."""
+    (image, weight), [out] = node.input_types, node.types
+    window = (*weight.ints[1:-1], *int_tuple(node.attrs, "stride"))
+    if {*window} != {1} or any(int_tuple(node.attrs, "pad")) or int_attr(node.attrs, "groups") != 1:
+        return NOT_FOR_IT
+    if image.dtype is not DType.F32:
+        return NOT_FOR_IT  # cuDNN adds it
+    into, outputs = weight.ints[-1], weight.ints[0]
+    rows = prod(out.ints) // outputs
+    if is_small(rows * outputs * into):
+        return NoCall("few multiply-adds")
+    if max(prod(t.ints) for t in (image, weight, out)) >= MAX_ELEMENTS:
+        return NoCall("2^31 elements")
+    return VendorGemm((rows, into), (outputs, into), (rows, outputs), False, True, compute_of(node))
+
+
 def _own(node: Node, architecture: str) -> str | None:
     first, last = product_and_epilogue(node) if node.op.name == "contraction" else (node, None)
+    if first.op.name == "conv_last":
+        return why_own(first, architecture)
     if few_rows(first, last):
         return "few rows: an own kernel reads the weights as fast as memory gives them"
     if is_of_few_channels(first):

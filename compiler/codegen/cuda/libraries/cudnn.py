@@ -203,8 +203,9 @@ def _plain(node: Node) -> VendorConv | VendorAttention | NoCall:
     return NoCall("few multiply-adds") if is_small(call.multiply_adds) else call
 
 
-def _own(node: Node, architecture: str) -> str | None:
-    """Of groups, cuDNN's own choice for the gradient of the image is often its plainest algorithm, ``eng0``."""
+def why_own(node: Node, architecture: str) -> str | None:
+    """As for ``Library.own``. Of groups, cuDNN's own choice for the gradient of the image is often its plainest
+    algorithm, ``eng0``."""
     if node.op.name == "contraction":
         node = product_and_epilogue(node)[0]
     call = _plain(node)
@@ -241,4 +242,4 @@ def _plane(shape: Shape, last: bool) -> Shape:
 
 
 #: An algorithm is cuDNN's name of a plan.
-LIBRARY: Final = Library(VendorConv.library, _call, PLAN, _own)
+LIBRARY: Final = Library(VendorConv.library, _call, PLAN, why_own)
