@@ -230,13 +230,19 @@ class _Turner:
                 self.first_of[old] = new
 
     def _sum_to(self, node: Node) -> bool:
-        """Reduces to a shape with at most one axis that is not 1, for which the order of the axes does not matter."""
+        """Sums to an image's shape, which then has channels last; or to a shape with at most one axis that is not 1, for
+        which the order of the axes does not matter."""
         [x] = node.inputs
         rank = x.type.rank
         shape = (1,) * (rank - node.types[0].rank) + node.types[0].shape
-        if rank < 3 or sum(size != 1 for size in shape) > 1:
+        turned = tuple(shape[axis] for axis in to_last(rank))
+        if rank < 3:
             return False
-        b = Builder().at(node, node.phase)
-        small = b(node.op, self.last(x), shape=tuple(shape[a] for a in to_last(rank)))
+        if node.types[0].rank == rank:
+            self._emit(node, node.op, [self.last(x)], shape=turned)
+            return True
+        if sum(size != 1 for size in shape) > 1:
+            return False
+        small = Builder().at(node, node.phase)(node.op, self.last(x), shape=turned)
         self.first_of[node.out] = reshaped(small, node.types[0].shape)
         return True

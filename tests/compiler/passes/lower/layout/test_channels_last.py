@@ -41,6 +41,10 @@ _BODIES = {
   return x |> rmsnorm(axis=1) as n2 |> conv(4, 3) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "flattened": """  x = image |> conv(4, 3) as c1 |> tanh |> avgpool(2)
   return x |> flatten |> linear(5) as head""",
+    "excited": """  x = image |> conv(8, 3, pad=1, bias=false) as c1 |> batchnorm as b1 |> silu
+  s = x |> mean(over=[2, 3], keep=true) |> conv(4, 1) as down |> relu |> conv(8, 1) as up |> sigmoid
+  h = x |> mean(over=3, keep=true) |> conv(8, 1) as rows |> sigmoid
+  return x * s * h |> conv(4, 1) as c2 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "shuffled": """  x = image |> conv(8, 3, pad=1) as c1 |> relu
   a, b = split(x, 2, axis=1)
   z = concat([a, relu(b |> conv(4, 3, pad=1) as c2)], axis=1) |> rearrange("B (g c) H W -> B (c g) H W", g=2)
@@ -109,7 +113,7 @@ def _is_weight(node: Node) -> bool:
     return made.name.endswith("weight") or (isinstance(made, Node) and made.op.name == "conv_wgrad_last")
 
 
-@pytest.mark.parametrize("name", ["residual", "fires", "norms", "shuffled", "pixels"])
+@pytest.mark.parametrize("name", ["residual", "fires", "norms", "excited", "shuffled", "pixels"])
 def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
     """The net's image comes in with channels first and no tensor of a block is transposed back."""
     graph = _graph(tmp_path, _BODIES[name], "f64")
