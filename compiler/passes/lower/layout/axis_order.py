@@ -13,6 +13,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.reduction.reduce import Reduction
+from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.shape.slicing import Concat
 
 Perm: TypeAlias = tuple[int, ...]
@@ -67,3 +68,13 @@ def reduced_axes(node: Node, perm: Perm) -> tuple[int, ...] | None:
     if not bool_attr(node.attrs, "keep") and left != sorted(left):
         return None
     return tuple(sorted(perm[axis] for axis in over))
+
+
+def summed_shape(node: Node, perm: Perm) -> tuple[int, ...] | None:
+    """For a ``sum_to`` of ``transpose(u, perm)``: the shape to which u is summed, of u's rank. None for another op, and
+    if the axes that remain are in another order in u."""
+    if not isinstance(node.op, SumTo) or len(perm) != node.inputs[0].type.rank:
+        return None
+    shape = (*(1,) * (len(perm) - node.types[0].rank), *node.types[0].ints)
+    left = [axis for axis, size in zip(perm, shape) if size != 1]
+    return tuple(shape[axis] for axis in inverse(perm)) if left == sorted(left) else None

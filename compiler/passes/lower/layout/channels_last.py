@@ -230,8 +230,8 @@ class _Turner:
                 self.first_of[old] = new
 
     def _sum_to(self, node: Node) -> bool:
-        """Sums to an image's shape, which then has channels last; or to a shape with at most one axis that is not 1, for
-        which the order of the axes does not matter."""
+        """Sums to an image's shape, which then has channels last; or to a shape with at most one axis that is not 1,
+        for which the order of the axes does not matter."""
         [x] = node.inputs
         rank = x.type.rank
         shape = (1,) * (rank - node.types[0].rank) + node.types[0].shape

@@ -15,9 +15,10 @@ After::
 A value is *turned* by a permutation p if it is ``transpose(u, p)`` of a known value u. A pointwise op, or one that only
 moves elements along axes, takes any p; ops on images take the one that moves channels last. Such an op computes u-like
 values if its inputs are turned by p and some reader of a result undoes p, so no program gets more transposes. A
-reduction that leaves the other axes in order reads u. Small inputs that broadcast are turned, too. A convolution turns
-its weight, or the gradient of it, if that is smaller than the image. For targets whose kernels read any layout. Results
-keep their bits up to the order of sums in convolutions, reductions, interpolation and pools. Linear in nodes and reads.
+reduction, or a sum to a shape, that leaves the other axes in order reads u. Small inputs that broadcast are turned,
+too. A convolution turns its weight, or the gradient of it, if that is smaller than the image. For targets whose kernels
+read any layout. Results keep their bits up to the order of sums in convolutions, reductions, interpolation and pools.
+Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.reduction.reduce import Reduction
+from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.spatial.channels_last import LAST, RESAMPLED_LAST, to_first
 from dslc.compiler.ops.spatial.conv import Conv, ConvDgrad, Convolution, ConvWgrad
 from dslc.compiler.passes.lower.layout.axis_order import (
@@ -39,6 +41,7 @@ from dslc.compiler.passes.lower.layout.axis_order import (
     inverse,
     reduced_axes,
     reshaped,
+    summed_shape,
     through,
     transposed,
 )
@@ -113,7 +116,7 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
         return {through(perm, back) for perm in wanted}
     if _takes_any(node) and value.type.rank == node.types[0].rank:
         return {perm for perm in wanted if len(perm) == len(plain)}
-    if _over(node, to_first(len(plain))) is not None:
+    if _over(node, to_first(len(plain))) is not None or summed_shape(node, to_first(len(plain))) is not None:
         return {plain, to_first(len(plain))}
     if value in _weight(node):
         return {plain}
@@ -195,13 +198,17 @@ class _Turner:
 
     def _reduce(self, node: Node) -> bool:
         """Reduces a turned value as it is; False if the node is no reduction, or that is impossible."""
-        if not isinstance(node.op, Reduction) or node.inputs[0] not in self.turned:
+        if not isinstance(node.op, Reduction | SumTo) or node.inputs[0] not in self.turned:
             return False
         perm, value = self.turned[node.inputs[0]]
-        over = _over(node, perm)
-        if over is None:
+        b = Builder().at(node, node.phase)
+        over, shape = _over(node, perm), summed_shape(node, perm)
+        if over is not None:
+            self.same[node.out] = b(node.op, value, **{**node.attrs, "over": over})
+        elif shape is not None:
+            self.same[node.out] = reshaped(b(node.op, value, shape=shape), node.types[0].shape)
+        else:
             return False
-        self.same[node.out] = Builder().at(node, node.phase)(node.op, value, **{**node.attrs, "over": over})
         self.has_turned = True
         return True
 

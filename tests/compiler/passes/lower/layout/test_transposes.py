@@ -78,6 +78,22 @@ def test_a_reduction_that_keeps_the_order_of_axes_reads_what_is_there(over: tupl
     assert transposes(after) is after
 
 
+@pytest.mark.parametrize(
+    "shape, left", [((3, 1, 1), 0), ((2, 3, 1, 1), 0), ((5, 1), 0), ((), 0), ((1, 3, 5, 1), 1), ((2, 1, 1, 1), 0)]
+)
+def test_a_sum_to_a_shape_that_keeps_the_order_of_axes_reads_what_is_there(shape: tuple[int, ...], left: int) -> None:
+    x, b = input_of("x", Kind.DATA, 2, 5, 4, 3), Builder(name="here")
+    y = b(OPS["sum_to"], b(OPS["relu"], b(OPS["transpose"], x.value, perm=FIRST)), shape=shape)
+    graph = graph_of([x], {"result.y": y})
+    after = transposes(graph)
+    verify_graph(after)
+    found = _ops(after)
+    assert found["transpose"] == left and found["sum_to"] == found["relu"] == 1
+    feeds = feeds_of(graph, 0)
+    np.testing.assert_allclose(evaluate(after, feeds)["result.y"], evaluate(graph, feeds)["result.y"], rtol=1e-6)
+    assert transposes(after) is after
+
+
 def test_a_value_that_is_read_as_it_is_keeps_its_transpose() -> None:
     x, b = input_of("x", Kind.DATA, 4, 3), Builder(name="here")
     graph = graph_of([x], {"result.y": b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))})
