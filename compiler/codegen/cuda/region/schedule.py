@@ -252,9 +252,13 @@ def _columns(region: Region) -> Columns:
     width = 1
     while width < WARP and width * nominal < line:
         width *= 2
-    if has_scans(region):
-        return Columns(region.rows // line, line, vector, 1, width, 1, length)
     lines = region.rows // line
+    if has_scans(region):  # no threads share a row, so bits do not depend on vectors; few rows have more threads
+        while vector > 1 and region.rows < vector * _BUSY_BLOCKS * _MAX_TEAM:
+            vector //= 2
+        while width < BLOCK_THREADS // 2 and lines * -(-line // (2 * width * vector)) >= _MANY_BLOCKS:
+            width *= 2
+        return Columns(lines, line, vector, 1, width, 1, length)
     if region.rows * length <= MAX_CACHED_ELEMENTS:  # in a cache: more threads matter more than long contiguous reads
         while (
             width > _SECTOR_THREADS

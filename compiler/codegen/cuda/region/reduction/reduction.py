@@ -8,17 +8,32 @@ loops over the chunks. If there is only one chunk, loaded values stay in registe
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.reduction.stage_values import StageValues
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.values import Reg
 from dslc.compiler.codegen.cuda.region.writer import Index
-from dslc.compiler.codegen.region.ir import Fetch, Region, Scan, Stage
+from dslc.compiler.codegen.region.ir import Access, Fetch, Region, Scan, Stage
 from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.ir.types import DType
 
 RESIDENT: Final = 1024  # threads per multiprocessor: enough to load while others reduce
+_AHEAD: Final = 16  # elements of a scan that a thread loads at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk: what ``_chunk_range`` gives, where its elements are, and the values loaded."""
+
+    starts: Index
+    valid: str | None
+    mask: str | None
+    indices: list[Index] | None
+    addresses: dict[Access, tuple[int, str, str | None]]
+    known: list[Reg | None]
 
 
 class Reduction(StageValues):
@@ -109,34 +124,49 @@ class Reduction(StageValues):
         self.repeated = {}
         self._repeat_rows(stage)
         self._find_bases(stage)
-        for first, count, full in self._chunk_groups(stage):
+        for first, count, together, full in self._chunk_groups(stage):
             self.full_chunk = full
             with self.text.loop(count) as step:
-                self._chunk(stage, self.text.plus(step, first), sums)
+                start = self.text.plus(self.text.times(step, together), first)
+                self._chunks(stage, [self.text.plus(start, n) for n in range(together)], sums)
         self.full_chunk = False
         self.known += [None] * len(stage.lets)
         self.known += self._totals(stage, sums)
 
-    def _chunk_groups(self, stage: Stage) -> list[tuple[int, int, bool]]:
-        """Groups of chunks that share code: the first, how many, and whether all their elements are in range. Peels the
-        last, partial chunk so that full chunks need no bounds check (not for scans)."""
+    def _chunk_groups(self, stage: Stage) -> list[tuple[int, int, int, bool]]:
+        """Groups of chunks that share code: the first, how often, how many at once, and whether all their elements are
+        in range. Peels the last, partial chunk so that full chunks need no bounds check. Of scans, which wait for each
+        chunk, several are loaded at once."""
         full = self.length * self.chunks // self.covers if self.covers else 0
-        if full in (0, self.chunks) or any(isinstance(let, Scan) for let in stage.lets):
-            return [(0, self.chunks, False)]
-        return [(0, full, True), (full, self.chunks - full, False)]
+        if self.chunks > 1 and any(isinstance(let, Scan) for let in stage.lets):
+            together = min(self.chunks, self._loaded_together(stage))
+            steps = full // together
+            left = self.chunks - steps * together
+            groups = [(0, steps, together, True), (steps * together, 1, left, full == self.chunks)]
+            return [group for group in groups if group[1] * group[2]]
+        if full in (0, self.chunks):
+            return [(0, self.chunks, 1, False)]
+        return [(0, full, 1, True), (full, self.chunks - full, 1, False)]
 
-    def _chunk(self, stage: Stage, chunk: Index, sums: list[Reg]) -> None:
-        """Computes the elements of a chunk and adds them to the sums."""
-        known = self._elements(stage, chunk)
-        for i, reduce in enumerate(stage.reduces):
-            reg = known[reduce.value]
-            assert reg is not None
-            value = self._valid_or_identity(reg, reduce.combine)
-            if self.ordered:
-                total = self.text.call("added", (reduce.combine, self.held, self.vector), sums[i].text, value)
-                self.text.set(total, sums[i].text)
-            else:
-                sums.append(Reg(value, reg.dtype))
+    def _loaded_together(self, stage: Stage) -> int:
+        """Chunks of a scan whose elements a thread loads before it computes the first of them."""
+        used = used_values(stage)
+        loads = sum(n in used and access.moves(self.split) for n, access in enumerate(self.region.inputs))
+        return max(1, _AHEAD // (self.vector * max(1, loads)))
+
+    def _chunks(self, stage: Stage, chunks: Sequence[Index], sums: list[Reg]) -> None:
+        """Loads some chunks, then computes each one and adds its elements to the sums."""
+        for loaded in [self._load_chunk(stage, chunk) for chunk in chunks]:
+            known = self._elements(stage, loaded)
+            for i, reduce in enumerate(stage.reduces):
+                reg = known[reduce.value]
+                assert reg is not None
+                value = self._valid_or_identity(reg, reduce.combine)
+                if self.ordered:
+                    total = self.text.call("added", (reduce.combine, self.held, self.vector), sums[i].text, value)
+                    self.text.set(total, sums[i].text)
+                else:
+                    sums.append(Reg(value, reg.dtype))
 
     @property
     def ordered(self) -> bool:
@@ -163,8 +193,8 @@ class Reduction(StageValues):
                     found[i] = Reg(text, sums[i].dtype if combine in ("min", "max") else held)
         return found
 
-    def _elements(self, stage: Stage, chunk: Index) -> list[Reg | None]:
-        """Values of the stage for the elements of a chunk; also emits its stores."""
+    def _load_chunk(self, stage: Stage, chunk: Index) -> _Chunk:
+        """Loads what the stage reads of the elements of a chunk."""
         starts, valid = self._chunk_range(chunk)
         used = used_values(stage)
         known: list[Reg | None] = []
@@ -180,6 +210,12 @@ class Reduction(StageValues):
                 known.append(self._as_i64(self.text.unravel(self.element_indices(starts), self.region.inner)[axis]))
             else:
                 known.append(None)
+        return _Chunk(starts, valid, self.mask, self.indices, self.addresses, known)
+
+    def _elements(self, stage: Stage, chunk: _Chunk) -> list[Reg | None]:
+        """Values of the stage for the elements of a chunk; also emits its stores."""
+        starts, valid, known = chunk.starts, chunk.valid, chunk.known
+        self.mask, self.indices, self.addresses = chunk.mask, chunk.indices, chunk.addresses
         self._lets(stage, known, starts, valid)
         for store in stage.stores:
             reg = known[store.value]

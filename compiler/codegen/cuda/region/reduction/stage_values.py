@@ -95,6 +95,7 @@ class StageValues(Addresses):
         found = self.running(scan, value)
         if self.chunks != 1:
             carry = self.carries.pop(0)
+            self.carries.append(carry)  # for the next chunk
             found = self.text.set(self.text.call(step, (), carry, found))
             total = self.total(scan.combine, self._folded(scan.combine, value, self.held))
             self.text.set(self.text.call(step, (), carry, total), carry)

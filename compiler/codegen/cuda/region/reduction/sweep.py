@@ -131,7 +131,7 @@ class _Emitter(RowReduction):
                     self._row_stage(stage)
                 self._drop_shared()
             self._load_rows(last)
-            known = self._elements(last, 0)
+            known = self._elements(last, self._load_chunk(last, 0))
             for i, reduce in enumerate(last.reduces):
                 reg = known[reduce.value]
                 assert reg is not None
