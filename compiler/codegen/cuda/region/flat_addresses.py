@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
+from dslc.compiler.codegen.cuda.region.schedule import has_row_values
+from dslc.compiler.codegen.cuda.region.writer import Divisor, Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, dense
 
 
@@ -33,6 +34,16 @@ class Address:
 
     width: int
     starts: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowEnd:
+    """``following``: the indices of the next row along the other axes. ``before``: which elements of the vector come
+    before the end. ``within``: whether any does not."""
+
+    following: list[Index]
+    before: str
+    within: str
 
 
 class FlatAddresses:
@@ -90,6 +101,36 @@ class FlatAddresses:
             return self.vectors.mask
         return self.text.set(self.text.call("each", (addresses,), self.vectors.mask))
 
+    def has_row_values(self, access: Access) -> bool:
+        """Whether an argument has one value for each row, and the vector may begin in one row and end in the next."""
+        vectors = self.vectors
+        crosses = vectors.width > 1 and not self.keeps_lines and vectors.count == 1 and vectors.line is None
+        plain = access.repeat == 1 and any(access.strides)
+        return crosses and plain and has_row_values(access, self.sizes, vectors.width)
+
+    def row_values(self, access: Access) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
+        """The addresses of the values for the row in which the vector begins and for the next one, with the masks of
+        those that the vector needs."""
+        start, end = self._moved(self.offset(access), self._start_indices, access), self.row_end
+        following = self._moved(self.offset(access), [*end.following, 0], access)
+        ends = self.text.both(self.vectors.mask, end.within)
+        return (self.text.known(start), self.vectors.mask), (self.text.known(following), ends)
+
+    @cached_property
+    def row_end(self) -> RowEnd:
+        """The end of the row in which the vector begins."""
+        text, sizes = self.text, self._sizes
+        last = sizes[-1].size if isinstance(sizes[-1], Divisor) else sizes[-1]
+        row, column = text.divmod(self.vectors.start, sizes[-1])
+        left = text.plus(text.times(column, -1), last)
+        before = text.below(text.ramp(column, self.vectors.width, 1), last)
+        within = text.below(left, self.vectors.width)
+        return RowEnd(text.unravel(text.plus(row, 1), sizes[:-1]), before, within)
+
+    @property
+    def _sizes(self) -> list[int | Divisor]:
+        return [self.text.divisor(f"size {axis}", size) for axis, size in enumerate(self.sizes)]
+
     @cached_property
     def _start_indices(self) -> list[Index]:
         """The indices of the first vector's first element; of all vectors' if they are in different columns."""
@@ -97,7 +138,7 @@ class FlatAddresses:
 
     def _unraveled(self, element: Index) -> list[Index]:
         """The index along each axis."""
-        sizes = [self.text.divisor(f"size {axis}", size) for axis, size in enumerate(self.sizes)]
+        sizes = self._sizes
         if self.vectors.line is None:
             return self.text.unravel(element, sizes)
         return [*self.text.unravel(self.vectors.line, sizes[:-1]), element]

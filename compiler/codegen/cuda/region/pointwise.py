@@ -124,6 +124,10 @@ class _Elements:
     def _loaded(self, number: int, access: Access) -> Reg:
         """The elements of an input."""
         text, vectors, pointer = self.text, self.vectors, f"p{number}"
+        if self.addresses.has_row_values(access):
+            values = [text.load(access, 1, pointer, at, mask) for at, mask in self.addresses.row_values(access)]
+            first, following = (text.set(text.call("each", (vectors.width,), text.set(value))) for value in values)
+            return Reg(text.set(text.call("select", (), self.addresses.row_end.before, first, following)), access.dtype)
         address = self.addresses.address(access)
         if vectors.line is not None and access.strides[-1] == 0:  # one value for the line
             value = text.set(text.load(access, 1, pointer, address.starts, None))

@@ -14,6 +14,7 @@ from gpu_kernels.simulation import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import whole_vectors
+from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -108,6 +109,36 @@ def test_a_block_has_a_piece_of_one_long_row(name: str) -> None:
     compared(made, xs, threads=256)
 
 
+ROW_VALUES = {
+    "a column": ([(5, 1031), (5, 1)], DType.BF16),
+    "two columns and a number": ([(5, 1031), (5, 1), (5, 1), ()], DType.BF16),
+    "columns of several axes": ([(3, 2, 1025), (2, 1), (3, 1, 1), (3, 2, 1)], DType.F32),
+    "rows as short as a vector": ([(37, 9), (37, 1)], DType.F16),
+    "no element left": ([(16, 21), (16, 1)], DType.BF16),
+}
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("name", ROW_VALUES)
+def test_whole_vectors_across_the_ends_of_rows(name: str) -> None:
+    shapes, dtype = ROW_VALUES[name]
+    rng = np.random.default_rng(len(name))
+    xs = [simulator.held(rng.normal(size=s), dtype) for s in shapes]
+    [launch] = launches(made := node(dtype, *shapes))
+    count, vector = math.prod(shapes[0]), 16 // dtype.itemsize
+    assert launch.spec.flat == Flat(count, vector, 1, rest=count % vector)
+    loads = [line for line in source_of("k", launch.code).text.splitlines() if " = load" in line]
+    once = sum(s in (shapes[0], ()) for s in shapes)
+    assert len(loads) == 2 * len(shapes) - once + bool(count % vector) * len(shapes)
+    found = simulated(made, xs)
+    assert found is not None
+    wanted = simulator.held(xs[0] * xs[1], dtype)
+    for x in xs[2:]:
+        wanted = simulator.held(wanted + x, dtype)
+    np.testing.assert_array_equal(found[0], wanted)
+    compared(made, xs, threads=256)
+
+
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("axis", [0, 1])
 def test_long_rows_are_repeated_and_put_next_to_each_other(axis: int) -> None:
@@ -115,8 +146,11 @@ def test_long_rows_are_repeated_and_put_next_to_each_other(axis: int) -> None:
     given = Input("x", Kind.DATA, TensorType(DType.BF16, x.shape)).value
     made = Builder(name="here").node(OPS["expand"], given, shape=(6, 2051))
     [launch] = launches(made)
-    assert launch.spec.flat is not None and launch.spec.flat.line == 2051
-    assert launch.spec.geometry.grid[0] == 6 * launch.spec.flat.pieces == 6
+    if axis:
+        assert launch.spec.flat == Flat(6 * 2051, 8, 1, rest=6 * 2051 % 8)
+    else:
+        assert launch.spec.flat is not None and launch.spec.flat.line == 2051
+        assert launch.spec.geometry.grid[0] == 6 * launch.spec.flat.pieces == 6
     found = simulated(made, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], np.broadcast_to(x, (6, 2051)))
