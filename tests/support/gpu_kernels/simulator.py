@@ -256,11 +256,12 @@ class _Machine:
             found = np.concatenate([nothing, found[..., :-1]], axis=-1)
         return found.reshape(shape)
 
-    def turned(self, size: int, vector: int, threads: int, slot: int, x: np.ndarray) -> np.ndarray:
+    def turned(self, tall: int, wide: int, vector: int, threads: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
-        blocks = len(x)
-        square = x.reshape(blocks, threads, -1, vector).transpose(0, 2, 1, 3).reshape(blocks, size, size)
-        turned = square.transpose(0, 2, 1).reshape(blocks, -1, threads, vector)
+        blocks, count = len(x), tall * wide // vector
+        in_order = x.reshape(blocks, threads, -1, vector).transpose(0, 2, 1, 3).reshape(blocks, -1, vector)
+        lines = in_order[:, :count].reshape(blocks, wide, tall).transpose(0, 2, 1).reshape(blocks, count, vector)
+        turned = np.concatenate([lines, in_order[:, count:]], axis=1).reshape(blocks, -1, threads, vector)
         return turned.transpose(0, 2, 1, 3).reshape(x.shape)
 
     def warps(self, how: str, count: int, slot: int, turns: int, x: np.ndarray, turn: Any = 0) -> np.ndarray:

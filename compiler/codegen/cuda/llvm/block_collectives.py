@@ -154,38 +154,47 @@ def warps(how: str, count: int, slot: int, turns: int) -> Writer:
     return write
 
 
-def turned(size: int, vector: int, threads: int, slot: int) -> Writer:
-    """Transposes a square of ``size`` by ``size`` elements: each thread gets a part of the columns for its part of the
-    rows.
+def turned(tall: int, wide: int, vector: int, threads: int, slot: int) -> Writer:
+    """Transposes a tile: from ``wide`` lines of ``tall`` elements to ``tall`` lines of ``wide``.
 
-    Vector q = thread, thread + threads, ... of the square is ``vector`` neighbours of row q // (size / vector). Rows in
-    shared memory are one element longer than the square's, to reduce bank conflicts.
+    Vector q = thread, thread + threads, ... of either form is ``vector`` neighbours of line q // (its length / vector).
+    Vectors beyond the tile have any values. Lines in shared memory have an odd length, to reduce bank conflicts.
     """
 
     def write(builder: Any, x: Lanes) -> Lanes:
-        dtype = x.dtype
+        dtype, pitch, vectors = x.dtype, tall | 1, tall * wide // vector
         memory_type = I8 if dtype is DType.B1 else llvm_type(dtype)
         lanes = x.values
-        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, size * (size + 1)))
+        held = len(lanes) // vector
+        lines = -(-held * threads * vector // tall)  # also of the vectors beyond the tile
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, lines * pitch))
         thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-        places = []
-        for number in range(len(lanes) // vector):
-            q = builder.add(thread, I32(number * threads))
-            row, column = builder.udiv(q, I32(size // vector)), builder.urem(q, I32(size // vector))
-            places.append((row, builder.mul(column, I32(vector))))
+        numbers = [builder.add(thread, I32(number * threads)) for number in range(held)]
 
-        def at(row: Any, column: Any) -> Any:
-            return builder.gep(memory, [I32(0), builder.add(builder.mul(row, I32(size + 1)), column)])
+        def places(length: int) -> list[tuple[Any, Any]]:
+            each = I32(length // vector)
+            return [(builder.udiv(q, each), builder.mul(builder.urem(q, each), I32(vector))) for q in numbers]
 
+        def at(line: Any, place: Any) -> Any:
+            return builder.gep(memory, [I32(0), builder.add(builder.mul(line, I32(pitch)), place)])
+
+        given = places(tall)
         for n, lane in enumerate(lanes):
-            row, column = places[n // vector]
-            held = builder.zext(lane, I8) if dtype is DType.B1 else lane
-            builder.store(held, at(row, builder.add(column, I32(n % vector))))
+            line, place = given[n // vector]
+            stored = builder.zext(lane, I8) if dtype is DType.B1 else lane
+            builder.store(stored, at(line, builder.add(place, I32(n % vector))))
         device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        wanted = places(wide)
+        if vectors % threads:  # those beyond the tile read an element of it
+            there = [builder.icmp_unsigned("<", q, I32(vectors)) for q in numbers]
+            wanted = [
+                (builder.select(known, line, I32(0)), builder.select(known, place, I32(0)))
+                for known, (line, place) in zip(there, wanted)
+            ]
         found = []
         for n in range(len(lanes)):
-            row, column = places[n // vector]
-            lane = builder.load(at(builder.add(column, I32(n % vector)), row))
+            line, place = wanted[n // vector]
+            lane = builder.load(at(builder.add(place, I32(n % vector)), line))
             found.append(builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane)
         return Lanes(x.dtype, found)
 

@@ -16,6 +16,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.merge_axes import with_axes_apart
 from dslc.compiler.codegen.cuda.region.thread_mapping import BLOCK_THREADS, TILE, Columns, Flat, Rows, Schedule, Tiles
+from dslc.compiler.codegen.cuda.region.tile_choice import fitting
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.collapse import collapsed
@@ -180,7 +181,7 @@ def _tiles(region: Region) -> Tiles | None:
     shared = sum(a.dtype.computed.itemsize for a, n in zip(flat.inputs, turned) if n is not None)
     if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > STATIC_SHARED_BYTES:
         return None
-    return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))
+    return fitting(Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last))), shared)
 
 
 def turned_axis(access: Access) -> int | None:

@@ -1,7 +1,7 @@
 """The four ways to map a region to blocks and threads.
 
 - ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
-- ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
+- ``Tiles``: an input is contiguous along another axis; tiles are transposed in shared memory.
 - ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
   its first stage to its last, so memory is read once; every stage reads a longer row again.
 - ``Columns``: adjacent elements belong to different rows (e.g. a bias gradient). A thread has a vector of rows;
@@ -90,21 +90,40 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A transpose: square tiles of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
+    """A transpose: tiles of ``tall`` by ``wide`` elements, multiples of ``vector``, along ``axis`` and the last of the
+    flattened axes. A block of ``threads`` has one tile."""
 
     axis: int
     sizes: tuple[int, ...]
     vector: int
+    tall: int = TILE
+    wide: int = TILE
+    threads: int = BLOCK_THREADS
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a tile."""
+        return self.tall * self.wide // self.vector
+
+    @property
+    def held(self) -> int:
+        """Vectors of a thread; the last ones of some threads may not exist."""
+        return -(-self.vectors // self.threads)
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """Numbers of tiles: along the other axes, ``axis``, and the last axis."""
         along, last = self.sizes[self.axis], self.sizes[-1]
-        return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
+        return math.prod(self.sizes) // (along * last), -(-along // self.tall), -(-last // self.wide)
+
+    @property
+    def used(self) -> float:
+        """The share of the threads' elements that exist."""
+        return math.prod(self.sizes) / (math.prod(self.counts) * self.held * self.threads * self.vector)
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((math.prod(self.counts), 1, 1), (BLOCK_THREADS, 1, 1))
+        return Geometry((math.prod(self.counts), 1, 1), (self.threads, 1, 1))
 
 
 Schedule: TypeAlias = Flat | Rows | Columns | Tiles

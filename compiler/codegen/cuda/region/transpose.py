@@ -1,7 +1,7 @@
-"""Emits transposes: reads square tiles in the input's layout, transposes them in shared memory, writes them in the
+"""Emits transposes: reads tiles in the input's layout, transposes them in shared memory, writes them in the
 output's.
 
-A thread holds vectors at the same positions of a square in both orientations: along columns for transposed inputs, and
+A thread holds the vectors of the same numbers of a tile in both orientations: along columns for transposed inputs, and
 along rows for all other arguments. ``turned`` converts the first into the second.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.cuda.region.schedule import flattened, needs_wide_index, turned_axis
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.thread_mapping import TILE, Tiles
+from dslc.compiler.codegen.cuda.region.thread_mapping import Tiles
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Let, Region
@@ -26,8 +26,6 @@ class _Emitter:
         self.region, self.schedule, self.vector = flattened(region), schedule, schedule.vector
         self.text = SourceWriter(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
         self.values = Values(self.text)
-        self.threads = schedule.geometry.block[0]
-        self.held = TILE * TILE // (self.threads * self.vector)
         self.slots = 0
 
     def source(self) -> Source:
@@ -37,9 +35,8 @@ class _Emitter:
         others, self.down = text.divmod(tile, along)
         sizes = [size for axis, size in enumerate(cut.sizes[:-1]) if axis != cut.axis]
         self.others = text.unravel(others, sizes)
-        vectors = text.ramp(text.here("thread"), self.held, self.threads)
-        row, column = text.divmod(vectors, TILE // self.vector)
-        self.inside = row, text.times(column, self.vector)
+        self.numbers = text.ramp(text.here("thread"), cut.held, cut.threads)
+        self.inside = text.below(self.numbers, cut.vectors) if cut.vectors % cut.threads else None
         self.places = {across: self._tile(across) for across in self._kinds()}
         known = self._loaded()
         for stage in self.region.stages:
@@ -56,7 +53,7 @@ class _Emitter:
                 head = "store_if" if masks else "store"
                 pointer = f"p{shift + store.output}"
                 text.write(text.call(head, (access.dtype, vector), pointer, at, found.text, *masks))
-        return text.source(self.threads)
+        return text.source(cut.threads)
 
     def _kinds(self) -> set[bool]:
         return {turned_axis(a) is not None for a in (*self.region.inputs, *self.region.outputs)}
@@ -64,17 +61,18 @@ class _Emitter:
     def _tile(self, across: bool) -> tuple[list[Index], str | None]:
         """The indices of the first elements of the thread's vectors, and the mask of those in range."""
         text, cut = self.text, self.schedule
-        row, column = self.inside
-        if across:
-            row, column = column, row
-        down, right = (text.plus(x, text.times(tile, TILE)) for x, tile in ((row, self.down), (column, self.right)))
+        line, first = text.divmod(self.numbers, (cut.tall if across else cut.wide) // cut.vector)
+        places = (line, text.times(first, cut.vector))
+        row, column = reversed(places) if across else places
+        down = text.plus(row, text.times(self.down, cut.tall))
+        right = text.plus(column, text.times(self.right, cut.wide))
         masks = [
-            text.below(text.known(x), size) if size % TILE else None
-            for x, size in ((down, cut.sizes[cut.axis]), (right, cut.sizes[-1]))
+            text.below(text.known(x), size) if size % tile else None
+            for x, size, tile in ((down, cut.sizes[cut.axis], cut.tall), (right, cut.sizes[-1], cut.wide))
         ]
         indices = list(self.others)
         indices.insert(cut.axis, down)
-        return [*indices, right], text.both(*masks)
+        return [*indices, right], text.both(self.inside, *masks)
 
     def _loaded(self) -> list[Reg | None]:
         text = self.text
@@ -90,7 +88,8 @@ class _Emitter:
             found = text.set(text.call(head, (access.dtype, vector), f"p{number}", at, *masks))
             if across:
                 self.slots += 1
-                found = text.set(text.call("turned", (TILE, self.vector, self.threads, self.slots), found))
+                cut = self.schedule
+                found = text.set(text.call("turned", (cut.tall, cut.wide, cut.vector, cut.threads, self.slots), found))
             elif access.strides[-1] == 0 and self._varies(access) and self.vector > 1:
                 found = text.set(text.call("each", (self.vector,), found))
             known.append(Reg(found, access.dtype))
