@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from op_sweep.build import Recipe, level_of, recipe, written
-from op_sweep.case import SIZES
+from op_sweep.drawn import checked
 from op_sweep.worker import table
 
 
@@ -37,7 +37,7 @@ def _text(error: Exception) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("sizes", choices=tuple(SIZES))
+    parser.add_argument("sizes", type=checked)
     parser.add_argument("target")
     parser.add_argument("provider")
     parser.add_argument("folder", type=Path)

@@ -3,6 +3,7 @@
     python benchmarks/op_sweep --torch ~/torchenv/bin/python                     all cases on the CPU, as a table
     python benchmarks/op_sweep --device gpu --quick --limit 500 --out rows.jsonl some 400 cases on a GPU
     python benchmarks/op_sweep --report rows.jsonl                               the cases that are slow, by reason
+    python benchmarks/op_sweep --device gpu --sizes drawn-7-40                   40 functions, sizes drawn by seed 7
 
 Each side is a process. Ours runs the plan of a model that consists of the call, with the passes and kernels of any
 build; PyTorch's calls the op, without a compiler. They are timed in turns, and each row holds the median and the least
@@ -29,8 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from op_sweep.builds import Builds
-from op_sweep.case import SIZES, runs
-from op_sweep.cases import every
+from op_sweep.case import runs
+from op_sweep.drawn import cases_of, checked
 from op_sweep.measure import Sides
 from op_sweep.report import report, table
 
@@ -55,7 +56,12 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--shape", default="", help="shapes and layouts that contain this text")
     parser.add_argument("--cases", type=Path, metavar="FILE", help="cases whose names begin with a line of this file")
     parser.add_argument("--quick", action="store_true", help="two shapes of each function, in the first dtype")
-    parser.add_argument("--sizes", choices=tuple(SIZES), help="the scale of the shapes (default: the device's)")
+    parser.add_argument(
+        "--sizes",
+        type=checked,
+        help="the scale of the shapes: gpu, cpu or test (default: the device's); or drawn-SEED-COUNT: "
+        "so many functions with drawn sizes",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
     parser.add_argument("--seconds", type=float, default=0.02, help="of one turn")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of both sides on the CPU")
@@ -70,7 +76,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
 def wanted(asked: argparse.Namespace) -> list[Run]:
     """The runs that the arguments select."""
     dtypes = (asked.dtype or _DTYPES[asked.device]).split(",")
-    found = list(runs(every(SIZES[asked.sizes or asked.device]), dtypes))
+    found = list(runs(cases_of(asked.sizes or asked.device), dtypes))
     only = {name for name in asked.only.split(",") if name}
     unknown = only - {run.case.function for run in found}
     if unknown:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from op_sweep.case import FLOATS, SIZES, Run, runs
-from op_sweep.cases import every
+from op_sweep.case import FLOATS, Run, runs
+from op_sweep.drawn import cases_of, checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +78,7 @@ def timed(call: Callable[[], object], seconds: float) -> list[float]:
 
 def table(sizes: str) -> dict[str, Run]:
     """All runs by name."""
-    cases = every(SIZES[sizes])
+    cases = cases_of(sizes)
     return {run.name: run for dtype in FLOATS for run in runs(cases, [dtype])}
 
 
@@ -86,7 +86,7 @@ def serve(start: Callable[[str], Callable[[Run, str], Opened]]) -> None:
     """Answers requests until the input ends. ``start(device)`` gives the function that opens a case."""
     parser = argparse.ArgumentParser()
     parser.add_argument("device", choices=("cpu", "gpu"))
-    parser.add_argument("sizes", choices=tuple(SIZES))
+    parser.add_argument("sizes", type=checked)
     given = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

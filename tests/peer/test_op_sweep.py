@@ -15,6 +15,7 @@ from op_sweep.case import FLOATS, GRADIENT, SIZES, Run, Tensor, runs
 from op_sweep.cases import WITHOUT, every
 from op_sweep.command import main, wanted
 from op_sweep.command import parsed as asked
+from op_sweep.drawn import cases_of
 from op_sweep.measure import difference
 from op_sweep.ours import OnHost
 from op_sweep.report import report, summary
@@ -48,6 +49,20 @@ def test_names_are_different(sizes: str) -> None:
 def test_the_short_sweep_has_every_function() -> None:
     assert {run.case.function for run in QUICK} == {case.function for case in CASES}
     assert 300 <= len(QUICK) <= 450
+
+
+def test_drawn_cases_are_those_of_their_name(tmp_path: Path) -> None:
+    """One of a function, as many of each family, with sizes that no list has; all can be built."""
+    cases = cases_of("drawn-7-18")
+    assert [(x.function, x.shape) for x in cases] == [(x.function, x.shape) for x in cases_of("drawn-7-18")]
+    assert {x.shape for x in cases}.isdisjoint(x.shape for x in cases_of("drawn-8-18"))
+    assert len({x.function for x in cases}) == len(cases) == 18
+    for run in runs(cases, ["bf16"]):
+        recipe(run, "sm_90", "own", level_of("sm_90"), tmp_path)
+    selected = wanted(asked(["--sizes", "drawn-7-18", "--dtype", "bf16"]))
+    assert [run.name for run in selected] == [run.name for run in runs(cases, ["bf16"])]
+    with pytest.raises(SystemExit):
+        asked(["--sizes", "drawn-7"])
 
 
 def test_gradients_are_those_of_all_that_has_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from op_sweep.cases import elementwise, index, loss, normalization, products, ra
 if TYPE_CHECKING:
     from op_sweep.case import Case, Sizes
 
-_TABLES: Final = (elementwise, shape, index, reduction, loss, normalization, products, random, spatial)
+TABLES: Final = (elementwise, shape, index, reduction, loss, normalization, products, random, spatial)
 
 #: Functions without a case, and why.
 WITHOUT: Final = {
@@ -30,4 +30,4 @@ WITHOUT: Final = {
 
 def every(sizes: Sizes) -> list[Case]:
     """All cases, family by family."""
-    return [case for table in _TABLES for case in table.cases(sizes)]
+    return [case for table in TABLES for case in table.cases(sizes)]
