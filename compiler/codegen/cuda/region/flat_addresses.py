@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from dslc.compiler.codegen.cuda.region.schedule import has_row_values
 from dslc.compiler.codegen.cuda.region.writer import Divisor, Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, dense
 
@@ -38,10 +37,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """``following``: the indices of the next row along the other axes. ``before``: which elements of the vector come
-    before the end. ``within``: whether any does not."""
+    """``following``: the indices of the next row along the other axes. ``left``: elements from the vector's first one
+    to the end. ``before``: which elements of the vector come before it. ``within``: whether any does not."""
 
     following: list[Index]
+    left: Index
     before: str
     within: str
 
@@ -85,6 +85,8 @@ class FlatAddresses:
                 return Address(1, text.known(first))
             aligned = power_of_two(width, access.offset, *access.strides[:-1]) if stride == 1 else 1
             return self._neighbours(first, min(most, aligned), stride)
+        if self._crosses_rows and access.repeat == 1 and access.strides[-1] == 1:
+            return Address(1, self._across_rows(access))
         indices = self._unraveled(self.elements)
         if access.repeat > 1:
             indices[-1] = text.divmod(indices[-1], text.divisor("repeat", access.repeat))[0]
@@ -101,20 +103,37 @@ class FlatAddresses:
             return self.vectors.mask
         return self.text.set(self.text.call("each", (addresses,), self.vectors.mask))
 
-    def has_row_values(self, access: Access) -> bool:
-        """Whether an argument has one value for each row, and the vector may begin in one row and end in the next."""
+    @property
+    def _crosses_rows(self) -> bool:
+        """Whether the vector may begin in one row and end in the next."""
         vectors = self.vectors
-        crosses = vectors.width > 1 and not self.keeps_lines and vectors.count == 1 and vectors.line is None
-        plain = access.repeat == 1 and any(access.strides)
-        return crosses and plain and has_row_values(access, self.sizes, vectors.width)
+        alone = vectors.width > 1 and vectors.count == 1 and vectors.line is None
+        return alone and not self.keeps_lines and bool(self.sizes) and self.sizes[-1] >= vectors.width
+
+    def has_row_values(self, access: Access) -> bool:
+        """Whether an argument has one value for each row, and the vector may lie in two."""
+        plain = access.repeat == 1 and any(access.strides) and access.strides[-1] == 0
+        return plain and self._crosses_rows
 
     def row_values(self, access: Access) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
         """The addresses of the values for the row in which the vector begins and for the next one, with the masks of
         those that the vector needs."""
-        start, end = self._moved(self.offset(access), self._start_indices, access), self.row_end
-        following = self._moved(self.offset(access), [*end.following, 0], access)
-        ends = self.text.both(self.vectors.mask, end.within)
+        start, following = self._of_two_rows(access)
+        ends = self.text.both(self.vectors.mask, self.row_end.within)
         return (self.text.known(start), self.vectors.mask), (self.text.known(following), ends)
+
+    def _of_two_rows(self, access: Access) -> tuple[Index, Index]:
+        """The address of the vector's first element, and that of the first element of the next row."""
+        start = self._moved(self.offset(access), self._start_indices, access)
+        return start, self._moved(self.offset(access), [*self.row_end.following, 0], access)
+
+    def _across_rows(self, access: Access) -> str:
+        """The addresses of the elements of an argument whose rows are contiguous."""
+        text, end, width = self.text, self.row_end, self.vectors.width
+        start, following = self._of_two_rows(access)
+        places = (start, text.plus(following, text.times(end.left, -1)))
+        firsts = (text.set(text.call("each", (width,), text.known(place))) for place in places)
+        return text.known(text.plus(text.set(text.call("select", (), end.before, *firsts)), text.ramp(0, width, 1)))
 
     @cached_property
     def row_end(self) -> RowEnd:
@@ -125,7 +144,7 @@ class FlatAddresses:
         left = text.plus(text.times(column, -1), last)
         before = text.below(text.ramp(column, self.vectors.width, 1), last)
         within = text.below(left, self.vectors.width)
-        return RowEnd(text.unravel(text.plus(row, 1), sizes[:-1]), before, within)
+        return RowEnd(text.unravel(text.plus(row, 1), sizes[:-1]), left, before, within)
 
     @property
     def _sizes(self) -> list[int | Divisor]:

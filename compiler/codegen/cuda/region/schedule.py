@@ -8,7 +8,6 @@ depend on sizes and dtypes, not on the arguments' layouts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -128,12 +127,6 @@ def narrow(region: Region) -> list[Flat]:
     vector = power_of_two(wanted, flat.outer[-1], *(n for a in along for n in (a.offset, *a.strides[:-1])))
     held = wanted // vector
     return [Flat(own.count, vector, n, apart=True) for n in (held, 2 * held)] if held > 1 else []
-
-
-def has_row_values(access: Access, sizes: Sequence[int], vector: int) -> bool:
-    """Whether an argument has one value for each row, and a row has so many elements that a vector lies in at most
-    two. ``sizes``: of the flattened axes."""
-    return access.strides[-1] == 0 and sizes[-1] >= vector
 
 
 def _columns_again(region: Region, vector: int) -> bool:

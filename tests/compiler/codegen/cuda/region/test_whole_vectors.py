@@ -65,8 +65,9 @@ def test_neighbours_move_short_vectors_of_odd_rows(step: int, dtype: DType) -> N
     given = Input("x", Kind.DATA, TensorType(dtype, x.shape)).value
     ends = {"starts": (0, 3), "stops": (17, 34)} if step == 1 else {"starts": (0, 33), "stops": (17, 2)}
     [launch] = launches(made := Builder(name="here").node(OPS["slice"], given, **ends, steps=(1, step)))
-    assert launch.spec.flat is not None and launch.spec.flat.apart
-    assert launch.spec.flat.vector == 1 and launch.spec.flat.held == 16 // dtype.itemsize
+    vector = 16 // dtype.itemsize
+    whole = Flat(17 * 31, vector, 1, rest=17 * 31 % vector)  # rows that are contiguous: only their loads are short
+    assert launch.spec.flat == (whole if step == 1 else Flat(17 * 31, 1, vector, apart=True))
     found = simulated(made, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], x[:, 3:34][:, ::step])
@@ -74,15 +75,39 @@ def test_neighbours_move_short_vectors_of_odd_rows(step: int, dtype: DType) -> N
 
 
 @pytest.mark.usefixtures("short")
-def test_a_row_is_repeated_by_several_elements_a_thread() -> None:
+def test_a_short_row_is_repeated_by_whole_vectors() -> None:
     x = simulator.held(np.random.default_rng(0).normal(size=(1, 31)), DType.BF16)
     given = Input("x", Kind.DATA, TensorType(DType.BF16, x.shape)).value
     made = Builder(name="here").node(OPS["expand"], given, shape=(17, 31))
     [launch] = launches(made)
-    assert launch.spec.flat is not None and launch.spec.flat.held == 8
+    assert launch.spec.flat == Flat(17 * 31, 8, 1, rest=7)
     found = simulated(made, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], np.broadcast_to(x, (17, 31)))
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(
+    ("shape", "perm", "dtype"),
+    [
+        ((3, 5, 4, 33), (0, 2, 1, 3), DType.BF16),
+        ((4, 3, 5, 9), (2, 1, 0, 3), DType.F16),
+        ((2, 3, 5, 4, 7), (3, 1, 0, 2, 4), DType.F32),
+    ],
+)
+def test_rows_that_change_their_order_are_written_by_whole_vectors(
+    shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType
+) -> None:
+    x = simulator.held(np.random.default_rng(2).normal(size=shape), dtype)
+    given = Input("x", Kind.DATA, TensorType(dtype, shape)).value
+    [launch] = launches(made := Builder(name="here").node(OPS["transpose"], given, perm=perm))
+    vector = 16 // dtype.itemsize
+    assert launch.spec.flat == Flat(x.size, vector, 1, rest=x.size % vector)
+    assert f"store_if_{dtype.value}_{vector}(" in source_of("k", launch.code).text
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x.transpose(perm))
+    compared(made, [x], threads=256)
 
 
 LINES = {
