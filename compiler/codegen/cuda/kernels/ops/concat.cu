@@ -1,5 +1,5 @@
 // Several tensors of ROWS rows into rows of PITCH elements: a block copies a part of one tensor, whose pointer, elements of a row,
-// place in a row of y and first block PICK knows, VEC elements at once.
+// how to divide by them, place in a row of y and first block PICK knows, VEC elements at once.
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(POINTERS T *__restrict__ y, NUMBERS) {
   const Numbers s = GIVEN;
@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(POINTERS T *__restr
   }
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    const int e = first + k * THREADS * VEC, row = e / run;
+    const int e = first + k * THREADS * VEC, row = quotient(e, run_magic, run_shift);
     if (e < all) found[k].write(y + (long long)row * s.PITCH + start + (e - row * run));
   }
 }

@@ -24,6 +24,7 @@ MIXED: list[tuple[list[tuple[int, ...]], int, dict[DType, int]]] = [
     ([(2, 3, 5), (2, 0, 5), (2, 4, 5), (2, 1, 5)], 1, {DType.F32: 1, DType.BF16: 1}),  # nothing in the middle
     ([(7, 64), (7, 0), (7, 32)], 1, {DType.F32: 4, DType.BF16: 8}),  # as a layer and those before it
     ([(40, 16), *((40, n) for n in range(1, 8))], 1, {DType.F32: 1, DType.BF16: 1}),
+    ([(70, 33), (70, 61), (70, 3)], 1, {DType.F32: 1, DType.BF16: 1}),  # several blocks of single elements
     ([(3, 2, 4), (700, 2, 4), (1, 2, 4)], 0, {DType.F32: 4, DType.BF16: 8}),  # several blocks
 ]
 CASES: list[tuple[list[tuple[int, ...]], int, list[int]]] = [
