@@ -7,7 +7,7 @@
   matrix product of ``[places, channels]``: libraries multiply matrices of any width, their convolutions need runs. So
   is one whose window is the whole image, of ``[images, places and channels]``.
 - The gradient of an image by windows that lie side by side, if its channels are no whole runs, is one product, too, of
-  which each row is a window.
+  which each row is a window. Places after the last window get zeros.
 - Narrow groups are merged. The weight of ``m`` merged groups is block diagonal: zero between a group and another one's
   channels. That is ``m`` times the multiplications, on units that a narrow group leaves idle: with 4 channels a group,
   the 16 x 8 x 16 products of a tensor core hold 1/8 of use at most, and loads are of 8 bytes. Up to 64 channels fill a
@@ -158,18 +158,22 @@ def _is_of_windows(node: Node) -> bool:
     """Whether a gradient of an image is one of windows side by side, of channels that are no whole runs."""
     if node.op.name != "conv_dgrad" or int_attr(node.attrs, "groups") != 1 or not _channels(node)[0] % run_of(node):
         return False
-    image, window, count = _image(node)[2:], _weight(node)[2:], node.inputs[0].type.ints[2:]
+    window, dilation = _weight(node)[2:], int_tuple(node.attrs, "dilation")
     side_by_side = window == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))
-    return side_by_side and all(n * k == size for n, k, size in zip(count, window, image))
+    return side_by_side and all(k == 1 or d == 1 for k, d in zip(window, dilation))
 
 
 def _windows(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    """Each row of the product is a window, whose places are then put where they belong."""
+    """Each row of the product is a window, whose places are then put where they belong. Places that no window reads get
+    zeros."""
     whole, window, count = last_type(node.types[0]).ints, _weight(node)[2:], node.inputs[0].type.ints[2:]
     rows = _product(b, node, inputs, (whole[0], *count, *window, whole[-1]))
     axes = range(1, 1 + len(window))
     paired = [axis for each in axes for axis in (each, each + len(window))]
-    return b(OPS["reshape"], b(OPS["transpose"], rows, perm=(0, *paired, 1 + 2 * len(window))), shape=whole)
+    turned = b(OPS["transpose"], rows, perm=(0, *paired, 1 + 2 * len(window)))
+    read = [n * k for n, k in zip(count, window)]
+    placed = b(OPS["reshape"], turned, shape=(whole[0], *read, whole[-1]))
+    return _padded(b, placed, *((axis, whole[axis] - size) for axis, size in zip(axes, read)))
 
 
 def _merged(node: Node) -> int:

@@ -86,7 +86,10 @@ CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
     (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: not _kinds(g, "conv_dgrad")),
     (16, "4, 3, 2", "conv_transpose(11, 2, stride=2) as a", lambda g: not _kinds(g, "conv_dgrad")),
     (9, "6, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2, pad=1) as b", lambda g: _kinds(g, "conv_dgrad")),
-    (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: _kinds(g, "conv_dgrad")),
+    (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2) as b", lambda g: not _kinds(g, "conv_dgrad")),
+    (3, "11, 7", "conv(11, 1) as a |> tanh |> conv(5, 4, stride=4) as b", lambda g: not _kinds(g, "conv_dgrad")),
+    (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2, dilation=2) as b",
+     lambda g: _kinds(g, "conv_dgrad")),
 ]  # fmt: skip
 
 
