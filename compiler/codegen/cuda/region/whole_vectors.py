@@ -41,14 +41,17 @@ def whole_vectors(region: Region) -> Flat | None:
 
 def _in_lines(found: Sequence[Flat], region: Region, vector: int) -> Flat:
     """For long lines, the one of these schedules that leaves the fewest threads without an element, with a line for
-    each block. Of short ones, whole vectors of the results if these are in order, else the first schedule."""
+    each block and no more vectors than its pieces need. Of short ones, whole vectors of the results if these are in
+    order, else the first schedule."""
     line = region.outer[-1]
     each = line // BLOCK_THREADS >= _SHORT and all(a.repeat == 1 for a in (*region.inputs, *region.outputs))
     if not each or len(region.outer) == 1:
         if line < vector or not _is_written_in_order(region, vector):
             return found[0]
         return Flat(found[0].count, vector, 1, rest=found[0].count % vector)
-    return min((replace(flat, line=line) for flat in found), key=lambda flat: (flat.pieces * flat.held, flat.pieces))
+    whole = (replace(flat, line=line) for flat in found)
+    full = [replace(flat, held=-(-line // (flat.pieces * BLOCK_THREADS * flat.vector))) for flat in whole]
+    return min(full, key=lambda flat: (flat.pieces * flat.held, flat.pieces))
 
 
 def _is_plain(region: Region, vector: int) -> bool:

@@ -124,7 +124,10 @@ def test_a_block_has_a_piece_of_one_long_row(name: str) -> None:
     rng = np.random.default_rng(len(name))
     xs = [simulator.held(rng.normal(size=s), dtype) for s in shapes]
     [launch] = launches(made := node(dtype, *shapes))
-    assert launch.spec.flat is not None and launch.spec.flat.line == shapes[0][-1]
+    flat = launch.spec.flat
+    assert flat is not None and flat.line == shapes[0][-1]
+    each = flat.vector * 256 * flat.pieces  # elements of the vectors of one number of all threads of a line
+    assert (flat.held - 1) * each < flat.line <= flat.held * each
     found = simulated(made, xs)
     assert found is not None
     wanted = simulator.held(xs[0] * xs[1], dtype)
