@@ -22,7 +22,7 @@ from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, pla
 
 _BLOCK_THREADS: Final = 256
 _VECTOR_BYTES: Final = 16
-_EACH: Final = 4  # vectors of a thread, or more of short ones
+_EACH: Final = 4  # vectors of a thread
 _DIVISION: Final = ("magic", "shift")  # by a number of elements or rows
 
 
@@ -57,14 +57,9 @@ class Boxes(Numbered):
     parts: tuple[Part, ...]
 
     @property
-    def each(self) -> int:
-        """Vectors of a thread: at least 16 bytes."""
-        return max(_EACH, _VECTOR_BYTES // (max(self.dtype.itemsize, self.result.itemsize) * self.vector))
-
-    @property
     def blocks(self) -> tuple[int, ...]:
         """Blocks of each part."""
-        return tuple(-(-part.count // (_BLOCK_THREADS * self.each * self.vector)) for part in self.parts)
+        return tuple(-(-part.count // (_BLOCK_THREADS * _EACH * self.vector)) for part in self.parts)
 
     @property
     def geometry(self) -> Geometry:
@@ -97,7 +92,7 @@ class Boxes(Numbered):
         text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
         source, target = ("own + e", "whole + at") if self.places else ("whole + at", "own + e")
         text += f"#define FROM {source}\n#define TO {target}\n"
-        return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=self.each, VEC=self.vector))
+        return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector))
 
 
 @lowers("slices", target="cuda")

@@ -24,7 +24,7 @@ _BLOCK_THREADS: Final = 256
 _VECTOR_BYTES: Final = 16  # bytes
 _MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 _MAX_MIXED: Final = 64  # most arguments of different sizes, among which each block looks for its own
-_EACH: Final = 4  # vectors of a thread, or more of short ones
+_EACH: Final = 4  # vectors of a thread
 _OWN_LAUNCH_BYTES: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
@@ -86,14 +86,9 @@ class Mixed(Numbered):
         return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(*self.runs, self.pitch, self.start))
 
     @property
-    def each(self) -> int:
-        """Vectors of a thread: at least 16 bytes."""
-        return max(_EACH, _VECTOR_BYTES // (self.dtype.itemsize * self.vector))
-
-    @property
     def blocks(self) -> tuple[int, ...]:
         """Blocks of each argument."""
-        return tuple(-(-self.rows * run // (_BLOCK_THREADS * self.each * self.vector)) for run in self.runs)
+        return tuple(-(-self.rows * run // (_BLOCK_THREADS * _EACH * self.vector)) for run in self.runs)
 
     @property
     def geometry(self) -> Geometry:
@@ -112,7 +107,7 @@ class Mixed(Numbered):
     @property
     def code(self) -> Code:
         text = f"using T = {C_TYPES[self.dtype]};\n" + self.numbers.text()
-        text += constants(THREADS=_BLOCK_THREADS, EACH=self.each, VEC=self.vector)
+        text += constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector)
         parts = ("", "_magic", "_shift")
         runs = [", ".join(f"run{part} = s.RUN{i}{part}" for part in parts) for i in range(len(self.runs))]
         pick = [f"const T *from = p0; int {runs[0]}, start = s.START0, block = number"]

@@ -34,7 +34,7 @@ CASES = [
     ((5, 65, 33), (0, 2, 1), DType.BF16, (33, 65, 256)),
     ((3, 33, 2, 37), (3, 0, 2, 1), DType.F32, (37, 33, 256)),
     ((2, 48, 3, 32), (0, 3, 2, 1), DType.BF16, (32, 48, 192)),
-    ((2, 130, 68), (0, 2, 1), DType.F64, (68, 44, 256)),
+    ((2, 34, 66), (0, 2, 1), DType.F64, (66, 34, 192)),
     ((40, 77), (1, 0), DType.B1, (77, 40, 192)),
 ]
 
@@ -54,7 +54,7 @@ def test_tiles_fit_axes_that_are_no_multiples(
     np.testing.assert_array_equal(on_machine(node, [x])[0], x.transpose(perm))
 
 
-@pytest.mark.parametrize("shape", [(4096, 1024), (2049, 2051), (196, 384), (1000, 190)])
+@pytest.mark.parametrize("shape", [(4096, 1024), (2049, 2051), (196, 384), (515, 129)])
 def test_axes_of_which_squares_lose_little_have_squares(shape: tuple[int, int]) -> None:
     tiles = tiles_of(node_of(shape, (1, 0), DType.BF16))
     assert (tiles.tall, tiles.wide, tiles.threads, tiles.held * tiles.vector) == (64, 64, 256, 16)
