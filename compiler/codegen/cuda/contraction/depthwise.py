@@ -89,10 +89,10 @@ class Depthwise(CodeWithArgs):
 
     @property
     def few(self) -> bool:
-        """Whether threads of whole loads would keep less than half of the device busy, as with one small image. Then a
-        thread takes one channel, and reads lines before their products. Not if a gradient's stride leaves out lines."""
+        """Whether threads of whole loads would not keep the device busy, as with one small image. Then a thread takes
+        one channel, and reads lines before their products. Not if a gradient's stride leaves out lines."""
         strides = self.back and prod(self.shape.stride[:2]) > 1
-        return not strides and 2 * self.wide_threads < _BUSY_THREADS
+        return not strides and self.wide_threads < _BUSY_THREADS
 
     @property
     def _wide(self) -> int:

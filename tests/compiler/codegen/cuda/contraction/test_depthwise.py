@@ -54,7 +54,7 @@ def take_form(form: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = depthwise(node)
     assert shape is not None
     spec = Depthwise(shape, node.op.name.startswith("conv_dgrad"))
-    busy = {"one channel": BUSY, "loads": 2 * spec.wide_threads, "neighbours": 1}[form]
+    busy = {"one channel": BUSY, "loads": spec.wide_threads, "neighbours": 1}[form]
     monkeypatch.setattr(f"{MODULE}._BUSY_THREADS", busy)
 
 
@@ -125,7 +125,7 @@ def test_threads_of_one_image_take_one_channel(channels: int, size: int, taps: i
     assert (few.few, few.lanes, few.ahead, few.together) == (True, 1, False, taps)
     assert (many.few, many.lanes, many.together) == (False, 4 if many.ahead else 8, 1)
     threads = prod(few.geometry.grid) * few.geometry.block[0]
-    assert threads >= min(BUSY, 8 * few.wide_threads) and 2 * few.wide_threads < BUSY <= 2 * many.wide_threads
+    assert threads >= min(BUSY, 8 * few.wide_threads) and few.wide_threads < BUSY <= many.wide_threads
 
 
 def test_threads_of_one_small_plane_read_lines_before_products() -> None:
