@@ -141,7 +141,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(batches_launches, small_tensors),
         when_by(batches_launches, horizontal, slices),
         when_by(fuses_reductions, inline, row_fits),
-        when(fuses_reductions, reduction_outputs),
+        when_by(fuses_reductions, reduction_outputs, row_fits),
         when(fuses_reductions, bitmask),
         when(fuses_reductions, reduction_epilogue),
         when(fuses_reductions, horizontal_reductions),

@@ -12,8 +12,9 @@ After::
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
 This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
-``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by
-``inline``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
+``fused_sums``. A sum that keeps the axes that it reduces becomes one with a reshape, if nothing else reads its operand
+and ``row_bodies`` has no kernel for both. Values that no other node needs, or that are cheaper to recompute, were
+already handled by ``inline``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small, with_producers
+from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, in_rows
 from dslc.compiler.passes.rebuild import needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
 
-def reduction_outputs(graph: Graph) -> Graph:
-    """The graph with such reductions. Idempotent."""
-    operands = _operands(graph)
+def reduction_outputs(graph: Graph, fits: Fits = lambda node: False) -> Graph:
+    """The graph with such reductions; ``fits`` is that of ``row_bodies``. Idempotent."""
+    operands = _operands(graph, fits)
     if not operands:
         return graph
     new: dict[Value, Value] = {}
@@ -52,7 +56,7 @@ def reduction_outputs(graph: Graph) -> Graph:
             else:
                 fresh = node.reading(new)
             if fresh is not node:
-                new.update(zip(node.outputs, fresh.outputs))
+                new.update((old, _shaped(value, old)) for old, value in zip(node.outputs, fresh.outputs))
     return graph.replace_values(new)
 
 
@@ -66,21 +70,24 @@ class _Operand:
     wanted: bool
 
 
-def _operands(graph: Graph) -> dict[Node, _Operand]:
+def _operands(graph: Graph, fits: Fits) -> dict[Node, _Operand]:
     """The operand's pointwise producer -> the reduction that will compute it."""
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Operand] = {}
     for node in graph.nodes:
-        if (node.op is not fused_sums and summed_over(node) is None) or "kept" in node.attrs:
+        if (node.op is not fused_sums and _reduced(node) is None) or "kept" in node.attrs:
             continue
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
+                wanted = made.out in roots or len(readers[made.out]) > 1
+                if node.op is not fused_sums and summed_over(node) is None and (wanted or fits(in_rows([made], node))):
+                    continue
                 others = [v for v in node.inputs if v is not value]
                 moved = needed_after(made, others, position, _MAX_MOVED, refused=fused_sums)
                 if moved is not None and not any(n in found for n in moved):
-                    found[made] = _Operand(node, moved, made.out in roots or len(readers[made.out]) > 1)
+                    found[made] = _Operand(node, moved, wanted)
                     break
     return found
 
@@ -96,22 +103,30 @@ def _fits(made: Node, sums: Node) -> bool:
 
 
 def summed_over(node: Node) -> tuple[int, ...] | None:
-    """The reduced axes of a plain sum that drops them and keeps the dtype; None for any other node. Small integers and
-    b1 are summed in i64, which a ``fused_sums`` does not do."""
+    """The reduced axes of a plain sum that drops them and keeps the dtype; None for any other node."""
+    over = _reduced(node)
+    return over if over is not None and node.types[0].rank + len(over) == node.input_types[0].rank else None
+
+
+def _reduced(node: Node) -> tuple[int, ...] | None:
+    """The reduced axes of a plain sum, which drops them or keeps them with size 1, and keeps the dtype; None for any
+    other node. Small integers and b1 are summed in i64, which a ``fused_sums`` does not do."""
     if node.op.name not in ("sum", "sum_to") or node.input_types[0].dtype is not node.types[0].dtype:
         return None
     if node.op.name == "sum":
-        return None if node.attrs["keep"] else int_tuple(node.attrs, "over")
+        return int_tuple(node.attrs, "over")
     wide, small = node.input_types[0].ints, node.types[0].ints
     lost = len(wide) - len(small)
-    return tuple(range(lost)) if lost and wide[lost:] == small else None
+    return tuple(axis for axis, size in enumerate(wide) if axis < lost or small[axis - lost] != size) or None
 
 
 def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
-    sums, over = operand.sums, summed_over(operand.sums)
+    sums, over = operand.sums, _reduced(operand.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
-        sums = sums.replaced(op=fused_sums, attrs=plain)
+        [wide] = sums.input_types
+        left = tuple(size for axis, size in enumerate(wide.shape) if axis not in over)
+        sums = sums.replaced(op=fused_sums, types=(TensorType(sums.types[0].dtype, left),), attrs=plain)
     whole = with_producers(sums, [made], new)
     if not operand.wanted:
         return whole
@@ -119,3 +134,12 @@ def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
     attrs = {**whole.attrs, "kept": (number,)}
     types = (*whole.types, made.types[0])
     return whole.replaced(types=types, attrs=attrs)
+
+
+def _shaped(value: Value, old: Value) -> Value:
+    """A value in the shape of an old one that kept reduced axes."""
+    if value.type.shape == old.type.shape:
+        return value
+    assert isinstance(value.producer, Node)
+    b = Builder().at(value.producer, value.producer.phase)
+    return b(OPS["reshape"], value, shape=old.type.shape)

@@ -54,7 +54,7 @@ def row_bodies(graph: Graph, fits: Fits) -> Graph:
         for makers, last in ((before, after), (before, None), ([], after)):
             if not makers and last is None:
                 continue
-            node = _with_bodies(makers, core, last)
+            node = in_rows(makers, core, last)
             if len(body_of(node)) <= MAX_STEPS and fits(node):
                 whole[last or core] = node
                 taken |= {*makers, core, *([] if last is None else [last])}
@@ -111,7 +111,8 @@ def _after(core: Node, readers: Mapping[Value, list[Node]], roots: set[Value]) -
     return node if same and _plain(node) else None
 
 
-def _with_bodies(makers: list[Node], core: Node, last: Node | None) -> Node:
+def in_rows(makers: list[Node], core: Node, last: Node | None = None) -> Node:
+    """The node that computes an op with pointwise nodes before it and one after it."""
     nodes = [*makers, core, *([] if last is None else [last])]
     made = {node.out for node in nodes}
     body = Body(v for node in nodes for v in node.inputs if v not in made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from graphs.batchnorm_net import batchnorm_feeds, batchnorm_graph, image_elements
 from graphs.random_graphs import assert_same_bits, evaluate, feeds_of
@@ -61,7 +62,26 @@ def test_what_nobody_else_wants_is_not_written() -> None:
     assert node.op.name == "fused_sums" and "kept" not in node.attrs and len(node.outputs) == 1
 
 
-def test_sums_that_hold_places_of_axes_stay() -> None:
+@pytest.mark.parametrize(
+    ("name", "attrs"), [("sum_to", {"shape": (40, 1, 600)}), ("sum", {"over": (1,), "keep": True})]
+)
+def test_a_sum_that_keeps_the_axes_that_it_reduces(name: str, attrs: dict[str, object]) -> None:
+    """The gradient of a value per channel of each image, as in squeeze-and-excitation."""
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 9, 600)))
+    b = Builder(name="layer")
+    squared = b(OPS["mul"], x.value, x.value)
+    results = {"total": b(OPS["exp"], b(OPS[name], squared, **attrs))}
+    graph = Graph((x,), order([*results.values()]), results)
+    found = reduction_outputs(graph)
+    assert [node.op.name for node in found.nodes] == ["fused_sums", "reshape", "exp"]
+    verify_graph(found)
+    feeds = feeds_of(graph, 0)
+    np.testing.assert_allclose(evaluate(found, feeds)["total"], evaluate(graph, feeds)["total"], rtol=1e-5)
+    assert reduction_outputs(found) is found
+    assert reduction_outputs(graph, lambda node: True) is graph, "a kernel of rows computes both"
+
+
+def test_a_sum_that_keeps_axes_leaves_an_operand_that_others_read() -> None:
     x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 600)))
     b = Builder(name="layer")
     doubled = b(OPS["add"], x.value, x.value)
