@@ -24,7 +24,8 @@ from dslc.compiler.codegen.region.queries import used_values
 
 #: Elements from which fewer threads still keep the GPU busy: 2 for each of an H200's 270,336 threads.
 _LEAST: Final = 1 << 19
-_SHORT: Final = 4  # parts of a vector that neighbouring threads move together; two of its halves are as fast apart
+_SHORT: Final = 4  # parts of a vector from which whole words of the result, read by elements, are faster than parts
+_FULL: Final = 4  # blocks of one row from which a block has a piece of one row: most of its threads have elements
 
 
 def whole_vectors(region: Region) -> Flat | None:
@@ -36,17 +37,17 @@ def whole_vectors(region: Region) -> Flat | None:
     if flat.outer[-1] % vector and _is_plain(flat, vector):
         return Flat(own.count, vector, 1, rest=own.count % vector)
     found = narrow(region)
-    return _in_lines(found, flat, vector) if found and found[0].held >= _SHORT else None
+    return _in_lines(found, flat, vector) if found else None
 
 
 def _in_lines(found: Sequence[Flat], region: Region, vector: int) -> Flat:
     """For long lines, the one of these schedules that leaves the fewest threads without an element, with a line for
     each block and no more vectors than its pieces need. Of short ones, whole vectors of the results if these are in
-    order, else the first schedule."""
+    order and the first schedule's are shorter than halves of them, else the first schedule."""
     line = region.outer[-1]
-    each = line // BLOCK_THREADS >= _SHORT and all(a.repeat == 1 for a in (*region.inputs, *region.outputs))
+    each = line // BLOCK_THREADS >= _FULL and all(a.repeat == 1 for a in (*region.inputs, *region.outputs))
     if not each or len(region.outer) == 1:
-        if line < vector or not _is_written_in_order(region, vector):
+        if found[0].held < _SHORT or line < vector or not _is_written_in_order(region, vector):
             return found[0]
         return Flat(found[0].count, vector, 1, rest=found[0].count % vector)
     whole = (replace(flat, line=line) for flat in found)

@@ -75,6 +75,21 @@ def test_neighbours_move_short_vectors_of_odd_rows(step: int, dtype: DType) -> N
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(("dtype", "columns"), [(DType.BF16, 12), (DType.F16, 20), (DType.F32, 6)])
+def test_rows_of_halves_of_vectors_are_moved_by_halves(dtype: DType, columns: int) -> None:
+    """Rows of 12 elements of 16 bits: each third vector of 16 bytes would lie in two rows."""
+    x = simulator.held(np.random.default_rng(0).normal(size=(17, 2 * columns)), dtype)
+    given, half = Input("x", Kind.DATA, TensorType(dtype, x.shape)).value, 8 // dtype.itemsize
+    attrs = {"starts": (0, columns), "stops": (17, 2 * columns), "steps": (1, 1)}
+    [launch] = launches(made := Builder(name="here").node(OPS["slice"], given, **attrs))
+    assert launch.spec.flat is not None and (launch.spec.flat.vector, launch.spec.flat.held) == (half, 2)
+    found = simulated(made, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x[:, columns:])
+    compared(made, [x], threads=256)
+
+
+@pytest.mark.usefixtures("short")
 def test_a_short_row_is_repeated_by_whole_vectors() -> None:
     x = simulator.held(np.random.default_rng(0).normal(size=(1, 31)), DType.BF16)
     given = Input("x", Kind.DATA, TensorType(DType.BF16, x.shape)).value
