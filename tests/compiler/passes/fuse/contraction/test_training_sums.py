@@ -75,8 +75,10 @@ def joined(before: Graph, build: Build = BUILD) -> Node:
 TAKEN: dict[str, tuple[Callable[[Given], Value], tuple[str, ...]]] = {
     "bias": (lambda g: g("add", g.conv(), g.bias), ("bias",)),
     "bias first": (lambda g: g("add", g.bias, g.conv()), ("bias",)),
-    "bias and residual": (lambda g: g("add", g("add", g.conv(), g.bias), g.rest), ("bias", "c")),
-    "residual and bias": (lambda g: g("add", g("add", g.rest, g.conv()), g.bias), ("c", "bias")),
+}
+RESIDUAL: dict[str, Callable[[Given], Value]] = {
+    "bias and residual": lambda g: g("add", g("add", g.conv(), g.bias), g.rest),
+    "residual and bias": lambda g: g("add", g("add", g.rest, g.conv()), g.bias),
 }
 
 
@@ -92,13 +94,22 @@ def test_windows_of_one_place_are_a_product_of_matrices(name: str, build: Build)
     assert launch.spec.gemm == VendorGemm((1024, 96), (64, 96), (1024, 64), False, True, compute)
     assert launch.spec.added == kinds and launch.reads == node.inputs
     call = launch.spec.instruction(range(len(launch.spec.shapes)), 99, 0)
-    assert (call.bias, call.c) == (2 + kinds.index("bias"), 2 + kinds.index("c") if "c" in kinds else None)
+    assert (call.bias, call.c) == (2, None)
     rng = np.random.default_rng(5)
     x, w, *others = (rng.standard_normal(t.ints) for t in node.input_types)
     [wanted] = node.op.meaning([x, w, *others], node.attrs)
     product = x.reshape(launch.spec.gemm.a) @ w.reshape(launch.spec.gemm.b).T
     shaped = [other.reshape(shape) for other, shape in zip(others, launch.spec.shapes[2:-1], strict=True)]
     np.testing.assert_allclose(sum(shaped, product).reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", RESIDUAL)
+def test_a_residual_is_cudnns_in_16_bits_and_a_kernel_in_f32(name: str) -> None:
+    half, wide = Given(DType.BF16), Given()
+    launch = library_call(joined(half.graph(RESIDUAL[name](half))), "sm_90")
+    assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum) and "c" in launch.spec.added
+    before = wide.graph(RESIDUAL[name](wide))
+    assert passed(before) is before and passed(before, build=TF32) is before
 
 
 def test_cudnn_adds_to_windows_of_16_bits() -> None:
