@@ -12,7 +12,8 @@ After::
     %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
 
 Readers are pointwise nodes with one result, and sums. The other ops that take neighbours (``row_bodies.py``) compute
-what has more bytes than its inputs, such as a cast to f32, if ``fits`` says so. There are two rules:
+what has more bytes than its inputs, such as a cast to f32, if ``fits`` says so. They also compute a value that vanishes
+if it comes from one large tensor, as a mask of the maxima of rows does. There are two rules:
 
 - The value vanishes: it is no result of the program, and each of its readers computes it. The producer's inputs, read
   once per reader, must have at most as many bytes as making, writing and reading the value. So each reader that needs
@@ -39,6 +40,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import (
+    SMALL_BYTES,
     body_of,
     draws,
     has_neighbours,
@@ -70,8 +72,10 @@ def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
         if not own or any(reader in vanishing for reader in own):
             continue
         late = len(own) == 1 and is_small(made.out)
-        takers = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()), fits, late)]
-        vanishes = made.out not in roots and takers == own and _saves_bytes(made, own)
+        several = len(own) > 1 and made.out not in roots and _reads_as_much(made)
+        able = [reader for reader in own if _may_compute(reader, made, found.get(reader, set()), fits, late, several)]
+        vanishes = made.out not in roots and able == own and _saves_bytes(made, own)
+        takers = able if vanishes else [reader for reader in able if not times_computed(reader) or _widens(made)]
         if vanishes:
             vanishing.add(made)
         for reader in takers:
@@ -81,13 +85,15 @@ def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
     return {node: [v.producer for v in dict.fromkeys(node.inputs) if v.producer in own] for node, own in found.items()}
 
 
-def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits, late: bool) -> bool:
+def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits, late: bool, several: bool) -> bool:
     """Whether the reader's kernel can compute the value next to ``others``. ``late``: of the ops that ``row_bodies``
-    joins, that pass does it: before, sums of small tensors may become one kernel."""
+    joins, that pass does it: before, sums of small tensors may become one kernel. ``several``: so does such an op if
+    the value has no more bytes than what it is computed from."""
     if sum(len(body_of(n)) for n in (reader, made, *others)) > MAX_STEPS:
         return False
     if times_computed(reader):
-        if late or not _widens(made) or not joins(made, reader):
+        wider = made.phase is reader.phase and _widens(made)
+        if late or not (several or wider) or not joins(made, reader):
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
         return fits(with_producers(reader, producers, {}))
@@ -102,6 +108,12 @@ def _widens(made: Node) -> bool:
     """Whether a value has more bytes than what it is computed from. Other values are left to the passes that let a sum
     store its operand, too."""
     return sum(v.type.bytes for v in dict.fromkeys(made.inputs)) < made.out.type.bytes
+
+
+def _reads_as_much(made: Node) -> bool:
+    """Whether a value is computed from about as many bytes as it has, and no fewer: from one large tensor."""
+    own, read = made.out.type.bytes, sum(v.type.bytes for v in dict.fromkeys(made.inputs))
+    return own <= read <= own + max(SMALL_BYTES, own // 4)
 
 
 def _is_summed(value: Value, made: Node, sums: Node) -> bool:

@@ -74,7 +74,7 @@ def times_computed(node: Node) -> int:
 
 def joins(made: Node, core: Node) -> bool:
     """Whether a pointwise node may be computed as often as such an op's kernel does it."""
-    if not _plain(made) or made.phase is not core.phase or not made.inputs:
+    if not _plain(made) or not made.inputs:
         return False
     few = len(body_of(made)) <= _MAX_AGAIN and all(op.cheap for op in ops_of(made))
     return few or times_computed(core) == 1
@@ -85,7 +85,7 @@ def _producers(core: Node) -> list[Node]:
 
 
 def _joins_before(made: Node, core: Node, readers: Mapping[Value, list[Node]], roots: set[Value]) -> bool:
-    if not joins(made, core) or made.out in roots:
+    if made.phase is not core.phase or not joins(made, core) or made.out in roots:
         return False
     if any(reader is not core for reader in readers.get(made.out, ())):
         return False

@@ -12,7 +12,7 @@ from gpu_kernels.dropout_graphs import SCALARS, gradient, graph_with, run, value
 from graphs.batchnorm_net import batchnorm_feeds, batchnorm_graph, image_elements
 from graphs.random_graphs import assert_same_bits, evaluate
 
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
@@ -98,6 +98,42 @@ def test_a_value_of_many_bytes_does_not_vanish() -> None:
         results = {name: b(OPS[name], total) for name in ("exp", "tanh")}
         found = inline(Graph(tuple(values), order(list(results.values())), results), never)
         assert len(found.nodes) == nodes, count
+
+
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD])
+def test_the_places_of_a_maximum_are_counted_without_a_mask_in_memory(fits: bool, phase: Phase) -> None:
+    """A sum along rows, and a pointwise node, compute which elements are the maximum, if a kernel can."""
+    x, top = (Input(n, Kind.DATA, TensorType(DType.F32, s)) for n, s in (("x", (64, 1024)), ("top", (64, 1))))
+    mask = Builder(name="max")(OPS["fused"], x.value, top.value, body=(
+        ("eq", (0, 1), ()), ("cast", (2,), (("dtype", DType.F32),))
+    ))  # fmt: skip
+    b = Builder(name="max", phase=phase)
+    results = {"ties": b(OPS["sum"], mask, over=(1,), keep=True), "shares": b(OPS["mul"], mask, top.value)}
+    graph = Graph((x, top), order(list(results.values())), results)
+    found = inline(graph, lambda node: fits)
+    verify_graph(found)
+    assert inline(found, lambda node: fits) is found
+    if not fits:
+        assert found is graph
+        return
+    assert sorted(n.op.name for n in found.nodes) == ["fused", "fused_rows"]
+    assert all(node.phase is phase for node in found.nodes)
+    feeds = {
+        "x": np.random.default_rng(0).integers(0, 9, (64, 1024)).astype(np.float32),
+        "top": np.full((64, 1), 8.0, np.float32),
+    }
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+
+
+def test_a_sum_of_a_large_mask_of_two_tensors_reads_it() -> None:
+    """Two readers that compute it would read both tensors twice."""
+    x, y = (Input(n, Kind.DATA, TensorType(DType.F32, (64, 1024))) for n in "xy")
+    b = Builder(name="a")
+    made = b(OPS["maximum"], x.value, y.value)
+    results = {"total": b(OPS["sum"], made, over=(1,), keep=True), "other": b(OPS["neg"], made)}
+    graph = Graph((x, y), order(list(results.values())), results)
+    assert inline(graph, lambda node: True) is graph
 
 
 def test_sums_draw_across_their_rows() -> None:
