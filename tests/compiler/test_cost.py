@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from graphs.random_graphs import input_of
 from places import EXAMPLES
+from real_gpu.vendor_cases import convolution
 
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import kind, machine_of, roof, seconds, total_seconds
@@ -56,3 +57,12 @@ def test_own_products_are_slower_than_the_librarys_and_a_cpu_has_one_kind() -> N
     node = _product(4096, 4096, 4096)
     assert seconds(node, machine_of("sm_90", "own")) > seconds(node, machine_of("sm_90", "vendor"))
     assert machine_of("cpu", "own") == machine_of("cpu", "vendor")
+
+
+@pytest.mark.parametrize("name", ["conv", "conv_wgrad"])
+def test_first_layers_in_tf32_have_the_rate_of_tensor_cores(name: str) -> None:
+    """In f32, scalar arithmetic bounds them."""
+    machine, shapes = machine_of("sm_90", "vendor"), ((64, 1, 256, 256), (48, 1, 5, 5))
+    f32, tf32 = (convolution(name, *shapes, "f32", last=True, pad=(2, 2), **more) for more in ({}, {"tf32": True}))
+    moving, arithmetic = roof(tf32, machine)
+    assert arithmetic < moving < seconds(tf32, machine) < seconds(f32, machine) / 1.5

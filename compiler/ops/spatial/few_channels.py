@@ -11,6 +11,7 @@ from math import gcd, prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
 
 MOST: Final = 4  # channels that are few
@@ -26,8 +27,8 @@ _MOST_SPAN: Final = 48
 _MOST_STRIDE: Final = 8
 _MOST_WEIGHTS: Final = 768  # of one of the many channels
 _MOST_SUMS: Final = 64  # of a line of taps of the gradient for weights
-RUN: Final = 8  # 16-bit elements that tensor cores read at once
-RUN_BYTES: Final = 16
+RUN_BYTES: Final = 16  # that tensor cores read at once
+RUN: Final = 8  # elements of 16 bits of them, and rows or columns of the least matrix of tensor cores
 _MOST_RUNS: Final = 96  # of a window: shared memory has room for the weights of 16 channels and more
 TILE_BYTES: Final = 31 << 10  # of a tile of the image in shared memory
 
@@ -112,34 +113,43 @@ def is_of_few_channels(node: Node, on_cores: bool = False) -> bool:
     return not on_cores or weights <= _MOST_ON_CORES
 
 
-def packs_taps(node: Node) -> bool:
-    """Whether a convolution with channels last, or its gradient for weights, in 16 bits, has sums over runs of taps
-    with their few channels of the image. Windows side by side are rows of a product, and are none of these."""
+def packs_taps(node: Node, on_cores: bool = False) -> bool:
+    """Whether a convolution with channels last, or its gradient for weights, in 16 bits or in TF32 (``on_cores``: by
+    the build, else by the node), has sums over runs of taps with their few channels of the image. Windows side by side
+    are rows of a product, and are none of these."""
     kind, found = node.op.name.removesuffix("_last"), few_channels(node)
-    if kind not in ("conv", "conv_wgrad") or found is None or not found.of_image or not node.types[0].dtype.is_half:
+    if kind not in ("conv", "conv_wgrad") or found is None or not found.of_image:
+        return False
+    dtype = node.types[0].dtype
+    if not dtype.is_half and not (dtype is DType.F32 and (on_cores or flag_attr(node.attrs, "tf32"))):
         return False
     stride, dilation = int_tuple(node.attrs, "stride"), int_tuple(node.attrs, "dilation")
-    side_by_side = stride == found.taps and not any(int_tuple(node.attrs, "pad"))
+    run, side_by_side = run_elements(dtype), stride == found.taps and not any(int_tuple(node.attrs, "pad"))
     return (
         prod(found.taps) > 1
         and not side_by_side
         and not found.many % RUN
         and found.places >= _MIN_PLACES
         and dilation == (1,) * len(dilation)
-        and prod(found.taps[:-1]) * -(-found.taps[-1] // taps_of_run(found.few)) <= _MOST_RUNS
-        and _tile_bytes(found, stride) <= TILE_BYTES
+        and prod(found.taps[:-1]) * -(-found.taps[-1] // taps_of_run(found.few, run)) <= _MOST_RUNS
+        and _tile_bytes(found, stride, run) <= TILE_BYTES
     )
 
 
-def taps_of_run(few: int) -> int:
+def run_elements(dtype: DType) -> int:
+    """Elements that tensor cores read at once."""
+    return RUN_BYTES // dtype.itemsize
+
+
+def taps_of_run(few: int, run: int) -> int:
     """Taps whose few channels, filled up to a power of two, are a run."""
-    return RUN >> (few - 1).bit_length()
+    return run >> (few - 1).bit_length()
 
 
-def _tile_bytes(found: FewChannels, stride: tuple[int, ...]) -> int:
+def _tile_bytes(found: FewChannels, stride: tuple[int, ...], run: int) -> int:
     """Of the image, at most: what a tile of 8 lines of 16 places reads, as often as runs begin at different places."""
     deep, tall, wide = (1, 1, *found.taps)[-3:]
     down, across = (1, *stride)[-2:]
-    taps = taps_of_run(found.few)
+    taps = taps_of_run(found.few, run)
     line = 15 * across // taps + -(-wide // taps) + RUN  # runs; the last ones keep lines in different banks
     return deep * (7 * down + tall) * (taps // gcd(across, taps)) * line * RUN_BYTES

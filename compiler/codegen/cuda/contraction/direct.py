@@ -63,7 +63,7 @@ def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
 
 
 def packed(node: Node) -> PackedConv | PackedSums | None:
-    """The kernel on tensor cores of a first layer in 16 bits; None for other nodes."""
+    """The kernel on tensor cores of a first layer in 16 bits or in TF32; None for other nodes."""
     found, g = few_channels(node), _geometry(node)
     if found is None or g is None or not g.last or not packs_taps(node):
         return None

@@ -1,8 +1,9 @@
-"""First layers of vision and sound in 16 bits: convolutions of an image of few channels on tensor cores.
+"""First layers of vision and sound: convolutions of an image of few channels on tensor cores, in 16 bits or in TF32.
 
 Channels are last. If three colours were filled up to a run of 8 channels, 5 of 8 products would be with zeros, and the
 image would be written once more. Here the sum runs over chunks of neighbouring taps with their channels
-(``packed_taps.cuh``): implicit im2col (Chetlur et al. 2014, arXiv:1410.0759) whose rows overlap in shared memory.
+(``packed_taps.cuh``): implicit im2col (Chetlur et al. 2014, arXiv:1410.0759) whose rows overlap in shared memory. Of
+16-bit elements a chunk has 8; of f32 elements, which are rounded to TF32 on the way, 4.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.spatial.few_channels import RUN, RUN_BYTES, TILE_BYTES, taps_of_run
+from dslc.compiler.ops.spatial.few_channels import RUN, RUN_BYTES, TILE_BYTES, run_elements, taps_of_run
 
 _BANKS: Final = 8  # chunks of different banks
 _MULTIPROCESSORS: Final = H200.multiprocessors
@@ -29,7 +30,7 @@ _RESERVED: Final = 1 << 10  # bytes of shared memory that each block costs in ad
 _PLACES: Final = 128  # of the result, that a block computes at a time
 _MMA: Final = 16  # rows of a tensor core
 _MAX_COLS: Final = 64  # of the many channels, of a block
-_MAX_CHUNKS: Final = 7  # whose sums a warp holds for 32 channels: 56 registers
+_MAX_EIGHTS: Final = 7  # times 8 elements of chunks, whose sums a warp holds for 32 channels: 56 registers
 _WARPS: Final = 8  # of a block of the gradient, if its sums need no more
 _MAX_ALONG: Final = 4  # warps of a block along chunks
 _MAX_SHARED: Final = 99 << 10  # bytes of a block, the least of GPUs from sm_80 on: sm_86 (CUDA C++ Programming Guide)
@@ -44,14 +45,25 @@ class PackedTaps(CodeWithArgs):
     few: int
 
     @property
+    def run(self) -> int:
+        """Elements of a chunk."""
+        return run_elements(self.shape.dtype)
+
+    @property
     def pair(self) -> int:
         """Taps of a chunk."""
-        return taps_of_run(self.few)
+        return taps_of_run(self.few, self.run)
 
     @property
     def copies(self) -> int:
         """Of a tile of the image, so that each window begins at a chunk of one of them."""
         return self.pair // gcd(self.shape.stride[2], self.pair)
+
+    @property
+    def phases(self) -> int:
+        """Chunks from a window to the next one: as many parts has a line of the tile, so that windows side by side are
+        in different banks. With copies, it has one."""
+        return self.shape.stride[2] // self.pair if self.copies == 1 else 1
 
     @property
     def chunks(self) -> int:
@@ -74,10 +86,11 @@ class PackedTaps(CodeWithArgs):
         return _PLACES // wide, wide
 
     def _line_of(self, wide: int) -> int:
-        """Chunks of a line of a copy: with several copies, so many that windows side by side are in different banks."""
+        """Chunks of a line of a copy: whole phases; with several copies, so many that windows side by side are in
+        different banks."""
         last = (wide - 1) * self.shape.stride[2] // self.pair + -(-self.shape.taps[2] // self.pair)
         if self.copies == 1:
-            return last
+            return -(-last // self.phases) * self.phases
         apart = _BANKS // self.copies
         return last + (apart - last) % (2 * apart)
 
@@ -144,14 +157,15 @@ class PackedTaps(CodeWithArgs):
         """The constants of a kernel and its numbers."""
         s, (tall, wide) = self.shape, self._tile
         axes = {"TAPS": s.taps, "STRIDE": s.stride, "EDGE": s.pad}
-        text = f'#define MMA_TYPE "{"bf16" if s.dtype is DType.BF16 else "f16"}"\n'
+        text = f'#define MMA_TYPE "{s.dtype}"\n' if s.dtype.is_half else ""
         text += f"using X = {C_TYPES[s.dtype]};\nusing INDEX = {s.index};\n"
         text += "".join(
             f"__device__ constexpr int {name}[3] = {{{', '.join(map(str, each))}}};\n" for name, each in axes.items()
         )
         text += constants(
-            FEW=self.few, STORED=RUN // self.pair, COPIES=self.copies, TALL=tall, WIDE=wide, LINE=self._line_of(wide),
-            COLS=self.cols, THREADS=self._threads, RESIDENT=self._resident, **more,
+            FEW=self.few, STORED=self.run // self.pair, COPIES=self.copies, PHASES=self.phases,
+            TALL=tall, WIDE=wide, LINE=self._line_of(wide), COLS=self.cols, THREADS=self._threads,
+            RESIDENT=self._resident, **more,
         )  # fmt: skip
         numbers = Numbers(TILES=self._tiles, CHANNELS=s.channels)
         numbers.divisor("ACROSS", -(-s.count[2] // wide))
@@ -215,14 +229,31 @@ class PackedSums(PackedTaps):
         return 2 * _MMA if self.cols % (2 * _MMA) == 0 else _MMA
 
     @property
+    def phases(self) -> int:
+        """Floats come one by one, from four windows and eight neighbours: in one part, these are in different banks."""
+        return 1 if self.run < RUN else super().phases
+
+    @property
+    def _most_cols(self) -> int:
+        """As many as there is room for the result's gradient of, twice."""
+        room = _MAX_SHARED // 2 - self._image_bytes
+        most = room // (_PLACES * self.shape.dtype.itemsize) - RUN
+        return max(_MMA, min(_MAX_COLS, most // _MMA * _MMA))
+
+    @property
+    def _eights(self) -> int:
+        """Of the elements of a window's chunks: columns of a tensor core."""
+        return -(-self.chunks * self.run // RUN)
+
+    @property
     def _slices(self) -> int:
         """Blocks that share the chunks of a window."""
-        return -(-self.chunks // (_MAX_CHUNKS * _MAX_ALONG))
+        return -(-self._eights // (_MAX_EIGHTS * _MAX_ALONG))
 
     @property
     def _warps(self) -> tuple[int, int, int]:
         """Warps of a block along channels, along chunks, and that share the places."""
-        m, n = self.cols // self._deep, -(-self.chunks // (_MAX_CHUNKS * self._slices))
+        m, n = self.cols // self._deep, -(-self._eights // (_MAX_EIGHTS * self._slices))
         k = 1 << (max(1, _WARPS // (m * n)).bit_length() - 1)
         return m, n, k
 
@@ -236,8 +267,8 @@ class PackedSums(PackedTaps):
 
     @property
     def _of_warp(self) -> int:
-        """Chunks of a warp."""
-        return -(-self.chunks // (self._slices * self._warps[1]))
+        """Of the eights of a window, those of a warp."""
+        return -(-self._eights // (self._slices * self._warps[1]))
 
     @property
     def _shared(self) -> int:
@@ -263,6 +294,6 @@ class PackedSums(PackedTaps):
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         m, n, k = self._warps
-        text, numbers = self._text(DEEP=self._deep, WARPS_M=m, WARPS_N=n, WARPS_K=k, CHUNKS_OF_WARP=self._of_warp)
+        text, numbers = self._text(DEEP=self._deep, WARPS_M=m, WARPS_N=n, WARPS_K=k, EIGHTS=self._of_warp)
         numbers.add("WEIGHTS", self.elements)
         return Code("packed_taps_sums.cu", text + numbers.text()), numbers.scalar_args

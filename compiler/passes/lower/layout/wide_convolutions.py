@@ -44,7 +44,7 @@ def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
     one that is well as it is. Sizes are ints."""
     if not all(prod(type.ints) for type in (*node.input_types, *node.types)):
         return None
-    if is_of_few_channels(node, on_cores=True) or packs_taps(node):
+    if is_of_few_channels(node, on_cores=True) or packs_taps(node, on_cores=True):
         return None
     if _is_product(node):
         return _product(b, node, inputs, last_type(node.types[0]).ints)

@@ -1,8 +1,9 @@
 // The convolution: a warp computes 32 places x COLS of the many channels. Columns of tensor cores are dealt to channels so that a
-// thread has 2 * TOGETHER adjacent ones. FINISHED(at, x) is what is stored for the sum x of place ``at``.
+// thread has 2 * TOGETHER adjacent ones, up to 16 bytes, which it stores at once. FINISHED(at, x) is what is stored for the sum x of
+// place ``at``.
 #include "packed_taps.cuh"
 
-constexpr int STEPS = (CHUNKS + 1) / 2, TOGETHER = COLS % 32 ? 2 : 4;
+constexpr int STEPS = (CHUNKS + 1) / 2, TOGETHER = COLS % 32 || sizeof(X) == 4 ? 2 : 4;
 
 __device__ __forceinline__ int channel_of(int column) {
   const int group = column / (8 * TOGETHER), of_group = column / 8 % TOGETHER;
@@ -13,18 +14,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
     const X *__restrict__ x, const X *__restrict__ w, OTHERS X *__restrict__ y, NUMBERS) {
   const Numbers s = GIVEN;
   extern __shared__ __align__(128) unsigned char memory[];
-  unsigned short *weights = reinterpret_cast<unsigned short *>(memory + IMAGE_BYTES);
+  X *weights = reinterpret_cast<X *>(memory + IMAGE_BYTES);
   const unsigned image = shared_address(memory), factors = shared_address(weights);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.y * COLS;
   wait_for_those_before();
   Pixel held[EACH];
   if ((int)blockIdx.x < s.TILES) fetch(held, x, s, tile_of(s, blockIdx.x));
 #pragma unroll 8 // so many reads are under way
-  for (int n = threadIdx.x; n < STEPS * 2 * COLS * 8; n += THREADS) {
-    const int chunk = n / (COLS * 8), channel = first + channel_of(n / 8 % COLS), few = n % STORED;
-    const int tap = chunk % RUNS * PAIR + n % 8 / STORED, line = chunk / RUNS;
+  for (int n = threadIdx.x; n < STEPS * 2 * COLS * RUN; n += THREADS) {
+    const int chunk = n / (COLS * RUN), channel = first + channel_of(n / RUN % COLS), few = n % STORED;
+    const int tap = chunk % RUNS * PAIR + n % RUN / STORED, line = chunk / RUNS;
     const bool there = chunk < CHUNKS && tap < TAPS[2] && few < FEW && channel < s.CHANNELS;
-    weights[n] = there ? w[((INDEX)channel * LINES * TAPS[2] + line * TAPS[2] + tap) * FEW + few].bits : (unsigned short)0;
+    weights[n] = there ? factor(w[((INDEX)channel * LINES * TAPS[2] + line * TAPS[2] + tap) * FEW + few]) : X{};
   }
 
   for (int number = blockIdx.x; number < s.TILES; number += gridDim.x) {
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
           const int channel = first + (group * 4 + lane % 4) * 2 * TOGETHER;
           if (channel >= s.CHANNELS) continue;
           const INDEX at = place * s.CHANNELS + channel;
-          struct alignas(4 * TOGETHER) {
+          struct alignas(sizeof(X) * 2 * TOGETHER) {
             X x[2 * TOGETHER];
           } made;
 #pragma unroll

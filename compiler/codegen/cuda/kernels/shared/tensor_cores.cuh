@@ -19,6 +19,12 @@ template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&
                  : "r"(from));
 }
 
+__device__ __forceinline__ float load_float(unsigned from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from));
+  return x;
+}
+
 // Four neighbours of 32 bits.
 __device__ __forceinline__ void load_words(unsigned (&r)[4], unsigned from) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(from));
