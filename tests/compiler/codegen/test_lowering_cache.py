@@ -38,11 +38,14 @@ def test_launches_are_those_of_each_node_by_itself(name: str, target: str, provi
         assert [(x.symbol, repr(x.code)) for x in found] == [(x.symbol, repr(x.code)) for x in wanted]
 
 
-def test_numbers_that_python_calls_equal_are_not_alike() -> None:
+@pytest.mark.parametrize("first", [0.0, -0.0])
+@pytest.mark.parametrize("target", ["cpu", "sm_90"])
+def test_numbers_that_python_calls_equal_are_not_alike(target: str, first: float) -> None:
     b = Builder()
-    nodes = [b.node(OPS["full"], value=value, dtype=DType.F32, shape=(4,)) for value in (0.0, -0.0)]
-    [plus], [minus] = (lowered(node, "sm_90", False) or () for node in nodes)
-    assert repr(plus.spec) != repr(minus.spec)
+    nodes = [b.node(OPS["full"], value=value, dtype=DType.F32, shape=(4,)) for value in (first, -first)]
+    [one], [other] = (lowered(node, target, False) or () for node in nodes)
+    assert repr(one.spec) != repr(other.spec)
+    assert repr(one.code) != repr(other.code) and one.symbol != other.symbol
 
 
 def test_which_inputs_are_one_tensor_is_part_of_it() -> None:

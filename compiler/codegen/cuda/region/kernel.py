@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
 from dslc.compiler.codegen.cuda.region.reduction.column_reduction import columns_source
@@ -32,18 +32,17 @@ class SizeGenericRegion(SizeGeneric):
 
     @property
     def code(self) -> Source:
-        return _source_and_args(self.region, self.flat)[0]
+        return self._source_and_args[0]
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return _source_and_args(self.region, self.flat)[1]
+        return self._source_and_args[1]
 
-
-@lru_cache(4096)  # an artifact's programs share most regions
-def _source_and_args(region: Region, flat: Flat | None) -> tuple[Source, ScalarArgs]:
-    cut = flat or schedule(region)
-    assert isinstance(cut, Flat)
-    return flat_source("k", region, cut)
+    @cached_property  # of this object alone: regions with the constants 0.0 and -0.0 are equal, their sources are not
+    def _source_and_args(self) -> tuple[Source, ScalarArgs]:
+        cut = self.flat or schedule(self.region)
+        assert isinstance(cut, Flat)
+        return flat_source("k", self.region, cut)
 
 
 def sized(launch: Launch) -> Launch:

@@ -15,7 +15,6 @@ from gpu_kernels.simulation import simulated
 from thinning import thinned
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region import kernel as region_kernel
 from dslc.compiler.codegen.cuda.region import schedule
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.thread_mapping import Flat
@@ -28,11 +27,9 @@ from dslc.compiler.ir.types import DType, TensorType
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One block is enough."""
     monkeypatch.setattr(schedule, "_MANY_BLOCKS", 0)
-    for cached in (schedule.schedule, region_kernel._source_and_args):
-        cached.cache_clear()
+    schedule.schedule.cache_clear()
     yield
-    for cached in (schedule.schedule, region_kernel._source_and_args):
-        cached.cache_clear()
+    schedule.schedule.cache_clear()
 
 
 def node(dtype: DType, *shapes: tuple[int, ...]) -> Node:
