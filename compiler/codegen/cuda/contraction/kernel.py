@@ -49,11 +49,11 @@ class Contract(CodeWithArgs):
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
-        kept = self.problem.a.dtype.computed
+        computed = self.problem.a.dtype.computed
         finished = partial(_epilogue_text, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
-        head = f"using SUM = {C_TYPES[kept]};\n"
-        tile = replace(self.tile, stages=possible_stages(self.tile, kept))
+        head = f"using SUM = {C_TYPES[computed]};\n"
+        tile = replace(self.tile, stages=possible_stages(self.tile, computed))
         vectors = vector_loads(self.problem, self.tile, self.tf32)
         how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(vectors.a), WHOLE_B=int(vectors.b))
         return Code("contract.cu", head + text + tile.text() + how), numbers.scalar_args
@@ -78,11 +78,11 @@ class Mma(CodeWithArgs):
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
-        each = 16 // p.c.dtype.itemsize
-        whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
+        vector = 16 // p.c.dtype.itemsize
+        whole_lines = int(p.runs("c", "n", vector) and p.c.elements % vector == 0)
         finished = partial(_epilogue_text, self.epilogue, dtype=p.c.dtype)
         text, numbers = p.text(self.tile.depth, finished)
-        how = constants(WHOLE_LINES=whole, FINISHES=int(self.epilogue is not None))
+        how = constants(WHOLE_LINES=whole_lines, FINISHES=int(self.epilogue is not None))
         return Code("mma.cu", f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + how), numbers.scalar_args
 
 
@@ -147,12 +147,14 @@ def contract(
     longest, cores, swapped = deciding(problems, tf32)
     if swapped:
         problems = [p.turned() for p in problems]
-    chosen, fast = tiling or tiling_of(longest, cores), cores == "16 bits"
+    chosen = tiling or tiling_of(longest, cores)
     tile, split = chosen.tile, chosen.split
-    kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
-    divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
-    own = epilogue if split == 1 else None
-    return [Mma(p, tile, own) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
+    stored = longest.c.dtype if split == 1 else longest.c.dtype.computed
+    divided = [replace(p, split=split, c=replace(p.c, dtype=stored)) for p in problems]
+    fused = epilogue if split == 1 else None
+    if cores == "16 bits":
+        return [Mma(p, tile, fused) for p in divided], swapped
+    return [Contract(p, tile, fused, tf32) for p in divided], swapped
 
 
 def deciding(problems: Sequence[Problem], tf32: bool) -> tuple[Problem, Cores, bool]:
@@ -160,9 +162,9 @@ def deciding(problems: Sequence[Problem], tf32: bool) -> tuple[Problem, Cores, b
     that they use; True if they swap a and b."""
     longest = max(problems, key=lambda p: p.count("k"))
     swapped = longest.dense_along_m()
-    turned = [p.turned() for p in problems] if swapped else problems
-    fast = all(map(_on_tensor_cores, turned))
-    return longest.turned() if swapped else longest, "16 bits" if fast else "tf32" if tf32 else None, swapped
+    as_computed = [p.turned() for p in problems] if swapped else problems
+    cores: Cores = "16 bits" if all(map(_on_tensor_cores, as_computed)) else "tf32" if tf32 else None
+    return longest.turned() if swapped else longest, cores, swapped
 
 
 def _on_tensor_cores(problem: Problem) -> bool:

@@ -29,10 +29,10 @@ _NAME: Final = re.compile(f"tile={_SIZE}x{_SIZE}x{_SIZE}/{_SIZE}x{_SIZE} stages=
 
 def names(node: Node) -> list[str]:
     """The names of the tilings of a contraction, the model's best first, without the one that it takes by itself."""
-    found = tiled(node)
-    if found is None:
+    decided_by = tiled(node)
+    if decided_by is None:
         return []
-    problem, cores = found
+    problem, cores = decided_by
     modelled = tilings(problem, cores)
     best = {tiling.tile: tiling for tiling in reversed(modelled)}  # the best split of each tile
     first = [tiling for tiling in modelled if best[tiling.tile] is tiling]
@@ -43,19 +43,19 @@ def names(node: Node) -> list[str]:
         if more < less or blocks_of(problem, each.tile) * each.split < _MANY_BLOCKS
     ]
     kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
-    few = is_direct(first_of(node)) or packed(first_of(node)) is not None
-    more = [DIRECT] if not few and without_tiles(first_of(node)) is not None else []
-    return [*more, *(name_of(tiling) for tiling in kept if few or tiling != modelled[0])][:_MOST]
+    has_no_tiles = is_direct(first_of(node)) or packed(first_of(node)) is not None  # without a choice
+    more = [DIRECT] if not has_no_tiles and without_tiles(first_of(node)) is not None else []
+    return [*more, *(name_of(tiling) for tiling in kept if has_no_tiles or tiling != modelled[0])][:_MOST]
 
 
 def lowered(node: Node, name: str) -> list[Launch] | None:
     """The launches of a node with the tiling of this name; None if it has none."""
-    found, tiling = tiled(node), _tiling(name)
+    decided_by, tiling = tiled(node), _tiling(name)
     lowering = contraction if node.op.name == "contraction" else product
     if name == DIRECT:
-        known = found is not None and without_tiles(first_of(node)) is not None
-        return lowering(node, forced=True) if known else None
-    if found is None or tiling is None or not can_tile(*found, tiling):
+        is_known = decided_by is not None and without_tiles(first_of(node)) is not None
+        return lowering(node, forced=True) if is_known else None
+    if decided_by is None or tiling is None or not can_tile(*decided_by, tiling):
         return None
     return lowering(node, tiling)
 
