@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from dslc.compiler.cost import Machine
 from dslc.compiler.ir.graph import Value
@@ -26,7 +26,13 @@ _ROUNDS: Final = 4  # most passes over the waiting items
 _DEARER: Final = 1.25  # price increase above which an item goes back to the queue
 _MAX_REFINEMENTS: Final = 3  # most refinements of the whole selection
 
-_Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds per byte, a unique number, values
+
+class _Item(NamedTuple):
+    """Values that are dropped together, in order of the price, in seconds per byte. ``number`` is unique."""
+
+    price: float
+    number: int
+    values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,10 @@ class Knapsack:
         best = None
         for _ in range(_MAX_REFINEMENTS):
             waiting, price = self._filled(lives, waiting, seconds, peak)
-            found = self._estimate(lives)
-            if best is not None and (max(found.peak, peak), found.seconds) >= (max(best.peak, peak), best.seconds):
+            estimate = self._estimate(lives)
+            if best is not None and _merit(estimate, peak) >= _merit(best, peak):
                 break
-            best = found
+            best = estimate
             kept = self._kept(lives, price)
             if not kept:
                 break
@@ -95,7 +101,7 @@ class Knapsack:
             if saved <= price:
                 lives.undo()
             else:
-                items.append((saved, len(self.position) + self.position[value], (value,)))
+                items.append(_Item(saved, len(self.position) + self.position[value], (value,)))
         return items
 
     def _in_order(self, values: Iterable[Value]) -> list[Value]:
@@ -107,20 +113,20 @@ class Knapsack:
         dearest = 0.0
         heapq.heapify(items)
         while items and lives.memory.top > peak:
-            price, number, values = heapq.heappop(items)
-            at, top, spent = lives.memory.peak(), lives.memory.top, lives.seconds
-            fits = lives.drop(values) and lives.seconds <= seconds
-            freed = top - lives.memory[at]
+            item = heapq.heappop(items)
+            peak_level, top, spent = lives.memory.peak(), lives.memory.top, lives.seconds
+            fits = lives.drop(item.values) and lives.seconds <= seconds
+            freed = top - lives.memory[peak_level]
             if not fits or freed <= 0 or lives.memory.top > top:
                 lives.undo()
-                waiting.append((price, number, values))
+                waiting.append(item)
                 continue
-            now = (lives.seconds - spent) / freed
-            if items and now > max(items[0][0], _DEARER * price):
+            price = (lives.seconds - spent) / freed
+            if items and price > max(items[0].price, _DEARER * item.price):
                 lives.undo()
-                heapq.heappush(items, (now, number, values))
+                heapq.heappush(items, item._replace(price=price))
             else:
-                dearest = max(dearest, now)
+                dearest = max(dearest, price)
         return waiting + items, dearest
 
     def _priced(self, lives: Lifetimes) -> list[_Item]:
@@ -131,30 +137,40 @@ class Knapsack:
             lives.drop(values)
             price = (lives.seconds - spent) / sum(self.training.bytes[v] for v in values)
             lives.undo()
-            items.append((price, number, values))
+            items.append(_Item(price, number, values))
         return items
 
     def _items(self, lives: Lifetimes) -> list[tuple[Value, ...]]:
         """The values that may be dropped, grouped if a source would be kept only for several of them."""
         values = [v for v in self.training.wanted if v in self.droppable and v not in lives.recipes]
-        for_them: dict[Value, list[Value]] = {}
+        new_sources: dict[Value, list[Value]] = {}  # a source that would be kept -> the values computed from it
         for value in values:
             lives.drop([value])
             for source in lives.recipes[value].sources:
                 if self.training.is_new(source):
-                    for_them.setdefault(source, []).append(value)
+                    new_sources.setdefault(source, []).append(value)
             lives.undo()
-        group: dict[Value, Value] = {v: v for v in values}
+        return _joined(values, new_sources.values())
 
-        def first(value: Value) -> Value:
-            while group[value] is not value:
-                group[value] = value = group[group[value]]
-            return value
 
-        for together in for_them.values():
-            for value in together[1:]:
-                group[first(value)] = first(together[0])
-        found: dict[Value, list[Value]] = {}
-        for value in values:
-            found.setdefault(first(value), []).append(value)
-        return [tuple(members) for members in found.values()]
+def _merit(estimate: Estimate, peak: int) -> tuple[int, float]:
+    """Less is better: bytes above the wanted peak, then time."""
+    return max(estimate.peak, peak), estimate.seconds
+
+
+def _joined(values: Sequence[Value], together: Iterable[Sequence[Value]]) -> list[tuple[Value, ...]]:
+    """The values in groups, so that those of each of ``together`` are in one group (union-find)."""
+    parent: dict[Value, Value] = {value: value for value in values}
+
+    def root(value: Value) -> Value:
+        while parent[value] is not value:
+            parent[value] = value = parent[parent[value]]
+        return value
+
+    for first, *others in together:
+        for value in others:
+            parent[root(value)] = root(first)
+    groups: dict[Value, list[Value]] = {}
+    for value in values:
+        groups.setdefault(root(value), []).append(value)
+    return [tuple(members) for members in groups.values()]

@@ -72,25 +72,26 @@ class Busy:
     def _started(self, begin: float, need: Need) -> float:
         """The time from which on the node can work whenever the machine is idle."""
         launched = begin + need.launch
-        at = bisect_right(self.begins, launched)
-        if need.queues and at:
-            launched = max(launched, self.ends[at - 1])
+        begun = bisect_right(self.begins, launched)  # intervals
+        if need.queues and begun:
+            launched = max(launched, self.ends[begun - 1])
         return launched + need.start
 
     def _filled(self, begin: float, work: float) -> tuple[int, int, float]:
-        """Fills idle time from ``begin`` on with so much work: the range of intervals that it touches, and its end."""
+        """Fills idle time from ``begin`` on with so much work. Returns the range of intervals that it touches, and its
+        end."""
         first = bisect_right(self.begins, begin)
         if first and self.ends[first - 1] >= begin:
             first -= 1
-        at, now, left = first, begin, work
-        while at < len(self.begins):
-            gap = max(0.0, self.begins[at] - now)
+        stop, now, left = first, begin, work
+        while stop < len(self.begins):
+            gap = max(0.0, self.begins[stop] - now)
             if gap > left:
                 break
             left -= gap
-            now = max(now, self.ends[at])
-            at += 1
-        return first, at, now + left
+            now = max(now, self.ends[stop])
+            stop += 1
+        return first, stop, now + left
 
 
 def timeline(
@@ -171,22 +172,29 @@ class HappensBefore:
         return self.time[first] <= self._seen[second][self.streams.get(first, 0)]
 
     def _until(self, order: Sequence[Node], count: int) -> dict[Node, int]:
-        # per stream and time: the last of the stream's times that all nodes of other streams have seen from then on
-        least = [[len(order)] * (len(order) + 1) for _ in range(count)]
-        for time in range(len(order) - 1, -1, -1):
-            seen = self._seen.get(order[time])
-            own = self.streams.get(order[time], 0)
-            for stream, row in enumerate(least):
-                row[time] = row[time + 1] if seen is None or stream == own else min(row[time + 1], seen[stream])
+        seen_from = self._seen_from(order, count)
         until: dict[Node, int] = {}
-        at = [0] * count
+        reached = [0] * count  # per stream: ``until`` of its last node, which does not fall from node to node
         for time, node in enumerate(order):
             if node.op.view:
                 until[node] = time + 1
                 continue
             stream = self.streams.get(node, 0)
-            at[stream] = max(at[stream], time + 1)
-            while least[stream][at[stream]] < time:
-                at[stream] += 1
-            until[node] = at[stream]
+            reached[stream] = max(reached[stream], time + 1)
+            while seen_from[stream][reached[stream]] < time:
+                reached[stream] += 1
+            until[node] = reached[stream]
         return until
+
+    def _seen_from(self, order: Sequence[Node], count: int) -> list[list[int]]:
+        """Per stream and time: the last of the stream's times that all nodes of other streams have seen from then
+        on."""
+        seen_from = [[len(order)] * (len(order) + 1) for _ in range(count)]
+        for time in range(len(order) - 1, -1, -1):
+            seen = self._seen.get(order[time])
+            stream_of_node = self.streams.get(order[time], 0)
+            for stream, row in enumerate(seen_from):
+                row[time] = row[time + 1]
+                if seen is not None and stream != stream_of_node:
+                    row[time] = min(row[time], seen[stream])
+        return seen_from

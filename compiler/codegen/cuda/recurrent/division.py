@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
@@ -29,6 +30,15 @@ _TRIP: Final = 1.65e-6
 def up(count: int, size: int) -> int:
     """The number of pieces of a size that hold so many."""
     return -(-count // size)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The scratch memory through which blocks exchange a value: its ``PLACES`` places begin at byte ``begin``, and each
+    has ``size`` bytes."""
+
+    begin: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -105,10 +115,7 @@ class Division(ABC):
     @cached_property
     def sums(self) -> list[int]:
         """Where in shared memory the sums of each product begin, and where they end, in f32 elements."""
-        found = [0]
-        for product in self.cell.products.values():
-            found.append(found[-1] + self.sums_of(product))
-        return found
+        return [*accumulate(map(self.sums_of, self.cell.products.values()), initial=0)]
 
     @property
     def matrices_at(self) -> int:
@@ -131,17 +138,14 @@ class Division(ABC):
         return seconds
 
     @cached_property
-    def places(self) -> list[tuple[int, int]]:
-        """Where in scratch memory the places of each shared value begin, and their distance, in bytes."""
-        found, at = [], 0
-        for value in self.cell.shared:
-            size = up(16 * self.cell.rows * self.pitch(value), _ALIGNED) * _ALIGNED
-            found.append((at, size))
-            at += PLACES * size
-        return found
+    def exchange_memory(self) -> list[Exchange]:
+        """Of each shared value."""
+        sizes = [up(16 * self.cell.rows * self.pitch(value), _ALIGNED) * _ALIGNED for value in self.cell.shared]
+        begins = accumulate((PLACES * size for size in sizes), initial=0)
+        return [Exchange(begin, size) for begin, size in zip(begins, sizes)]
 
     @property
     def scratch_bytes(self) -> int:
         """All of the scratch memory; 0 in all of it before the kernel."""
-        first, size = self.places[-1]
-        return first + PLACES * size
+        last = self.exchange_memory[-1]
+        return last.begin + PLACES * last.size

@@ -44,8 +44,8 @@ class Elements:
         match node.op.name:
             case "slice":
                 starts, stops = int_tuple(node.attrs, "starts")[1], int_tuple(node.attrs, "stops")[1]
-                whole = self.expressions[node.inputs[0]]
-                self.expressions[value] = whole[starts // self.cell.width : stops // self.cell.width]
+                groups = self.expressions[node.inputs[0]]
+                self.expressions[value] = groups[starts // self.cell.width : stops // self.cell.width]
             case "concat" | "reshape":
                 self.expressions[value] = [each for v in node.inputs for each in self.expressions[v]]
             case "full":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar, Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
@@ -93,12 +94,11 @@ class ScalarDivision(Division):
 
     @property
     def matrix_elements(self) -> list[int]:
-        found = [0]
-        for product in self.cell.products.values():
-            shape = self._known(product)
-            size = self.warps * self.chunks(product, shape) * self.quads(product, shape) * _WARP * 4
-            found.append(found[-1] + size)
-        return found
+        return [*accumulate(map(self._matrix_size, self.cell.products.values()), initial=0)]
+
+    def _matrix_size(self, product: Product) -> int:
+        shape = self._known(product)
+        return self.warps * self.chunks(product, shape) * self.quads(product, shape) * _WARP * 4
 
     @property
     def fits(self) -> bool:

@@ -215,8 +215,8 @@ class _Source:
 
     def _exchange(self, shared: int, step: str) -> str:
         """Where blocks exchange a shared value in a step: in one of two places by turns."""
-        first, size = self.division.places[shared]
-        return f"scratch + {first} + ({step} & 1) * {size}"
+        exchange = self.division.exchange_memory[shared]
+        return f"scratch + {exchange.begin} + ({step} & 1) * {exchange.size}"
 
     def _carried_on(self) -> Iterable[str]:
         """The carries of the next step: all old ones, and the results, are read before any is replaced."""
