@@ -56,47 +56,63 @@ def _candidates(tables: _Tables) -> list[list[Node]]:
 
 
 class _Tables:
-    """Dependences for the list schedulers. ``softly``: waits that may be broken at the cost of a copy."""
+    """Dependences for the list schedulers.
+
+    ``followers``: the nodes that wait for a node, and ``waits``: for how many nodes a node waits. ``soft_followers``
+    and ``soft_waits``: the same for waits that may be broken at the cost of a copy. ``late``: see ``late_readers``.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.content = contents(graph)
         self.bytes = {v: v.type.bytes for v in self.content}
         self.kept = {self.content[v] for v in graph.roots}  # in io or in the state, not in work
-        self.followers: dict[Node, list[Node]] = {n: [] for n in graph.nodes}
-        self.waits: dict[Node, int] = {}
-        for node in graph.nodes:
-            producers = dict.fromkeys(v.producer for v in node.inputs if isinstance(v.producer, Node))
-            self.waits[node] = len(producers)
-            for producer in producers:
-                self.followers[producer].append(node)
         self.level = levels(graph)
         self.late = late_readers(graph, self.level)
-        self._put_off()
-        self.softly: dict[Node, list[Node]] = {}
+        self.followers: dict[Node, list[Node]] = {n: [] for n in graph.nodes}
+        self.waits: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
+        self._follow_operands()
+        self._put_off_recomputed()
+        self.soft_followers: dict[Node, list[Node]] = {}
         self.soft_waits: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
-        readers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for content in dict.fromkeys(self.content[v] for v in node.inputs):
-                readers.setdefault(content, []).append(node)
-        for source, value in graph.updates:
-            writer = self.content[value].producer
-            if not isinstance(writer, Node):
-                continue
-            for other in readers.get(source.value, []):
-                if other is not writer:
-                    self.softly.setdefault(other, []).append(writer)
-                    self.soft_waits[writer] += 1
+        self._follow_readers_of_states()
 
-    def _put_off(self) -> None:
+    def read(self, node: Node) -> dict[Value, None]:
+        """The contents that a node reads, each once."""
+        return dict.fromkeys(self.content[value] for value in node.inputs)
+
+    def _follow_operands(self) -> None:
+        for node in self.graph.nodes:
+            for producer in dict.fromkeys(value.producer for value in node.inputs):
+                if isinstance(producer, Node):
+                    self._let_follow(node, producer)
+
+    def _put_off_recomputed(self) -> None:
         """Lets recomputed nodes wait for the other operands of their first readers. These have a lower level than the
         reader, so they cannot depend on the recomputed node."""
         for node, reader in self.late.items():
-            own = {v.producer for v in node.inputs}
-            for producer in dict.fromkeys(v.producer for v in reader.inputs):
-                if isinstance(producer, Node) and producer.phase is not Phase.MIRROR and producer not in own:
-                    self.waits[node] += 1
-                    self.followers[producer].append(node)
+            operands = {value.producer for value in node.inputs}
+            for producer in dict.fromkeys(value.producer for value in reader.inputs):
+                if isinstance(producer, Node) and producer.phase is not Phase.MIRROR and producer not in operands:
+                    self._let_follow(node, producer)
+
+    def _let_follow(self, node: Node, other: Node) -> None:
+        self.waits[node] += 1
+        self.followers[other].append(node)
+
+    def _follow_readers_of_states(self) -> None:
+        """Lets the node that computes a state's new value wait for the other readers of the old one."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.graph.nodes:
+            for content in self.read(node):
+                readers.setdefault(content, []).append(node)
+        for source, value in self.graph.updates:
+            writer = self.content[value].producer
+            if isinstance(writer, Node):
+                for reader in readers.get(source.value, []):
+                    if reader is not writer:
+                        self.soft_followers.setdefault(reader, []).append(writer)
+                        self.soft_waits[writer] += 1
 
 
 def contents(graph: Graph) -> dict[Value, Value]:
@@ -170,7 +186,7 @@ class _Ready:
                 self.waits[follower] -= 1
                 if self.waits[follower] == 0:
                     self.push(follower)
-            for writer in self.tables.softly.get(node, []):
+            for writer in self.tables.soft_followers.get(node, []):
                 self.soft[writer] -= 1
                 if self.soft[writer] == 0 and self.waits[writer] == 0:
                     self.push(writer)
@@ -183,28 +199,26 @@ def _listed(tables: _Tables, key: Callable[[Node], tuple[int, ...]]) -> list[Nod
 
 def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
     """Always takes the node after which the fewest bytes are alive."""
-    left: dict[Value, int] = {}
-    readers: dict[Value, list[Node]] = {}
-    kept = tables.kept
+    unread: dict[Value, int] = {}  # readers of a content that have not run
+    readers: dict[Value, list[Node]] = {}  # of a content whose bytes its last reader frees
     for node in tables.graph.nodes:
-        for content in dict.fromkeys(tables.content[v] for v in node.inputs):
-            left[content] = left.get(content, 0) + 1
-            if isinstance(content.producer, Node) and content not in kept:
+        for content in tables.read(node):
+            unread[content] = unread.get(content, 0) + 1
+            if isinstance(content.producer, Node) and content not in tables.kept:
                 readers.setdefault(content, []).append(node)
 
     def growth(node: Node) -> tuple[int, ...]:
-        read = dict.fromkeys(tables.content[v] for v in node.inputs)
-        freed = sum(tables.bytes[c] for c in read if left[c] == 1 and c in readers)
-        made = 0 if node.op.view else sum(tables.bytes[v] for v in node.outputs if v not in kept)
+        freed = sum(tables.bytes[c] for c in tables.read(node) if unread[c] == 1 and c in readers)
+        made = 0 if node.op.view else sum(tables.bytes[v] for v in node.outputs if v not in tables.kept)
         return (made - freed, position[node])
 
     ready = _Ready(tables, growth)
     result: list[Node] = []
     for node in ready:
         result.append(node)
-        for content in dict.fromkeys(tables.content[v] for v in node.inputs):
-            left[content] -= 1
-            if left[content] == 1 and content in readers:
+        for content in tables.read(node):
+            unread[content] -= 1
+            if unread[content] == 1 and content in readers:
                 # the last reader now frees it: that node's key has decreased
                 for reader in readers[content]:
                     if reader not in ready.done and ready.waits[reader] == 0:
