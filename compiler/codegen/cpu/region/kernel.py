@@ -55,6 +55,36 @@ def arguments_of(code: Code, region: Region, *others: int) -> tuple[list[Any], l
     return pointers, numbers
 
 
+@dataclass(frozen=True, slots=True)
+class _LineEnd:
+    """A vector on the stack, ``copy``, for the elements of an argument from ``first`` to the end of its only line."""
+
+    code: Code
+    type: Any
+    argument: Any
+    copy: Any
+    first: Any
+
+    def fill(self, lanes: int, last: Any) -> None:
+        """Copies the elements of a line of ``last``; in lanes after it, the last one."""
+        code, b = self.code, self.code.b
+        with code.loop(lanes) as lane:
+            at = code.least(code.add(self.first, lane), b.sub(last, I64(1)))
+            b.store(b.load(code.at(self.argument, at, self.type), typ=self.type), code.at(self.copy, lane, self.type))
+
+    def write_back(self, last: Any) -> None:
+        """Copies the elements of a line of ``last`` to the argument."""
+        code, b = self.code, self.code.b
+        with code.loop(b.sub(last, self.first)) as lane:
+            value = b.load(code.at(self.copy, lane, self.type), typ=self.type)
+            b.store(value, code.at(self.argument, code.add(self.first, lane), self.type))
+
+    def unless(self, in_place: Any) -> Any:
+        """The argument if ``in_place``; else the pointer by which the first element of the copy has its own index."""
+        b = self.code.b
+        return b.select(in_place, self.argument, self.code.at(self.copy, b.neg(self.first), self.type))
+
+
 class Emitter:
     """``pointers``: of the inputs and the outputs, moved by offsets that are arguments. ``numbers``: the arguments by
     value."""
@@ -152,36 +182,32 @@ class Emitter:
         """The elements start..stop of a single line of ``last`` elements. The code of whole vectors runs twice: where
         the line is, and for its rest in copies on the stack, filled with the last element."""
         code, b, lanes = self.code, self.b, self.shape.lanes
-        whole = b.and_(last, I64(-lanes))
-        is_end = b.and_(b.icmp_signed("==", stop, last), b.icmp_signed("<", whole, last))
-        sides = ((self.region.inputs, self.inputs), (self.region.outputs, self.outputs))
-        places = [(memory_type(a.dtype), p) if a.strides[0] else None for side in sides for a, p in zip(*side)]
-        copies = [code.local(place[0], lanes, align=VECTOR_BYTES) if place else None for place in places]
-        count = len(self.inputs)
-        with b.if_then(is_end):
-            for place, copy in zip(places[:count], copies):
-                if place is not None:
-                    with code.loop(lanes) as lane:
-                        at = code.least(code.add(whole, lane), b.sub(last, I64(1)))
-                        b.store(b.load(code.at(place[1], at, place[0]), typ=place[0]), code.at(copy, lane, place[0]))
-        with code.loop(b.select(is_end, I64(2), I64(1))) as part:
+        rest = b.and_(last, I64(-lanes))  # where it begins
+        has_rest = b.and_(b.icmp_signed("==", stop, last), b.icmp_signed("<", rest, last))
+        inputs = [self._line_end(a, p, rest) for a, p in zip(self.region.inputs, self.inputs)]
+        outputs = [self._line_end(a, p, rest) for a, p in zip(self.region.outputs, self.outputs)]
+        with b.if_then(has_rest):
+            for end in filter(None, inputs):
+                end.fill(lanes, last)
+        with code.loop(b.select(has_rest, I64(2), I64(1))) as part:
             in_place = b.icmp_signed("==", part, I64(0))
-            chosen = [
-                place and b.select(in_place, place[1], code.at(copy, b.neg(whole), place[0]))
-                for place, copy in zip(places, copies)
-            ]
-            pointers = [new or old for new, old in zip(chosen, (*self.inputs, *self.outputs))]
-            ours, (self.inputs, self.outputs) = (self.inputs, self.outputs), (pointers[:count], pointers[count:])
-            end = b.select(in_place, code.least(stop, whole), b.add(whole, I64(1)))
-            with code.loop(end, b.select(in_place, code.int(start), whole), lanes) as column:
+            ours = self.inputs, self.outputs
+            self.inputs = [end.unless(in_place) if end else p for end, p in zip(inputs, self.inputs)]
+            self.outputs = [end.unless(in_place) if end else p for end, p in zip(outputs, self.outputs)]
+            part_stop = b.select(in_place, code.least(stop, rest), b.add(rest, I64(1)))
+            with code.loop(part_stop, b.select(in_place, code.int(start), rest), lanes) as column:
                 Row(self, [column], lanes, lanes).run()
             self.inputs, self.outputs = ours
-        with b.if_then(is_end):
-            for place, copy in zip(places[count:], copies[count:]):
-                if place is not None:
-                    with code.loop(b.sub(last, whole)) as lane:
-                        value = b.load(code.at(copy, lane, place[0]), typ=place[0])
-                        b.store(value, code.at(place[1], code.add(whole, lane), place[0]))
+        with b.if_then(has_rest):
+            for end in filter(None, outputs):
+                end.write_back(last)
+
+    def _line_end(self, access: Access, pointer: Any, first: Any) -> _LineEnd | None:
+        """None for an argument with one element for all of a line."""
+        if not access.strides[0]:
+            return None
+        type = memory_type(access.dtype)
+        return _LineEnd(self.code, type, pointer, self.code.local(type, self.shape.lanes, align=VECTOR_BYTES), first)
 
     def _sweep(self, outer: list[Any], start: Any, stop: Any, last: Any) -> None:
         """Runs the element stage line by line, then the row stages."""
