@@ -67,8 +67,9 @@ class LatencyTile:
 class TileSet:
     """The tiles of one kind of kernel. ``latency`` is empty if small problems take the throughput tiles, too.
 
-    ``flops``: operations per second of the first throughput tile. ``alone``: the fraction of a full multiprocessor's
-    time that a block takes in any case. ``static_shared``: the kernel uses static shared memory, which limits stages.
+    ``flops``: operations per second of the first throughput tile. ``alone``: the fraction of the time of a full
+    multiprocessor that a single block on it takes in any case. ``static_shared``: the kernel uses static shared memory,
+    which limits stages.
     """
 
     throughput: tuple[ThroughputTile, ...]

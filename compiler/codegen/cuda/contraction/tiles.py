@@ -147,8 +147,8 @@ def _throughput_split(problem: Problem, row: ThroughputTile) -> int:
 
 
 def _throughput_seconds(problem: Problem, row: ThroughputTile, split: int, flops: float, alone: float) -> float:
-    """Full waves of ``row.blocks`` per multiprocessor take time in proportion to their blocks. In the last wave, each
-    block also waits as long as a part ``alone`` of a full multiprocessor's time."""
+    """Blocks run in waves of ``row.blocks`` per multiprocessor. A last wave that is not full takes a part ``alone`` of
+    a full wave's time in any case, and the other part in proportion to its blocks."""
     waves, last = divmod(blocks_of(problem, row.tile) * split, row.blocks * _MULTIPROCESSORS)
     waiting = row.blocks * alone + ceil_div(last, _MULTIPROCESSORS) * (1 - alone) if last else 0
     k = ceil_div(problem.count("k"), split)
