@@ -70,6 +70,10 @@ def not_a_name(
     with the names of their arguments."""
     if isinstance(function, syntax.Call):
         return "the result of a call cannot be called", _in_one(function, args, known)
+    if isinstance(function, syntax.Index):
+        first = f"f = {short(function.span.text, 'fs[0]')}"
+        call = f"f({short(', '.join(arg.span.text for arg in args), '...')})"
+        return "only a name can be called", f"give it a name first: `{first}`, then `{call}`"
     if not isinstance(function, syntax.Field):
         return "only a name can be called", "functions are called by name: `f(x)`, or `x |> f`"
     name, before = function.name, function.value

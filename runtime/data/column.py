@@ -133,10 +133,13 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
         tokens=_are_tokens(wanted.files[0]),
     )
     if isinstance(rows, ArrayRows) and rows.in_memory and not early(wanted.steps, rows.dtype, target):
-        return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
+        checked = Column(wanted, ArrayRows(fit.whole(rows.array)), None)
+        _tell_classes(fit, wanted, rows.count, notice)
+        return checked
     column = Column(wanted, rows, fit)
     if rows.in_memory:
         _check_all(column)
+        _tell_classes(fit, wanted, rows.count, notice)
     elif not column.decodes:
         notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked while they are read")
     return column
@@ -144,6 +147,22 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
 
 def _are_tokens(source: Source) -> bool:
     return format_of(source).windows or text_key(source.key or "") is not None
+
+
+def _tell_classes(fit: Fit, wanted: Wanted, rows: int, notice: Callable[[str], None]) -> None:
+    """Say if all training rows have one class, or none has the first one, as classes that are counted from 1. Named
+    classes were looked at when they were numbered."""
+    named = wanted.fitted is not None and wanted.fitted.class_names(wanted.tensor.name) is not None
+    training = wanted.field.startswith("data.train.")
+    if named or not training or fit.classes is None or wanted.tensor.range is None or wanted.shape or rows < 2:
+        return
+    (least, most), (low, end) = fit.classes, wanted.tensor.range
+    name = f"{wanted.field}: {wanted.files[0].name}"
+    if least == most and end - low > 1:
+        notice(f"{name}: all {rows:,} rows have the class {least}, of {low} to {end - 1}")
+    elif least > low:
+        has = f"they have {least} to {most}, and the model counts from {low} to {end - 1}"
+        notice(f"{name}: no row has the class {low}: {has}")
 
 
 def _check_all(column: Column) -> None:

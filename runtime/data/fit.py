@@ -61,6 +61,7 @@ class Fit:
         self._tensor = tensor
         self._field = field
         self._check_finite = check_finite
+        self.classes: tuple[int, int] | None = None  # the least and the greatest class that was checked
         self.target = target = numpy_dtype(tensor.dtype)
         self.narrows = target.kind == "f" and dtype.kind == "f" and dtype.itemsize > target.itemsize
         if tensor.dtype == "bf16":
@@ -120,6 +121,9 @@ class Fit:
             low, end = tensor.range
             rule = f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}"
             self._range(chunk, low, end - 1, rule, records, self._help_for_classes())
+            if chunk.size:
+                found = int(chunk.min()), int(chunk.max())
+                self.classes = min((self.classes or found)[0], found[0]), max((self.classes or found)[1], found[1])
 
     def _help_for_classes(self) -> str:
         if self._source.key == "image":

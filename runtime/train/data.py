@@ -80,12 +80,13 @@ class Dataset:
         return self.index[shuffled(seed, epoch, self.rows)] if shuffle else self.index
 
     def take(self, rows: NDArray[np.int64], epoch: int = 0) -> dict[str, Any]:
-        """Fresh arrays of these rows, and the whole inputs. A bad row is replaced by a good row of the same call.
+        """Fresh arrays of these rows, and the whole inputs. A bad row is replaced by a good row of the same call, else
+        of the dataset.
 
         Raises DataError R101 if there are too many bad rows, R103 for a value out of range.
         """
         while True:
-            rows = self.tolerance.good(rows, self.section)
+            rows = self.tolerance.good(rows, self.index, self.section)
             try:
                 return self._batch(self._read(self.columns, rows, epoch), rows, epoch)
             except BadSample as bad:
@@ -147,7 +148,7 @@ class Dataset:
         asked: list[tuple[NDArray[np.int64], int]] = []
 
         def ask(rows: NDArray[np.int64], epoch: int) -> None:
-            good = self.tolerance.good(rows, self.section)
+            good = self.tolerance.good(rows, self.index, self.section)
             asked.append((good, epoch))
             pool.ask(good, epoch)
 
@@ -160,13 +161,13 @@ class Dataset:
                 try:
                     found = pool.oldest(len(rows))
                     # A row that another batch found bad is replaced here as it would be without workers.
-                    good = self.tolerance.good(rows, self.section)
+                    good = self.tolerance.good(rows, self.index, self.section)
                     if good is rows:
                         break
                     rows = good
                 except BadSample as bad:
                     self.tolerance.note(bad, self.section)
-                    rows = self.tolerance.good(rows, self.section)
+                    rows = self.tolerance.good(rows, self.index, self.section)
                 pool.ask_again(rows, epoch)
             yield self._batch({**self._read(near, rows, epoch), **found}, rows, epoch)
             pool.done()

@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 from dslc.base.errors import ArtifactError
 from dslc.base.json_size import too_large
 from dslc.base.words import reason
+from dslc.runtime.artifact.container import MAGIC
 from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.kinds import UNCOVERS, other_kind
 
@@ -27,6 +28,9 @@ LONGEST_NAME: Final = 1024  # characters
 _MOST_VALUES: Final = 3_000_000  # values in the header's JSON: 100,000 tensors of rank 8 with their digests
 _DEPTH: Final = 3  # nested brackets: the header, a tensor's entry, its shape
 _ZIP: Final = b"PK\x03\x04"
+_TEXT: Final = frozenset(b"\t\n\r" + bytes(range(0x20, 0x7F)))
+_PUBLISHED: Final = "name its weights: the published ones are NAME.safetensors next to it"
+_NAMED: Final = "name a file of weights, such as NAME.safetensors"
 DIGEST: Final = "sha256:"
 METADATA: Final = "__metadata__"
 FILE_NAME: Final = {
@@ -92,12 +96,16 @@ def _refuse_other_kind(start: bytes, place: str) -> None:
     found = other_kind(start)
     if start[:4] == _ZIP:
         found = "it is a zip file as PyTorch's .pt and numpy's .npz", ""
+    elif start[:8] == MAGIC:
+        found = "it is an artifact of dslc", _PUBLISHED
+    elif found is None and len(start) >= 8 and all(byte in _TEXT for byte in start[:8]):
+        found = "it is a text", _NAMED
     if place.lower().endswith(".onnx"):
         found = "it is a model of ONNX", ""
     if found is not None:
         what, help = found
         convert = "write its tensors with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)"
-        help = help if help in UNCOVERS else convert
+        help = help if help in (*UNCOVERS, _PUBLISHED, _NAMED) else convert
         raise ArtifactError("R306", f"{what.partition(',')[0]}, not safetensors", place=place, help=help)
 
 

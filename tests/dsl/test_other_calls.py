@@ -70,6 +70,7 @@ def test_helps_name_what_exists(table: dict[str, str]) -> None:
         ("x.size(1)", "write the size itself"),
         ("x.wibble()", "`x |> f`"),
         ("x |> x.relu", "`x |> relu`"),
+        ("[relu, tanh][1](x, 4)", "`f = [relu, tanh][1]`, then `f(x, 4)`"),
         ("linear(4)(x)", "`x |> linear(4)`"),
         ("embedding(10, 4)(ids)", "`ids |> embedding(10, 4)`"),
         ("relu(inplace=true)(x)", "`x |> relu(inplace=true)`"),
@@ -82,7 +83,8 @@ def test_helps_name_what_exists(table: dict[str, str]) -> None:
         ("torch.wibble(x)", "lists the built-in functions"),
         ("self.fc(x)", "`linear(x, 8) as fc`"),
         ("x |> self.fc", "`linear(x, 8) as fc`"),
-        ("[x, x][0](x)", "`x |> f`"),
+        ("[x, x][0](x)", "`f = [x, x][0]`, then `f(x)`"),
+        ("(x + x)(x)", "`x |> f`"),
     ],
 )
 def test_methods_prefixes_and_layers_that_are_called(expression: str, help: str) -> None:

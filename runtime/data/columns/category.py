@@ -115,7 +115,7 @@ class Category(Encoder):
 
 def _unknown(column: str, name: str, count: int) -> str:
     return (
-        f"`{column[:60]}` is {name[:60]!a}, which is none of its {count} categories in the training rows;"
+        f"`{column[:60]}` is {name[:60]!r}, which is none of its {count} categories in the training rows;"
         " `unknown: other` would accept it"
     )
 

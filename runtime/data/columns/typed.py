@@ -183,7 +183,7 @@ def category_text(value: object) -> str:
     """The name of a category; empty for a gap. ValueError for a value that cannot be one."""
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
-            raise ValueError(f"{value[:40]!a}... is longer than {LONGEST_TEXT} characters")
+            raise ValueError(f"{value[:40]!r}... is longer than {LONGEST_TEXT} characters")
         if _WHOLE.match(value):
             return value.partition(".")[0]
         lower = value.lower()
@@ -218,8 +218,8 @@ def moments(raw: Raw, format: str | None) -> Typed:
         try:
             values[at] = _moment(value, format)
         except (ValueError, OverflowError):
-            form = "an ISO date, such as 2024-02-29" if format is None else f"a date of the format {format[:40]!a}"
-            errors[at] = f"{str(value)[:40]!a} is not {form}"
+            form = "an ISO date, such as 2024-02-29" if format is None else f"a date of the format {format[:40]!r}"
+            errors[at] = f"{str(value)[:40]!r} is not {form}"
     return Typed(values, missing, errors)
 
 
@@ -256,7 +256,7 @@ def is_date(why: str) -> bool:
 
 def _quoted(value: object) -> str:
     """A value for a message; texts that seem to be dates are called so."""
-    shown = f"{str(value)[:40]!a}"
+    shown = f"{str(value)[:40]!r}"
     return f"the date {shown}" if isinstance(value, str) and _DATE.match(value.strip()) else shown
 
 

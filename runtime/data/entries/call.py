@@ -88,7 +88,7 @@ def _parsed(key: str) -> tuple[list[tuple[str, Any]], str | None]:
         while not closed:
             found = _ARGUMENT.match(key, at)
             if found is None:
-                raise ValueError(f'{key[at : at + 40]!a} is no `argument=value`, in quotes if it has one of `,()="`')
+                raise ValueError(f'{key[at : at + 40]!r} is no `argument=value`, in quotes if it has one of `,()="`')
             if found[1] in dict(arguments):
                 raise ValueError(f"the argument `{found[1]}` is given twice")
             arguments.append((found[1], _value(found[2])))

@@ -112,7 +112,7 @@ class Converter:
 
     def _numbers(self, value: Any) -> NDArray[Any]:
         if isinstance(value, str | bytes):
-            raise ValueError(f"{value[:40]!a} is a text; name `tokens({self.field})` or `bytes({self.field})`")
+            raise ValueError(f"{value[:40]!r} is a text; name `tokens({self.field})` or `bytes({self.field})`")
         try:
             array = np.asarray(value)
         except Exception as error:  # what a value of another library raises is not known

@@ -76,11 +76,11 @@ def members(fd: int, size: int, refuse: Callable[[str], NoReturn]) -> Iterator[M
             name, given = _name(head) if given.name is None else given.name, _Given()
             if kind == b"5" or (kind == b"\0" and name.endswith("/")):
                 if length:
-                    refuse(f"the folder {name[:80]!a} has bytes")
+                    refuse(f"the folder {name[:80]!r} has bytes")
             elif kind in _PLAIN:
                 yield Member(name, start, length)
             else:
-                refuse(f"{name[:80]!a} is {_WORDS.get(kind, f'a member of the kind {kind!a}')}, not a plain file")
+                refuse(f"{name[:80]!r} is {_WORDS.get(kind, f'a member of the kind {kind!a}')}, not a plain file")
 
 
 class _Given:

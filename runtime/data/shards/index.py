@@ -90,7 +90,7 @@ def _scanned(path: Path, identity: Identity) -> Index:
             base, sample = its, sample + 1
             seen.clear()
         if suffix in seen:
-            refuse(path, f"the sample {its[:80]!a} has two members .{suffix[:40]}")
+            refuse(path, f"the sample {its[:80]!r} has two members .{suffix[:40]}")
         seen.add(suffix)
         if suffix not in places:
             if len(places) == _MOST_SUFFIXES:

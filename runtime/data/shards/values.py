@@ -114,7 +114,7 @@ class _Json:
         if not shape:
             if not isinstance(value, self._kinds) or (isinstance(value, bool) and bool not in self._kinds):
                 kind = "a number" if self.dtype.kind == "f" else "an integer"
-                raise ValueError(f"`{self._field[:60]}` is {str(value)[:40]!a}, not {kind}")
+                raise ValueError(f"`{self._field[:60]}` is {str(value)[:40]!r}, not {kind}")
             if self.dtype.kind == "f" and isinstance(value, int) and abs(value) > (most := exact_integers(self.dtype)):
                 raise ValueError(
                     f"`{self._field[:60]}` is {str(value)[:40]}: {self.dtype.name} holds integers exactly up to {most}"

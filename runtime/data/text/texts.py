@@ -87,7 +87,7 @@ def encoder_for(key: TextKey, wanted: Wanted, source: Source) -> TextEncoder:
 def problem(value: object) -> str | None:
     """Why a value cannot be encoded as a text; None if it can."""
     if not isinstance(value, str):
-        return f"{str(value)[:40]!a} is not a text"
+        return f"{str(value)[:40]!r} is not a text"
     if len(value) > LONGEST or len(value.encode("utf-8", "replace")) > LONGEST:
         return f"the text has more than {LONGEST} bytes"
     return None

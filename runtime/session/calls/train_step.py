@@ -81,7 +81,12 @@ class TrainStep(Call):
         return arrays, arguments, self._found[1]
 
     def rate(self, lr: float | None) -> float:
-        return self.train.lr if lr is None else number(self.call, "lr", lr)
+        """The learning rate of a step; InputError R105 for a negative one, as for any that is not finite."""
+        rate = self.train.lr if lr is None else number(self.call, "lr", lr)
+        if rate < 0:
+            place = f"{self.call}(lr=...)"
+            raise InputError("R105", f"`lr` is {rate:g}, which is negative", place=place, help="pass a float from 0")
+        return rate
 
     def parted(self, given: Mapping[str, object]) -> tuple[Any, Any, dict[str, object]]:
         """``lr``, ``row`` and the inputs in a step's arguments. InputError R105 if they are not a mapping."""

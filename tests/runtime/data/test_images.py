@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dslc.runtime.data.formats.images import ImageRows
 from dslc.runtime.data.picture_headers import faults
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source
+from dslc.runtime.train.tolerance import Tolerance
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 
@@ -193,11 +195,31 @@ def pixels_of_good(folder: Path) -> dict[int, np.ndarray]:
     }
 
 
-def test_a_batch_without_a_good_image(folder: Path, opened: Any, refused: Any) -> None:
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_batch_of_bad_images_becomes_the_good_row_that_follows(folder: Path, workers: int, opened: Any) -> None:
+    for name in ("cat/2.png", "cat/4.png", "dog/5.png"):
+        (folder / name).write_bytes(b"spam")
+    tasks = [(np.array([1, 2]), 0), (np.array([5]), 0), (np.array([2]), 1)]
+    pixels = pixels_of_good(folder)
+    data = opened(**both(folder), skip=3)
+    for batch, rows in zip(data.feed(iter(tasks), workers), ([3, 3], [0], [3]), strict=True):
+        assert np.array_equal(batch["image"], np.stack([pixels[row] for row in rows]))
+        assert batch["label"].tolist() == [row // 3 for row in rows]
+    held = replace(opened(**both(folder), skip=3), index=np.array([0, 2, 4]))
+    assert np.array_equal(held.take(np.array([2]))["image"], pixels[4][None]), "a row of the dataset"
+
+
+def test_a_dataset_without_a_good_image(folder: Path, opened: Any, refused: Any) -> None:
     for path in folder.glob("*/*.png"):
         path.write_bytes(b"spam")
     data = opened(**both(folder), skip=100)
     assert refused(lambda: list(data.feed([(np.array([0, 1]), 0)], 0))).code == "R106"
+
+
+@pytest.mark.parametrize(("section", "skips"), [("data.train", True), ("predict", False)])
+def test_the_help_for_a_bad_sample(section: str, skips: bool, refused: Any) -> None:
+    error = refused(lambda: Tolerance(0, print).note(BadSample(3, "x.png", "it is damaged"), section))
+    assert ("data.on_bad: skip" in str(error.help)) is skips, "predictions have no stand-in"
 
 
 def test_without_pillow_the_error_says_what_to_install(

@@ -70,6 +70,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "argument": ("train_step", {"x": X, "target": TARGET, "beta": "high"}),
     "argument_unknown": ("train_step", {"x": X, "target": TARGET, "gamma": 1.0}),
     "rate": ("train_step", {"x": X, "target": TARGET, "lr": float("nan")}),
+    "rate_negative": ("train_step", {"x": X, "target": TARGET, "lr": -0.5}),
     "rate_too_large": ("train_step", {"x": X, "target": TARGET, "lr": 1e300}),
     "step": ("predict", {"x": X, "step": -1}),
     "row": ("predict", {"x": X, "row": 1.0}),

@@ -118,6 +118,36 @@ def test_labels_out_of_range_name_record_value_and_classes(tmp_path: Path) -> No
     assert opened(tmp_path, labels[:3], "i32", range=(0, 10)).tolist() == [0, 3, 9]
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes", "said"),
+    [
+        ([1] * 1200, 3, "all 1,200 rows have the class 1, of 0 to 2"),
+        ([1, 2, 3], 4, "no row has the class 0: they have 1 to 3, and the model counts from 0 to 3"),
+        ([0, 1, 1], 4, None),
+        ([0, 0], 1, None),
+        ([1], 2, None),
+    ],
+)
+def test_labels_that_may_be_wrong_are_told(tmp_path: Path, labels: list[int], classes: int, said: str | None) -> None:
+    for dtype in ("i4", "u1"):  # without and with a conversion
+        notes: list[str] = []
+        opened(tmp_path, np.array(labels, dtype), "i32", notes=notes, range=(0, classes))
+        assert notes == ([] if said is None else [f"data.train.a: d.npz:a: {said}"])
+    table = tmp_path / "t.csv"
+    table.write_text("a\n" + "".join(f"{each}\n" for each in labels), encoding="utf-8")
+    for section, expected in (("data.train", said), ("data.eval", None)):
+        notes = []
+        model, sizes = interface(Tensor("a", "i32", ("B",), (0, classes))), {"B": 4, "T": 3}
+        open_dataset({"a": source(table, "a")}, model, sizes, section, check_finite=True, notice=notes.append)
+        assert notes == ([] if expected is None else [f"data.train.a: t.csv:a: {expected}"])
+
+
+def test_dense_targets_are_no_labels(tmp_path: Path) -> None:
+    notes: list[str] = []
+    opened(tmp_path, np.ones((5, 3), "i4"), "i32", ("B", "T"), notes=notes, range=(0, 4))
+    assert not notes, "not every mask has every class"
+
+
 def test_a_check_in_pieces_names_the_right_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dslc.runtime.data.fit._CHUNK", 48)
     array = np.zeros((20, 3), "f4")

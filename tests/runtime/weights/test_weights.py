@@ -145,6 +145,8 @@ def test_a_mismatch_names_the_next_step(
         ("w.safetensors", b"<!DOCTYPE html><html>", "a web page", "download the file again"),
         ("w.safetensors", b"\x1f\x8b\x08" + bytes(60), "compressed by gzip", "unpack it"),
         ("w.safetensors", b"", "the file is empty", "copy it again"),
+        ("net.dslc", b"\x89DSLC\r\n\x1a" + bytes(60), "an artifact of dslc", "NAME.safetensors next to it"),
+        ("net.nn", b"nn 1\ndim B in 1..8 = 4\n", "a text", "NAME.safetensors"),
     ],
 )
 def test_a_file_of_another_kind_is_told_which(
