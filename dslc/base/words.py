@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from itertools import islice
@@ -52,6 +53,17 @@ def rate_text(rate: float, unit: str) -> str:
         if rate >= size:
             return f"{rate / size:.3g} {prefix}{unit}"
     return f"{rate:.3g} {unit}"
+
+
+_PLAIN_KEY: Final = re.compile(r"[^\W\d]\w*(?: \w+)*")
+#: What dslc.yaml reads as a truth value or as nothing.
+_YAML_WORDS: Final = frozenset(("true", "false", "null"))
+
+
+def yaml_key(name: str) -> str:
+    """A name as a key of dslc.yaml, in quotes if it would be read as anything else: ``area``, ``"0"``, ``"emb[0]"``."""
+    plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 #: Paths by which other programs read what is piped to them, and what to do instead.

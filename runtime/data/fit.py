@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.base.words import yaml_key
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.rows import Rows, whereabouts
 from dslc.runtime.data.source import Source
@@ -169,7 +170,7 @@ class Fit:
         known = (0, record, None, None) if self._rows is None else whereabouts(self._rows, record, at)
         file, record, line, column = known
         if column is not None and chunk[place] != chunk[place]:
-            help = f"{help}; `data.columns: {{{column[:60]}: {{missing: median}}}}` would fill it"
+            help = f"{help}; `data.columns: {{{yaml_key(column[:60])}: {{missing: median}}}}` would fill it"
         source = self._files[file]
         where = f"{source.path} ({source.name})" if column is None else f"{line}, column `{column[:60]}`"
         self.refuse("R103", f"record {record}: the value {chunk[place]} {why}", help, where)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.visible import one_line
+from dslc.base.words import yaml_key
 from dslc.runtime.config.values import from_file
 from dslc.runtime.config.yaml import parse_yaml
 from dslc.runtime.history.folders import CONFIG_NAME, StoredRun
@@ -74,7 +75,7 @@ def _given(run: StoredRun) -> dict[str, Any]:
 def _block(tree: Mapping[str, Any], level: int) -> str:
     lines = ""
     for key, value in tree.items():
-        begin = "  " * level + (key if key.isidentifier() else json.dumps(key, ensure_ascii=False)) + ":"
+        begin = "  " * level + yaml_key(key) + ":"
         if isinstance(value, dict) and value and level < _OPEN_LEVELS:
             lines += begin + "\n" + _block(value, level + 1)
         else:  # JSON is YAML

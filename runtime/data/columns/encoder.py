@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.schema import ListOf, Record, Schema, Text
+from dslc.base.words import yaml_key
 from dslc.runtime.data.columns.raw import Raw
 from dslc.runtime.data.columns.typed import LONGEST_TEXT, NUMBER_FORM, Typed, is_date, without
 
@@ -131,7 +132,7 @@ def missing_error(name: str, typed: Typed, example: str) -> Typed:
 
 
 def missing_why(name: str, example: str) -> str:
-    return f"`{name[:60]}` is missing; `data.columns: {{{name[:60]}: {{missing: {example}}}}}` would fill it"
+    return f"`{name[:60]}` is missing; `data.columns: {{{yaml_key(name[:60])}: {{missing: {example}}}}}` would fill it"
 
 
 def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
@@ -145,7 +146,7 @@ def undescribed_error(name: str, typed: Typed, categories: str) -> Typed:
 
 def gap_error(name: str, typed: Typed) -> Typed:
     """The values with a hint for each text in a described column of numbers."""
-    hint = f"; if it stands for a gap: `data.columns: {{{name[:60]}: {{missing_values: [...]}}}}`"
+    hint = f"; if it stands for a gap: `data.columns: {{{yaml_key(name[:60])}: {{missing_values: [...]}}}}`"
     errors = {
         row: why + hint if why.endswith("is not a number") and not is_date(why) else why
         for row, why in typed.errors.items()
@@ -157,7 +158,7 @@ def undescribed_why(name: str, why: str, categories: str) -> str:
     if why.endswith(NUMBER_FORM):
         return why
     options, found = ("date: [year]", "dates") if is_date(why) else (f"categories: {categories}", "categories")
-    return f"{why}; `data.columns: {{{name[:60]}: {{{options}}}}}` would read {found}"
+    return f"{why}; `data.columns: {{{yaml_key(name[:60])}: {{{options}}}}}` would read {found}"
 
 
 _KINDS: Final[dict[str, type[Encoder]]] = {}

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dslc.base.words import yaml_key
 from dslc.runtime.data.columns.raw import MICROSECONDS, Raw
 from dslc.runtime.data.fit import exact_integers
 
@@ -153,14 +154,14 @@ def rounded_why(name: str, value: object, dtype: np.dtype[Any]) -> str:
     """Why an integer of a column cannot be a value of a float dtype."""
     return (
         f"`{name[:60]}` is {str(value)[:40].strip()}, but {dtype.name} holds integers exactly up to "
-        f"{exact_integers(dtype)}; `data.columns: {{{name[:60]}: {{scale: standard}}}}` would scale it first; "
-        "leave an id out, or declare the input as integers"
+        f"{exact_integers(dtype)}; `data.columns: {{{yaml_key(name[:60])}: {{scale: standard}}}}` would scale it "
+        "first; leave an id out, or declare the input as integers"
     )
 
 
 def in_column(name: str, why: str) -> str:
     """A reason that names its column."""
-    return why if f"`{name[:60]}`" in why or f"{{{name[:60]}: {{" in why else f"`{name[:60]}`: {why}"
+    return why if f"`{name[:60]}`" in why or f"{{{yaml_key(name[:60])}: {{" in why else f"`{name[:60]}`: {why}"
 
 
 def categories(raw: Raw) -> Typed:

@@ -164,7 +164,9 @@ class ImageRows:
         try:
             data = _bytes_of(path)
         except OSError as error:
-            raise BadSample(row, str(path), reason(error)) from error
+            lost = isinstance(error, FileNotFoundError) and path.is_symlink()
+            why = "the file to which it links does not exist" if lost else reason(error)
+            raise BadSample(row, str(path), why) from error
         return self._pictures.read(data, row, str(path), choose)
 
 

@@ -143,7 +143,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")
+    raise ValueError(f"{word} is not a JSON number" + ("; a gap is `null`" if word == "NaN" else ""))
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)

@@ -36,7 +36,7 @@ LINES: dict[str, tuple[str | bytes, str, str]] = {
     "an object over several lines": ('{\n "x": 1\n}\n', "R101", "line 1: an object is written over several lines"),
     "no such column": ('{"y": 1}\n', "R102", "no column `x`"),
     "a name twice": ('{"x": 1}\n{"x": 1, "x": 2}\n', "R101", "a name occurs twice"),
-    "NaN": ('{"x": 1}\n{"x": NaN}\n', "R101", "NaN is not a JSON number"),
+    "NaN": ('{"x": 1}\n{"x": NaN}\n', "R101", "NaN is not a JSON number; a gap is `null`"),
     "a word": ('{"x": 1}\n{"x": "spam"}\n', "R101", "record 1 cannot be read: 'spam' is not a number"),
     "a list as a value": ('{"x": ["a"]}\n', "R101", "is a list or an object"),
     "an object as a value": ('{"x": {"a": 1}}\n', "R101", "is a list or an object"),
