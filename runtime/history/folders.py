@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dslc.base.errors import ArtifactError
+from dslc.base.errors import ArtifactError, DataError
 from dslc.base.filelock import FileLock
 from dslc.base.opened import Opened
 from dslc.base.words import reason
@@ -106,7 +106,15 @@ def _numbers(values: object) -> dict[str, float]:
 
 
 def all_runs(root: Path) -> list[StoredRun]:
-    """The runs in a folder and in its sweeps, by name."""
+    """The runs in a folder and in its sweeps, by name; none if there is no such folder. DataError R101 if it cannot be
+    read."""
+    try:
+        os.scandir(root).close()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        cause = f"the folder of the runs cannot be read: {error.strerror}"
+        raise DataError("R101", cause, place=str(root), help="check the path and its permissions") from error
     return [run_in(folder) for folder in sorted(_folders(root))]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dslc.base.errors import ArtifactError
+from dslc.base.errors import ArtifactError, DataError
 from dslc.runtime.history.folders import CONFIG_NAME, RECORD_NAME, StoredRun, _folders, all_runs, find_run, run_in
 from dslc.runtime.train.plot import curves, svg
 
@@ -47,6 +47,14 @@ def test_a_good_record_is_read(tmp_path: Path) -> None:
     assert (run.state, run.best, run.seconds, run.config) == (
         "finished", ("accuracy", 0.5, 24), 60.0, {"train.epochs": 4},
     )  # fmt: skip
+
+
+def test_a_folder_of_runs_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    assert all_runs(tmp_path / "none") == []
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(DataError, match="R101") as caught:
+        all_runs(tmp_path / "runs")
+    assert caught.value.place == str(tmp_path / "runs")
 
 
 BAD = {
