@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dslc.compiler.check.values import Static
-from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.types import DType
 from dslc.dsl import syntax
 
@@ -34,6 +34,10 @@ def with_cast(help: str | None, parts: Sequence[tuple[syntax.Expr, Static]]) -> 
         return _of_one_kind(parts) or help
     whole = _argument(parts, floats=True)
     if whole is not None and 'cast(x, "i32")' in help:
+        given = next(v for e, v in parts if e is whole)
+        if isinstance(given, Value) and isinstance(given.producer, Input) and given.producer.kind is Kind.DATA:
+            sizes = ", ".join(map(str, given.type.shape))
+            return f"declare the input as integers: `{given.producer.name}: i32[{sizes}]`"
         return help.replace("cast(x,", f"cast({whole.span.text},")
     return help
 

@@ -132,6 +132,9 @@ class Indexing:
         if bounds(at)[0] < 0 or bounds(room)[0] < 0:
             last = f"bounds of a slice from 0 to {size}" if inclusive else f"positions from 0 to {size - 1}"
             help = f"it has {last}; negative numbers count from the end"
+            least, most = bounds(at)
+            if least != most and isinstance(size, int):
+                help = f"it has {last}, and {at} may be {least} to {most}: give the dim smaller bounds, or fix it"
             raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range", help=help)
         return at
 

@@ -14,6 +14,7 @@ from dslc.compiler.check.values import (
     Static,
     declare_hint,
     kind_of,
+    label_hint,
 )
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
@@ -64,7 +65,8 @@ def _unknown(name: str, span: Span, frame: Frame) -> Problem:
         return Problem("E0201", f"`{name}` needs its arguments", span, "an initialiser", help=f"write {forms}")
     known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
     known += frame.scope.dims if frame.file_dims else []
-    help = word_hint(name) or function_hint(name) or nearest_hint(name, known)
+    help = label_hint(name) if name in frame.names else word_hint(name) or function_hint(name)
+    help = help or nearest_hint(name, known)
     help = help or begins_like(name, INITIALISERS) or declare_hint(name)
     return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
 

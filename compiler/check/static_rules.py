@@ -16,7 +16,7 @@ from dslc.compiler.check.calls.callgraph import called_name, walk
 from dslc.compiler.check.calls.calls import not_callable, unknown_function
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.training.section import RESERVED
-from dslc.compiler.check.values import NAMED_NUMBERS, Problem, added_axis, declare_hint
+from dslc.compiler.check.values import NAMED_NUMBERS, Problem, added_axis, declare_hint, label_hint
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
 from dslc.compiler.ops.random.init import INITIALISERS
 from dslc.dsl import syntax
@@ -128,10 +128,12 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
             words.update(id(each) for each in walk(tuple(added)))
             if added:
                 reports.add(added_axis(tree, added[0].span))
+    labels = {tree.label for tree in walk(block.body) if isinstance(tree, (syntax.Call, syntax.Pipe))}
     for tree in walk(block.body):
         if isinstance(tree, syntax.Name) and tree.name not in known and id(tree) not in words:
             near = did_you_mean(tree.name, known)
-            help = word_hint(tree.name) or function_hint(tree.name) or (f"did you mean `{near}`?" if near else None)
+            help = label_hint(tree.name) if tree.name in labels else word_hint(tree.name) or function_hint(tree.name)
+            help = help or (f"did you mean `{near}`?" if near else None)
             help = help or begins_like(tree.name, INITIALISERS) or declare_hint(tree.name)
             reports.add(Problem("E0102", f"unknown name `{tree.name}`", tree.span, "not declared here", help=help))
 

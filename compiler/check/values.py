@@ -157,6 +157,11 @@ def declare_hint(name: str) -> str:
     return f"give it a value first, or declare it with the arguments of the block, model or section: `{name}: [B, 8]`"
 
 
+def label_hint(name: str) -> str:
+    """The help for a label that is read as a value."""
+    return f"`{name}` labels a call, for the names of its parameters; to read its result, write `h = ... as {name}`"
+
+
 def added_axis(expr: syntax.Index, span: Span) -> Problem:
     """The error for an index such as `x[:, None]`, told at its first `None`."""
     return Problem("E0102", f"`{span.text}` in an index", span, "adds no axis here", help=unsqueezed(expr))

@@ -210,7 +210,8 @@ def _wrong_level_(p: Place) -> Diagnostic | None:
         help = "move it into a `block` or `model`"
         return p.error(f"`{kind}` is not allowed at the top level of a file", "", help)
     if p.unit == "stmt" and kind in DECLARATIONS:
-        return p.error(f"`{kind}` is not allowed inside a body", "", "move it to the top of the file")
+        help = "move it to the top of the file" + (", or write `name = value`" if kind == "const" else "")
+        return p.error(f"`{kind}` is not allowed inside a body", "", help)
     return None
 
 

@@ -70,8 +70,11 @@ def _typed_(p: Place) -> Diagnostic | None:
 
 def _dictionary_(p: Place) -> Diagnostic | None:
     """`c = {"a": 1}`"""
-    if p.token.kind != "{" or p.before is None or p.before.kind not in ("=", "(", "[", ","):
+    if p.token.kind != "{" or p.before is None or p.before.kind not in ("=", "(", "[", ",", "return"):
         return None
+    if p.before.kind == "return":
+        help = "return the values in the order of the results: `return logits, probs`"
+        return p.error("there are no dictionaries", "", help)
     if p.unit == "entry" and p.start.kind == "NAME" and p.index == p.first + 2:
         return p.error("a section has no `=` before its braces", "", f"write `{p.start.text} {{ ... }}`")
     return p.error("there are no dictionaries", "", "write a list, as `[1, 2]`, or a variable for each value")

@@ -54,6 +54,10 @@ CASES: dict[str, str | bytes] = {
     "two_statements_on_a_line": model("  y = relu(x) z = y\n  return z\n"),
     "choice_without_else": model("  y = x if B == 2\n  return y\n"),
     "comparison_chain": model("  y = x if 1 < B < 3 else -x\n  return y\n"),
+    "declarations_on_lines_of_a_body": model(
+        "  const k = 3\n  y = k * x\n  block f(x: [B, D]) -> [B, D] { return x }\n  use \"a.nn\"\n  return f(y)\n"
+    ),
+    "dictionary_returned": model("  return {logits: x, probs: softmax(x)}\n"),
     "number_forms": model("  y = .5 * x\n  z = +1 * x\n  w = 2x\n  v = 1_000_\n  return y\n"),
     "numbers_of_other_bases": model("  y = 0x9E37_79B9 * x\n  z = 0b101 * x + 0o17\n  w = 0xy + 0b2\n  return y\n"),
     "number_too_large": model(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.tensors import ParamInfo, StateInfo, Tensors, check_bytes
-from dslc.compiler.check.values import Problem
+from dslc.compiler.check.values import BlockRef, Layer, Problem, Static
+from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.sizes import bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
+from dslc.dsl.other_names import short
 from dslc.dsl.span import Span
 from dslc.runtime.artifact.reserved import LOSS_SUM, OF_EPOCH, OF_STATE, SCALING
 
@@ -105,3 +107,17 @@ def check_public_name(name: str, what: str, span: Span) -> None:
 def inferred(expr: syntax.Expr) -> bool:
     """True for `_`: any size of an argument, the size that a result has."""
     return isinstance(expr, syntax.Name) and expr.name == "_"
+
+
+def as_it_is(rank: int, actual: TensorType, differing: bool) -> str | None:
+    """The help for a result that is declared with ``rank`` axes, and is ``actual``."""
+    if rank == 2 < actual.rank:
+        return "if each row should become a vector, put `flatten` before the last layer: `x |> flatten |> linear(10)`"
+    return "write the size that it has, or `_` to have it inferred" if differing else None
+
+
+def as_tensor(item: Static, written: str) -> str | None:
+    """The help for a result that is no tensor; ``written``: its text."""
+    if isinstance(item, (Layer, BlockRef, Function)):
+        return f"call it: `{short(written, 'f')}(x)`"
+    return "join lists with `+`: a block returns one list" if isinstance(item, (list, tuple)) else None

@@ -44,6 +44,10 @@ class Names:
         self._sites.append(site)
         return name
 
+    def __contains__(self, name: str) -> bool:
+        """True if a call has this name so far."""
+        return name in self._taken
+
     def path(self, base: str, suffix: str) -> str:
         """The full name; ``suffix`` has ``.I`` for each enclosing unlabelled loop."""
         return f"{self.prefix}.{base}{suffix}" if self.prefix else f"{base}{suffix}"

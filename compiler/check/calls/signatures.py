@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.compiler.check.arithmetic import is_static_function
 from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
-from dslc.compiler.check.calls.declared import declared_dtype, inferred
+from dslc.compiler.check.calls.declared import as_it_is, as_tensor, declared_dtype, inferred
 from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.meant import as_layer
 from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
@@ -241,9 +241,8 @@ def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame,
     values = [*value] if several and isinstance(value, (tuple, list)) else [value]
     for item in values:
         if not isinstance(item, Value):
-            help = "join lists with `+`: a block returns one list" if isinstance(item, (list, tuple)) else None
             title = f"`{block.name}` returns tensors, this is {kind_of(item)}"
-            raise Problem("E0202", title, place, "not a tensor", help=help)
+            raise Problem("E0202", title, place, "not a tensor", help=as_tensor(item, place.text))
     if block.results:
         if len(values) != len(block.results):
             raise Problem(
@@ -287,7 +286,6 @@ def _check_result(
     listed = ", ".join("_" if size is None else str(size) for size in shape)
     declared = f"[{listed}]" if dtype is DType.FLOAT else f"{dtype}[{listed}]"
     captured = tuple(each for p in differing if isinstance(p, syntax.Expr) for each in _captured(p, frame))
-    help = "write the size that it has, or `_` to have it inferred" if differing else None
     name = f"result `{result.name}` of " if result.name else ""
     raise Problem(
         "E0302",
@@ -295,5 +293,5 @@ def _check_result(
         place,
         str(actual),
         also=(Label(result.type.span, f"declared {declared}"), *captured),
-        help=_CAPTURED if captured else help,
+        help=_CAPTURED if captured else as_it_is(len(shape), actual, bool(differing)),
     )

@@ -12,7 +12,7 @@ from dslc.runtime.data.tables.records import LONGEST
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 #: What the csv module says -> what is meant.
 _CSV: Final = {
-    "unexpected end of data": f"the file, or its next {LONGEST >> 20} MiB, ends inside of a quoted field: "
+    "unexpected end of data": f"a quoted field does not end in the file, or in {LONGEST >> 20} MiB of it: "
     "a quote is missing, or one inside of the field is not written twice",
     "',' expected after '\"'": "text follows a closing quote; a quote inside of a quoted field is written twice",
     "new-line character seen in unquoted field": "a line end (CR) inside of a field",

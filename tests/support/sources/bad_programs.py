@@ -362,6 +362,23 @@ BAD: dict[str, tuple[str, list[str]]] = {
         net("  return x |> linear(4)", before="block spare(x: [N, D]) -> [N, D] { return x |> rleu |> scale(y) }\n"),
         ["E0101", "E0101", "E0102"],
     ),
+    "label_read_as_a_value": (
+        net(
+            "  y = x |> linear(4) as fc |> relu |> linear(4) as head\n  return f(fc + y)",
+            before="block f(x: [B, D]) -> [B, D] {\n  y = x |> linear(8) as gate\n  return y * gate\n}\n",
+        ),
+        ["E0102", "E0102"],
+    ),
+    "layer_returned": (net("  layer fc = linear(4)\n  y = fc(x)\n  return fc"), ["E0202"]),
+    "flatten_missing": (
+        net("  return x |> conv(4, 3) |> relu |> linear(4)", signature="x: [B, 3, 8, 8]"),
+        ["E0302"],
+    ),
+    "float_ids": (net("  return x |> embedding(10, 4)", signature="x: [B]"), ["E0203"]),
+    "dim_past_an_axis": (
+        net("  param queue: [32, 16] = normal(1)\n  return x @ queue[B:].T", result=" -> [B, _]"),
+        ["E0304"],
+    ),
     "unknown_name_in_untaken_branch": (
         net("  if false { x = x * factor }\n  return x |> linear(4)"),
         ["E0102"],
