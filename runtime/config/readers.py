@@ -51,11 +51,14 @@ def shown(value: Value) -> str:
     return f"`{text[:40]}{'...' if len(text) > 40 else ''}`"
 
 
-def unknown(value: Value, key: str, known: Iterable[str], where: str) -> NoReturn:
+def unknown(value: Value, key: str, known: Iterable[str], where: str, section: str | None = None) -> NoReturn:
+    """DataError R104 for a key that is none of ``known``; ``section``: the one that has such a key."""
     names = sorted(known)
     close = nearest(key, names)
     place = str(value.key or value.mark)
     help = f"did you mean `{close}`?" if close else key_hint(key) or f"known here: {', '.join(names)}"
+    if section is not None:
+        help = f"it belongs to `{section}`: write `{section}: {{{key}: ...}}`"
     raise DataError("R104", f"unknown key `{key[:40]}` in {where}", place=place, help=help)
 
 
@@ -111,6 +114,9 @@ def boolean(value: Value, name: str) -> bool:
 
 
 def text(value: Value, name: str) -> str:
+    if value.data is None:  # as the key `b` of `{x: t.csv:a,b}`
+        help = 'write it after the colon; a text with commas needs quotes inside of `{ }`: `x: "t.csv:a,b"`'
+        refuse(value, f"`{name}` has no value", help)
     if not isinstance(value.data, str) or not value.data:
         refuse(value, f"`{name}` is a string, not {shown(value)}", in_quotes(value))
     return value.data

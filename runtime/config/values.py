@@ -39,7 +39,9 @@ def from_file(tree: Value) -> dict[str, Value]:
         for key, item in mapping(value, prefix.rstrip(".")).items():
             name = prefix + key
             if key not in known:
-                unknown(item, key, known, f"`{prefix.rstrip('.')}`" if prefix else "the configuration")
+                where = f"`{prefix.rstrip('.')}`" if prefix else "the configuration"
+                belongs = next((each for each in sorted(_SECTIONS) if f"{each}.{key}" in _BY_NAME), None)
+                unknown(item, key, known, where, belongs)
             if item.data is None and (name in _SECTIONS or _BY_NAME[name].open):
                 continue  # `data:` with nothing under it
             if name in _SECTIONS:

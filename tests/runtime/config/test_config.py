@@ -252,6 +252,27 @@ def test_the_help_for_a_text_that_is_no_yaml(text: str, help: str) -> None:
     assert caught.value.code == "R104" and help in str(caught.value.help)
 
 
+@pytest.mark.parametrize(
+    ("text", "cause", "help"),
+    [
+        ("epochs: 3\n", "unknown key `epochs`", "write `train: {epochs: ...}`"),
+        ("train: {workers: 3}\n", "unknown key `workers` in `train`", "write `data: {workers: ...}`"),
+        ("data: {best: loss}\n", "unknown key `best` in `data`", "write `save: {best: ...}`"),
+        (
+            "data: {train: {x: t.csv:a,b}}\n",
+            "`data.train.b` has no value",
+            'needs quotes inside of `{ }`: `x: "t.csv:a,b"`',
+        ),
+        ("data:\n  train:\n    x:\n", "`data.train.x` has no value", "write it after the colon"),
+    ],
+)
+def test_a_key_in_the_wrong_place_and_one_without_a_value(tmp_path: Path, text: str, cause: str, help: str) -> None:
+    (tmp_path / "dslc.yaml").write_text(MODEL + text)
+    with pytest.raises(DataError) as caught:
+        load_config(tmp_path / "dslc.yaml")
+    assert caught.value.code == "R104" and cause in caught.value.message and help in str(caught.value.help)
+
+
 def test_no_hostile_file_executes_or_opens_anything(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AUDIT, str(tmp_path)], env=with_support(),
