@@ -171,7 +171,7 @@ class Brackets:
     def _begins_item(self, token: Token) -> bool:
         """True for a declaration, and for a section after a body: an entry of a section may begin with such a word. One
         that is indented more than the line of the outermost bracket was written inside of it."""
-        if self._indent(token) > self.stack[0][1]:
+        if self.stack and self._indent(token) > self.stack[0][1]:
             return False
         known = token.kind in ITEM_WORDS or (token.text in _SECTION_WORDS and self.in_body)
         return known and self._word_follows(token)
