@@ -31,7 +31,8 @@ class SdpaFunction(Function):
     ``causal`` lets a query attend only to its own and earlier positions, and needs Tq = Tk.
 
     - ``mask`` is b1, broadcasts to ``[..., Tq, Tk]`` and is true where attention is allowed.
-    - ``lengths`` holds integers with the first axes of q, such as ``i32[B]``: a row sees so many first keys.
+    - ``lengths`` holds integers with the first axes of q, such as ``i32[B]``: a row sees so many first keys;
+      all of them for a number above Tk, none for a negative one.
     - ``window``: keys less than ``window`` positions away from the query are seen; needs Tq = Tk.
     - ``softcap``: the scaled scores become ``softcap * tanh(scores / softcap)``.
     - ``bias`` is float, broadcasts to ``[..., Tq, Tk]`` and is added to the scores after that; it has a gradient.

@@ -49,6 +49,7 @@ class LstmFunction(Function):
     from the last step to the first: y is [B, T, 2*hidden], and the states are [2*layers, B, hidden]. ``dropout``
     applies to the results of each layer but the last. ``h``, ``c``: the first states, of the shapes of the last ones;
     by default zeros. ``lengths``, i32[B]: how many steps of each row count; beyond them y is 0 and the states stay.
+    A length above T is T, a negative one 0.
     Parameters and formulas are PyTorch's: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse and
     so on.
 

@@ -20,7 +20,7 @@ from dslc.dsl.diagnostics import CompileError
 
 RNG = np.random.default_rng(16)
 HEADS, T, D, E = 4, 5, 3, 2
-LENGTHS = np.array([0, 1, 3, 5], "i4")
+LENGTHS = np.array([-2, 1, 3, 9], "i4")  # none, some, all of 5
 Q = RNG.uniform(-2, 2, (4, HEADS, T, D))
 SHAPES = [(5, 5), (4, 1, 5), (4, 5, 5), (4, 1, 1, 5), (4, 4, 5, 5), (1, 5, 1)]
 OPTIONS: list[dict[str, Any]] = [

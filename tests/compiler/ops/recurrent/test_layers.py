@@ -86,6 +86,19 @@ def source(name: str, layers: int, ways: int, more: str = "") -> str:
     )
 
 
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("provider", ["reference", "auto"])
+def test_a_length_outside_of_the_steps_is_all_or_none(name: str, provider: str, tmp_path: Path) -> None:
+    session = opened(source(name, 2, 2), tmp_path, provider=provider)
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((B, T, D))}
+    given |= {f"{s}0": rng.standard_normal((4, B, H)) for s in ("h", "c")[: STATES[name]]}
+    wanted = session.predict(**given, n=np.array([T, 0, 2], np.int32))
+    for beyond, below in ((T + 1, -1), (2**31 - 1, -(2**31))):
+        found = session.predict(**given, n=np.array([beyond, below, 2], np.int32))
+        assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
 @pytest.mark.parametrize(("layers", "ways"), [(1, 1), (2, 2)])
 @pytest.mark.parametrize("name", STEPS)
 def test_results_and_gradients_are_those_of_the_formula(
