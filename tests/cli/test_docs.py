@@ -43,8 +43,8 @@ PAGES = [
 #: Commands of other programs, whose options they are; an option by itself is one of dslc or of OTHERS.
 FOREIGN = re.compile(r"\b(?:docker|mypy|pip|torchrun|python \S+\.py) [^`\n]*")
 #: Options of scripts and of pytest that pages name.
-OTHERS = {"--update-golden", "--source", "--length", "--temperature", "--torch", "--mode",
-          "--modes", "--room", "--rounds", "--only", "--run", "--threads", "--turns"}  # fmt: skip
+OTHERS = {"--update-golden", "--source", "--length", "--temperature", "--torch", "--mode", "--modes",
+          "--compile", "--sizes", "--room", "--rounds", "--only", "--run", "--threads", "--turns"}  # fmt: skip
 
 
 def test_every_option_that_a_page_names_is_there() -> None:
