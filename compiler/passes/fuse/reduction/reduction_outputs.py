@@ -12,9 +12,10 @@ After::
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
 This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
-``fused_sums``. A sum that keeps the axes that it reduces becomes one with a reshape, if nothing else reads its operand
-and ``row_bodies`` has no kernel for both. Values that no other node needs, or that are cheaper to recompute, were
-already handled by ``inline``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
+``fused_sums``. A sum that keeps the axes that it reduces becomes one with a reshape, if nothing else reads its operand,
+that operand is cheap, and ``row_bodies`` has no kernel for both. Values that no other node needs, or that are cheaper
+to recompute, were already handled by ``inline``. Results keep their bits, up to the order of a sum. GPU only; linear in
+nodes and reads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small, with_producers
+from dslc.compiler.passes.fuse.body import (
+    body_of,
+    draws,
+    has_neighbours,
+    is_chain,
+    is_small,
+    ops_of,
+    with_producers,
+)
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, in_rows
 from dslc.compiler.passes.rebuild import needed_after
 
@@ -82,7 +91,7 @@ def _operands(graph: Graph, fits: Fits) -> dict[Node, _Operand]:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
                 wanted = made.out in roots or len(readers[made.out]) > 1
-                if node.op is not fused_sums and summed_over(node) is None and (wanted or fits(in_rows([made], node))):
+                if _keeps_axes(node) and (wanted or not _is_cheap(made) or fits(in_rows([made], node))):
                     continue
                 others = [v for v in node.inputs if v is not value]
                 moved = needed_after(made, others, position, _MAX_MOVED, refused=fused_sums)
@@ -100,6 +109,16 @@ def _fits(made: Node, sums: Node) -> bool:
         return True
     steps = len(body_of(made)) + len(body_of(sums))
     return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
+
+
+def _keeps_axes(node: Node) -> bool:
+    """Whether a node is a plain sum that keeps the axes that it reduces."""
+    return node.op is not fused_sums and summed_over(node) is None
+
+
+def _is_cheap(made: Node) -> bool:
+    """Whether threads that add up columns compute a value while they wait for memory: they hide no exponential."""
+    return all(op.cheap for op in ops_of(made))
 
 
 def summed_over(node: Node) -> tuple[int, ...] | None:

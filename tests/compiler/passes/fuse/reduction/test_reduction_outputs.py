@@ -81,6 +81,13 @@ def test_a_sum_that_keeps_the_axes_that_it_reduces(name: str, attrs: dict[str, o
     assert reduction_outputs(graph, lambda node: True) is graph, "a kernel of rows computes both"
 
 
+def test_a_sum_that_keeps_axes_leaves_an_exponential_to_a_kernel_of_its_own() -> None:
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 9, 600)))
+    b = Builder(name="layer")
+    graph = Graph((x,), order([total := b(OPS["sum_to"], b(OPS["silu"], x.value), shape=(40, 1, 600))]), {"y": total})
+    assert reduction_outputs(graph) is graph
+
+
 def test_a_sum_that_keeps_axes_leaves_an_operand_that_others_read() -> None:
     x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 600)))
     b = Builder(name="layer")
