@@ -79,6 +79,7 @@ from dslc.compiler.passes.lower.layout.pad_columns import pad_columns
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
+from dslc.compiler.passes.lower.partial_windows import partial_windows
 from dslc.compiler.passes.lower.put_rows import put_rows
 from dslc.compiler.passes.lower.simplify.simplify import simplify
 from dslc.compiler.passes.lower.written_attention import written_attention
@@ -106,6 +107,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
     *_everywhere(
         compose,
         attention_forms,
+        when(batches_launches, partial_windows),
         when_by(tensor_cores, channels_last, on_tensor_cores),
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),

@@ -35,10 +35,11 @@ def _infer(op: str, x: TensorType, attrs: Attrs) -> TensorType:
     if not x.dtype.is_float:
         raise Mismatch(f"`{op}` needs a float tensor, not {x.dtype}", 'convert it: `cast(x, "float")`', "E0204")
     k, stride, pad = (int_tuple(attrs, name) for name in ("k", "stride", "pad"))
-    assert len(k) == len(stride) == len(pad) == axes, "one number for each spatial axis"
+    more = lacking(attrs)
+    assert len(k) == len(stride) == len(pad) == len(more) == axes, "one number for each spatial axis"
     if any(2 * p > n for p, n in zip(pad, k)):
         raise Mismatch(f"`pad` of `{op}` is over half of its window", f"`pad={min(k) // 2}` or less", "E0209")
-    space = tuple(window_count(op, x.shape[2 + i], k[i], stride[i], pad[i], 1, 2 + i) for i in range(axes))
+    space = tuple(window_count(op, x.shape[2 + i] + more[i], k[i], stride[i], pad[i], 1, 2 + i) for i in range(axes))
     return TensorType(x.dtype, (*x.shape[:2], *space))
 
 
@@ -51,14 +52,21 @@ def _infer_back(op: str, dy: TensorType, attrs: Attrs) -> TensorType:
     return dx
 
 
+def lacking(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    """How many elements the last windows of a max pool may lack at the end of each spatial axis."""
+    return int_tuple(attrs, "more") if "more" in attrs else (0,) * len(int_tuple(attrs, "k"))
+
+
 def _geometry(node: Node) -> dict[str, Any]:
-    return {name: node.attrs[name] for name in ("k", "stride", "pad")}
+    return {name: node.attrs[name] for name in ("k", "stride", "pad", "more") if name in node.attrs}
 
 
 def _windows(x: Array, attrs: Mapping[str, Any], fill: float) -> list[Array]:
     """For each position in the window, in row-major order, a view of padded x with that element of every window."""
     k, stride, pad = (int_tuple(attrs, name) for name in ("k", "stride", "pad"))
     wide = padded(x, pad, fill)
+    if any(more := lacking(attrs)):
+        wide = np.pad(wide, [(0, 0), (0, 0), *((0, n) for n in more)], constant_values=fill)
     count = tuple((n - m) // s + 1 for n, m, s in zip(wide.shape[2:], k, stride))
     return [wide[spatial(where)] for _, where in taps(k, stride, (1,) * len(k), count)]
 
@@ -81,9 +89,10 @@ def _rows(axes: Sequence[int | None], outputs: int) -> tuple[int | None, ...] | 
 class MaxPool(Op):
     """maxpool(x): the largest element of each window of x ``[B, C, *space]``, and its index in the window.
 
-    Attributes, one number for each spatial axis: ``k``, ``stride``, ``pad`` (at most half the window). The second
-    output is the row-major index, u8 (i32 for windows of more than 256 elements). The first of equal elements wins, and
-    nan counts as largest. A window never selects padding, even if all its elements are minus infinity, as in PyTorch.
+    Attributes, one number for each spatial axis: ``k``, ``stride``, ``pad`` (at most half the window), and maybe
+    ``more``, the elements that the last window may lack at the end, where it has at least one. The second output is the
+    row-major index, u8 (i32 for windows of more than 256 elements). The first of equal elements wins, and nan counts as
+    largest. A window never selects padding, even if all its elements are minus infinity, as in PyTorch.
     """
 
     name = "maxpool"
@@ -180,7 +189,8 @@ def _in_image(node: Node, place: Value, b: Builder) -> Value:
 def _spread(parts: Sequence[Array], dy: Array, attrs: Mapping[str, Any]) -> Array:
     """Adds ``parts[i]`` to the windows' elements at position i: the transpose of ``_windows``."""
     k, stride, pad, size = (int_tuple(attrs, name) for name in ("k", "stride", "pad", "size"))
-    dx = np.zeros((*dy.shape[:2], *(n + 2 * p for n, p in zip(size, pad))), dy.dtype)
+    wide = (n + 2 * p + m for n, p, m in zip(size, pad, lacking(attrs)))
+    dx = np.zeros((*dy.shape[:2], *wide), dy.dtype)
     for part, (_, where) in zip(parts, taps(k, stride, (1,) * len(k), dy.shape[2:])):
         dx[spatial(where)] += part
     return np.ascontiguousarray(dx[spatial(inside(size, pad))])
