@@ -71,6 +71,7 @@ from dslc.compiler.passes.lower.few_queries import few_queries
 from dslc.compiler.passes.lower.fold_scales import fold_scales
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.joined_products import joined_products
+from dslc.compiler.passes.lower.layout.attention_transposes import attention_transposes
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
 from dslc.compiler.passes.lower.layout.image_transposes import image_transposes
@@ -120,6 +121,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(reads_any_layout, transposes),
         when(reads_images_last, image_transposes),
         when(attends_in_place, few_queries),
+        when(attends_in_place, attention_transposes),
         when(attends_in_place, attention_views),
         when(calls_libraries, pad_classes),
     ),

@@ -32,6 +32,7 @@ CONDITIONAL = {
     "transposes", "image_transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_sums",
     "pad_classes", "half_orders", "few_queries", "few_rows", "order_rows", "put_rows", "row_bodies",
     "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements", "pieces",
+    "partial_windows", "attention_transposes",
 }  # fmt: skip
 
 

@@ -32,7 +32,14 @@ OF_PREDICT = {
     "few_queries", "chains",
 }  # fmt: skip
 #: Passes for ops that no example has: their own tests have one.
-WITHOUT_EXAMPLE = OF_PREDICT | {"replacements", "image_transposes", "half_orders", "training_sums", "partial_windows"}
+WITHOUT_EXAMPLE = OF_PREDICT | {
+    "replacements",
+    "image_transposes",
+    "half_orders",
+    "training_sums",
+    "partial_windows",
+    "attention_transposes",
+}
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",

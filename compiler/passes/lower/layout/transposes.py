@@ -23,7 +23,7 @@ Linear in nodes and reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
@@ -45,6 +45,7 @@ from dslc.compiler.passes.lower.layout.axis_order import (
     through,
     transposed,
 )
+from dslc.compiler.passes.lower.layout.turned_norms import is_norm, turned_norm
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
@@ -56,12 +57,15 @@ def transposes(graph: Graph) -> Graph:
     return without(graph, lambda perm: True, lambda node: True)
 
 
-def without(graph: Graph, takes: Callable[[Perm], bool], turns: Callable[[Node], bool]) -> Graph:
+def without(
+    graph: Graph, takes: Callable[[Perm], bool], turns: Callable[[Node], bool], ends: Mapping[Node, Perm] | None = None
+) -> Graph:
     """The graph without such transposes of the permutations that ``takes`` allows, around the nodes that ``turns``
-    does."""
+    does. ``ends``: nodes whose kernels read and write tensors of a permutation's rank as they are or turned by it: next
+    to them a transpose costs nothing. Around these, norms along an axis are turned, too."""
     if not any(node.op.name == "transpose" for node in graph.nodes):
         return graph
-    turner = _Turner(_demands(graph, turns), takes, turns)
+    turner = _Turner(_demands(graph, turns, ends or {}), takes, turns, ends or {})
     for node in graph.nodes:
         turner.node(node)
     if not turner.has_turned:
@@ -95,7 +99,7 @@ def _turns(node: Node) -> bool:
     return fills and prod(weight) <= prod(image) + prod(result)
 
 
-def _demands(graph: Graph, turns: Callable[[Node], bool]) -> dict[Value, set[Perm]]:
+def _demands(graph: Graph, turns: Callable[[Node], bool], ends: Mapping[Node, Perm]) -> dict[Value, set[Perm]]:
     """For each value, the axis permutations under which a reader needs no transpose."""
     found: dict[Value, set[Perm]] = {}
     for root in graph.roots:
@@ -104,7 +108,12 @@ def _demands(graph: Graph, turns: Callable[[Node], bool]) -> dict[Value, set[Per
         wanted = set[Perm]().union(*(found.get(v, set()) for v in node.outputs))
         for value in node.inputs:
             plain = tuple(range(value.type.rank))
-            found.setdefault(value, set()).update(_wanted_of_input(node, value, wanted) if turns(node) else {plain})
+            asked = found.setdefault(value, set())
+            asked.update(_wanted_of_input(node, value, wanted) if turns(node) else {plain})
+            if node in ends and len(ends[node]) == value.type.rank:
+                asked.add(ends[node])
+            elif ends and is_norm(node) and value.type.rank == node.types[0].rank:
+                asked.update(perm for perm in wanted if len(perm) == len(plain))
     return found
 
 
@@ -152,9 +161,13 @@ class _Turner:
     ``takes``: which p; ``turns``: which nodes."""
 
     def __init__(
-        self, demands: dict[Value, set[Perm]], takes: Callable[[Perm], bool], turns: Callable[[Node], bool]
+        self,
+        demands: dict[Value, set[Perm]],
+        takes: Callable[[Perm], bool],
+        turns: Callable[[Node], bool],
+        ends: Mapping[Node, Perm],
     ) -> None:
-        self.demands, self.takes, self.turns = demands, takes, turns
+        self.demands, self.takes, self.turns, self.ends = demands, takes, turns, ends
         self.same: dict[Value, Value] = {}
         self.turned: dict[Value, tuple[Perm, Value]] = {}
         self.has_turned = False
@@ -170,6 +183,9 @@ class _Turner:
         """Rewrites a node."""
         if node.op.name == "transpose":
             self._transpose(node)
+            return
+        if node in self.ends:
+            self._end(node, self.ends[node])
             return
         if self._reduce(node):
             return
@@ -196,6 +212,14 @@ class _Turner:
         else:
             self.same[node.out] = Builder().at(node, node.phase)(node.op, value, perm=perm)
 
+    def _end(self, node: Node, perm: Perm) -> None:
+        """Computes a node whose results are turned at no cost."""
+        fresh = node.with_inputs(tuple(map(self.plain, node.inputs)))
+        for old, new in zip(node.outputs, fresh.outputs):
+            self.same[old] = new
+            if old.type.rank == len(perm):
+                self.turned[old] = (perm, transposed(new, inverse(perm)))
+
     def _reduce(self, node: Node) -> bool:
         """Reduces a turned value as it is; False if the node is no reduction, or that is impossible."""
         if not isinstance(node.op, Reduction | SumTo) or node.inputs[0] not in self.turned:
@@ -216,6 +240,8 @@ class _Turner:
         """Computes a node turned by ``perm``; False if that is impossible."""
         if not self.turns(node):
             return False
+        if self.ends and is_norm(node):
+            return self._norm(node, perm)
         image = _image_op(node)
         if image is None and not (_takes_any(node) and node.types[0].rank == len(perm)):
             return False
@@ -233,6 +259,13 @@ class _Turner:
             else:  # statistics of channels
                 self.same[old] = new
         return True
+
+    def _norm(self, node: Node, perm: Perm) -> bool:
+        """Computes a norm, or its gradient, along another axis."""
+        found = turned_norm(node, perm, self.turned, self.plain) or {}
+        self.same.update((old, new) for old, (back, new) in found.items() if back is None)
+        self.turned.update((old, (back, new)) for old, (back, new) in found.items() if back is not None)
+        return bool(found)
 
     def _input(self, node: Node, old: Value, perm: Perm) -> Value | None:
         """An input of a node that is turned by ``perm``; None if that would move a large tensor."""
@@ -252,7 +285,8 @@ class _Turner:
             return at_producer(old)(
                 made.op, *map(self.plain, made.inputs), **{**made.attrs, "shape": _turned(wide, back)}
             )
-        if prod(shape) * _BROADCAST > prod(node.types[0].ints):
+        order = [axis for axis in back if wide[axis] != 1]
+        if order != sorted(order) and prod(shape) * _BROADCAST > prod(node.types[0].ints):
             return None
         return transposed(reshaped(self.plain(old), wide), back)
 
