@@ -42,7 +42,7 @@ from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
 from dslc.compiler.ops.spatial.conv import Convolution
-from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_axes, reshaped, transposed
+from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_axes, reshaped, summed_shape, transposed
 from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
 from dslc.compiler.passes.lower.layout.regrouped import merged_last, split_parts
 from dslc.compiler.passes.lower.layout.wide_convolutions import widened
@@ -230,19 +230,18 @@ class _Turner:
                 self.first_of[old] = new
 
     def _sum_to(self, node: Node) -> bool:
-        """Sums to an image's shape, which then has channels last; or to a shape with at most one axis that is not 1,
-        for which the order of the axes does not matter."""
+        """Sums to an image's shape, which then has channels last, or to one that keeps the order of the axes."""
         [x] = node.inputs
         rank = x.type.rank
-        shape = (1,) * (rank - node.types[0].rank) + node.types[0].shape
-        turned = tuple(shape[axis] for axis in to_last(rank))
         if rank < 3:
             return False
         if node.types[0].rank == rank:
-            self._emit(node, node.op, [self.last(x)], shape=turned)
+            shape = node.types[0].shape
+            self._emit(node, node.op, [self.last(x)], shape=tuple(shape[axis] for axis in to_last(rank)))
             return True
-        if sum(size != 1 for size in shape) > 1:
+        summed = summed_shape(node, to_first(rank))
+        if summed is None:
             return False
-        small = Builder().at(node, node.phase)(node.op, self.last(x), shape=turned)
+        small = Builder().at(node, node.phase)(node.op, self.last(x), shape=summed)
         self.first_of[node.out] = reshaped(small, node.types[0].shape)
         return True
