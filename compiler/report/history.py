@@ -18,6 +18,7 @@ from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Node, Origin
 from dslc.compiler.ir.program import Program
 from dslc.compiler.report.facts import Facts, line_of, what
+from dslc.compiler.report.kernels import kernel_texts
 from dslc.compiler.report.reasons import Wanted, nodes_of, origins_of, reasons
 from dslc.compiler.report.slow import Slow
 
@@ -52,6 +53,7 @@ class Ending:
     bytes: int
     seconds: float
     bound: str
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,9 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
             yield Ending(_told(node), node.name, node.phase.value, step, 0, places, ("a view",), 0, 0, 0.0, "")
             continue
         runs: tuple[str, ...] = (told.where,)
+        kernels: tuple[str, ...] = ()
         if told.where == "kernel":
             runs = tuple(launch.symbol for launch in program.kernels[node])
+            kernels = kernel_texts(program.kernels[node], program.target)
         yield Ending(_told(node), node.name, node.phase.value, step, told.stream, places, runs, told.flops, told.bytes,
-                     told.seconds, told.bound)  # fmt: skip
+                     told.seconds, told.bound, kernels)  # fmt: skip

@@ -49,9 +49,9 @@ def command(
 
     NODE is a name in the model, e.g. `c1`, or `stage.1` with everything below it; FILE:LINE is a line, e.g.
     `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
-    each node's step, bytes, kernel and modelled time in the finished program, which lines are slow, and what passes
-    did not do and why. In a model of 16 bits it shows the dtype of each node and why; in a build with libraries,
-    whether a library or own kernels compute a node and why.
+    each node's step, bytes, kernels and modelled time in the finished program, the class that describes each kernel
+    and its launch, which lines are slow, and what passes did not do and why. In a model of 16 bits it shows the dtype
+    of each node and why; in a build with libraries, whether a library or own kernels compute a node and why.
     """
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.options import precision_of
@@ -96,6 +96,10 @@ def _text(found: History) -> Iterable[str]:
         )
         if len(found.endings) > _SHOWN:
             yield f"and {len(found.endings) - _SHOWN} more nodes"
+        if kernels := [text for ending in found.endings[:_SHOWN] for text in ending.kernels]:
+            yield ""
+            yield "kernels"
+            yield from _alike(kernels, "  ")
     elif found.changes or not found.inputs:
         yield "no node of the finished program comes from it: no result needs it, or an equal node replaces it"
     if found.reasons:

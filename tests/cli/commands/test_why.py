@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import MODELS
+from places import MODELS, ROOT
 
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.op import Pointwise
@@ -73,7 +73,25 @@ def test_where_a_node_is_in_the_end(programs: dict[str, Program]) -> None:
     first, last = facts.life(node.out)
     assert conv.places == (f"{place.region}+{place.offset:,}, steps {first} to {last}",) and first == conv.step < last
     assert all(run.startswith("k_") for run in conv.runs) and conv.runs
+    assert [text.partition(":")[0] for text in conv.kernels] == [*conv.runs]
     assert [e.runs for e in found.endings if e.node.startswith("reshape")] == [("a view",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("cpu", "Contraction of compiler/codegen/cpu/contraction/kernel.py, 11 tasks"),
+        ("sm_90", "Contract of compiler/codegen/cuda/contraction/kernel.py, 256 blocks of 128 threads"),
+    ],
+)
+def test_a_kernel_is_told_with_the_file_that_describes_it(target: str, said: str, tmp_path: Path) -> None:
+    source = tmp_path / "net.nn"
+    source.write_text("nn 1\nmodel M(x: [256, 128], w: [128, 256]) -> [256, 256] {\n  return x @ w\n}\n")
+    kept: dict[str, Program] = {}
+    compile_entry(check_file(str(source)), "predict", {}, Options(target=target), keep=kept.__setitem__)
+    [ending] = history(kept, wanted("net.nn:3", kept.values())).endings
+    assert ending.kernels[-1] == f"{ending.runs[-1]}: {said}"
+    assert (ROOT / said.split(" of ")[1].partition(",")[0]).is_file()
 
 
 def test_a_line_has_all_nodes_that_stand_on_it(programs: dict[str, Program]) -> None:
