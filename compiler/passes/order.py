@@ -32,13 +32,12 @@ from dslc.compiler.passes.conditions import (
     writes_rows,
 )
 from dslc.compiler.passes.fuse.contraction.chains import chains
-from dslc.compiler.passes.fuse.contraction.convolution_sums import convolution_sums
-from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
-from dslc.compiler.passes.fuse.contraction.few_rows import few_rows
-from dslc.compiler.passes.fuse.contraction.few_rows import takes as takes_few
-from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
+from dslc.compiler.passes.fuse.contraction.convolution_epilogue import convolution_epilogue
+from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, epilogue_rule
+from dslc.compiler.passes.fuse.contraction.few_rows_epilogue import few_rows_epilogue, few_rows_rule
+from dslc.compiler.passes.fuse.contraction.library_epilogue import library_epilogue, library_rule
 from dslc.compiler.passes.fuse.contraction.tf32 import tf32
-from dslc.compiler.passes.fuse.contraction.training_sums import training_sums
+from dslc.compiler.passes.fuse.contraction.training_epilogue import training_epilogue
 from dslc.compiler.passes.fuse.horizontal.horizontal import horizontal, slices
 from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.horizontal.joined_slices import joined_slices
@@ -135,11 +134,11 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(reads_slices, placed_pads),
         when(batches_launches, together),
         fuse,
-        when_by(fuses_reductions, few_rows, takes_few),
-        when_by(fuses_into_contractions, epilogue, joins),
-        when_by(calls_libraries, library_sums, takes),
+        when_by(fuses_reductions, few_rows_epilogue, few_rows_rule),
+        when_by(fuses_into_contractions, epilogue, epilogue_rule),
+        when_by(calls_libraries, library_epilogue, library_rule),
     ),
-    convolution_sums,
+    convolution_epilogue,
     *_everywhere(
         when(fuses_reductions, cross_entropy),
         when(batches_launches, small_tensors),
@@ -155,7 +154,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(reads_slices, stacked),
     ),
     when(reads_slices, pieces),
-    training_sums,
+    training_epilogue,
     *_everywhere(
         when(batches_launches, joined_slices),
         when(rounds_to_tf32, tf32),

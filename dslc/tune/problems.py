@@ -20,7 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.lock.choices import RARE
 from dslc.compiler.options import Options, entry_sizes, precision_of
-from dslc.compiler.passes.fuse.contraction.epilogue import pieces
+from dslc.compiler.passes.fuse.contraction.epilogue import compared_nodes
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.passes.runner import pass_name
@@ -82,7 +82,7 @@ def _nodes(checked: Checked, options: Options, target: str, choices: Choices) ->
 
     def keep(name: str, program: Program) -> None:
         if options.fuse and name == pass_name(fuse):
-            compared.extend(pieces(program.graph, tf32=tf32))
+            compared.extend(compared_nodes(program.graph, tf32=tf32))
 
     for entry, sizes in entry_sizes(checked, options):
         if entry not in RARE:

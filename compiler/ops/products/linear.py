@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.ir.function import Call, Function, Init, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
@@ -19,6 +19,11 @@ from dslc.compiler.ops.shape.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
+
+
+#: Rows of a product up to which it takes as long as memory gives its weights, as in the generation of text: passes and
+#: targets have kernels of their own for these.
+FEW_ROWS: Final = 8
 
 
 class Matmul(Op):

@@ -29,8 +29,8 @@ NAMING = ("codegen/", "toolchain/", "lock/", "ir/build.py", "ir/program.py", "ca
 CONDITIONAL = {
     "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
     "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
-    "transposes", "image_transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_sums",
-    "pad_classes", "half_orders", "few_queries", "few_rows", "order_rows", "put_rows", "row_bodies",
+    "transposes", "image_transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_epilogue",
+    "pad_classes", "half_orders", "few_queries", "few_rows_epilogue", "order_rows", "put_rows", "row_bodies",
     "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements", "pieces",
     "partial_windows", "attention_transposes",
 }  # fmt: skip

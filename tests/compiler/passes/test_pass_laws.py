@@ -28,7 +28,7 @@ TERMS = 32 * 32 * 32
 ADDING = {"autodiff"}
 #: Passes over `predict` alone: no training step changes in them. Their own tests have the example.
 OF_PREDICT = {
-    "fold_scales", "joined_products", "pad_columns", "convolution_sums", "pack_weights", "prepare", "put_rows",
+    "fold_scales", "joined_products", "pad_columns", "convolution_epilogue", "pack_weights", "prepare", "put_rows",
     "few_queries", "chains",
 }  # fmt: skip
 #: Passes for ops that no example has: their own tests have one.
@@ -36,15 +36,15 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "replacements",
     "image_transposes",
     "half_orders",
-    "training_sums",
+    "training_epilogue",
     "partial_windows",
     "attention_transposes",
 }
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
-    "few_rows", "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices", "joined_reshapes",
-    "pieces",
+    "few_rows_epilogue", "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
+    "joined_reshapes", "pieces",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

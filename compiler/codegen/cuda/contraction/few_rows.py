@@ -14,9 +14,10 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.products.linear import FEW_ROWS
 
-MOST_ROWS: Final = 8
-#: Fewer are a moment's work for any kernel, unless the launch of the pointwise node that reads the product is saved.
+#: Any kernel reads fewer in next to no time; this one then only pays if it saves the launch of the pointwise node that
+#: reads the product.
 _FEWEST_WEIGHTS: Final = 1 << 16
 _MOST_WEIGHTS: Final = 1 << 40
 _THREADS: Final = 256
@@ -31,7 +32,7 @@ class FewRows(CodeWithArgs):
     """``k(a, b, others..., c, numbers)``: a ``[rows, inner]`` times the transpose of b ``[columns, inner]``, in f32.
     ``epilogue``: applied to a sum and the others, in f32, before it is rounded to ``result``."""
 
-    is_of_few_rows: ClassVar = True  # which the pass of this name asks
+    is_of_few_rows: ClassVar = True  # which the pass `few_rows_epilogue` asks
 
     dtype: DType
     result: DType
@@ -49,7 +50,7 @@ class FewRows(CodeWithArgs):
     def per_warp(self) -> int:
         """Columns of a warp: more than one if there are more columns than busy warps need."""
         found = 1
-        while found * self.rows < MOST_ROWS and found < _MOST_COLUMNS and self.columns >= 4 * found * _BUSY_WARPS:
+        while found * self.rows < FEW_ROWS and found < _MOST_COLUMNS and self.columns >= 4 * found * _BUSY_WARPS:
             found *= 2
         return found
 
@@ -90,7 +91,7 @@ def few_rows(node: Node, last: Node | None = None) -> FewRows | None:
         return None
     a, b = node.input_types
     rows, inner = prod(a.ints[:-1]), a.ints[-1]
-    if b.rank != 2 or a.dtype is not b.dtype or a.dtype not in _DTYPES or not 0 < rows <= MOST_ROWS:
+    if b.rank != 2 or a.dtype is not b.dtype or a.dtype not in _DTYPES or not 0 < rows <= FEW_ROWS:
         return None
     few = prod(b.ints) < _FEWEST_WEIGHTS
     if prod(b.ints) >= _MOST_WEIGHTS or (last is None if few else inner % (16 // a.dtype.itemsize)):

@@ -12,67 +12,52 @@ After::
 The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
 computes exactly (``scalar.is_exact``): no exp or similar functions. Results keep their bits. Only for dslc's own f32
 and f64 kernels on GPUs; linear in nodes and reads. Builds with own kernels fuse and builds with libraries do not,
-unless measured times of both ways say which one is faster (``joins``).
+unless measured times of both ways say which one is faster (``epilogue_rule``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from math import prod
-from typing import TypeAlias
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.choice import OWN_KERNELS
-from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
-from dslc.compiler.ir.op import PRODUCT_KINDS, Pointwise
+from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import argument, is_exact
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.fused import results_of, steps_of
 from dslc.compiler.ops.constants.constant import full
-from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_reader
+from dslc.compiler.passes.fuse.contraction.pointwise_join import (
+    JoinRule,
+    always,
+    join_readers,
+    measured_faster,
+    products_read,
+)
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
-from dslc.compiler.passes.rebuild import rebuilt
-
-#: (product, the pointwise node that reads it, both as one node) -> whether to fuse them.
-Joins: TypeAlias = Callable[[Node, Node, Node], bool]
 
 
-def epilogue(graph: Graph, joins: Joins = lambda *_: True) -> Graph:
+def epilogue(graph: Graph, rule: JoinRule = always) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    readers, roots = graph.readers(), set(graph.roots)
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        first = _product(node)
-        if first is None or first.out in roots or readers[first.out] != [node]:
-            return node.reading(new)
-        found = with_reader(first, node, new)
-        return found if joins(first, node, found) else node.reading(new)
-
-    return rebuilt(graph, rule)
+    return join_readers(graph, _product, rule)
 
 
-def joins(build: Build) -> Joins:
-    """The rule of a build: by measured times if the product, the pointwise node and the fused node have them."""
-    by_rule, choices, tf32 = build.provider != "vendor", build.choices, build.precision.tf32
+def epilogue_rule(build: Build) -> JoinRule:
+    """The rule of a build: by measured times if the product, its reader and the joined node have them."""
+    own, tf32 = build.provider != "vendor", build.precision.tf32
 
-    def rule(first: Node, last: Node, found: Node) -> bool:
-        if not choices.ways:
-            return by_rule
-        fused = choices.seconds(rounded(found) if tf32 else found, OWN_KERNELS)
-        product = choices.seconds(rounded(first) if tf32 else first, build.providers)
-        pointwise = choices.seconds(last, build.providers)
-        if fused is None or product is None or pointwise is None:
-            return by_rule
-        return fused < product + pointwise
+    def rule(product: Node, reader: Node, joined: Node) -> bool:
+        product, joined = (rounded(node) if tf32 else node for node in (product, joined))
+        faster = measured_faster(build, (product, reader), joined, OWN_KERNELS)
+        return own if faster is None else faster
 
     return rule
 
 
-def pieces(graph: Graph, *, tf32: bool) -> list[Node]:
-    """The nodes whose measured times decide (``joins``): each product, its pointwise node and both as one node.
-    ``tf32``: factors of f32 products are rounded."""
+def compared_nodes(graph: Graph, *, tf32: bool) -> list[Node]:
+    """The nodes whose measured times decide (``epilogue_rule``): each product, its reader, and both joined. ``tf32``:
+    factors of f32 products are rounded."""
     found: list[Node] = []
 
     def note(*nodes: Node) -> bool:
@@ -84,10 +69,11 @@ def pieces(graph: Graph, *, tf32: bool) -> list[Node]:
 
 
 def _product(node: Node) -> Node | None:
-    """The contraction whose epilogue the node may become."""
-    if not is_pointwise(node) or len(node.outputs) > 1:
+    """The product whose epilogue the node may become."""
+    products = [made for made in products_read(node) if _is_of_one_dtype(made, node)]
+    if not products:
         return None
-    type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
+    type = node.types[0]
     if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= I32_PADDED_ELEMENTS:
         return None
     steps = steps_of(node)
@@ -96,7 +82,7 @@ def _product(node: Node) -> Node | None:
         return None
     if any(t.dtype not in (type.dtype, DType.B1) for t in (*node.input_types, *(s.types[0] for s in steps))):
         return None
-    return next((made for v in inputs if (made := _made_by(v, node)) is not None), None)
+    return products[0]
 
 
 def _is_exact(step: Node) -> bool:
@@ -106,9 +92,6 @@ def _is_exact(step: Node) -> bool:
     return isinstance(step.op, Pointwise) and is_exact(step.op.scalar(step.attrs, *map(argument, range(step.op.arity))))
 
 
-def _made_by(value: Value, node: Node) -> Node | None:
-    """The contraction that produces ``value`` and whose kernel may also compute ``node``."""
-    made = value.producer
-    if not isinstance(made, Node) or made.op.kernel_kind not in PRODUCT_KINDS or value.type != node.types[0]:
-        return None
-    return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
+def _is_of_one_dtype(product: Node, reader: Node) -> bool:
+    """Whether the factors of a product and its result have the dtype of its reader's result."""
+    return all(t.dtype is reader.types[0].dtype for t in (*product.input_types, *product.types))

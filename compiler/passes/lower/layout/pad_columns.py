@@ -28,12 +28,12 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import bool_attr
+from dslc.compiler.ops.products.linear import FEW_ROWS
 from dslc.compiler.passes.conditions import calls_libraries
 from dslc.compiler.passes.plan.prepare import needing_weights
 from dslc.compiler.passes.rebuild import reading
 
 _ALIGNED: Final = 16  # bytes that products read at once
-_MOST_ROWS: Final = 8  # of products for which an own kernel reads rows of any length
 
 
 def pad_columns(program: Program, build: Build) -> Program:
@@ -65,4 +65,4 @@ def _is_odd(node: Node) -> bool:
     """Whether the rows of a product of many rows are not aligned."""
     weights, result = node.inputs[1].type, node.types[0]
     row = result.ints[-1] * result.dtype.itemsize if result.ints else 0
-    return weights.rank == 2 and result.dtype.is_half and prod(result.ints[:-1]) > _MOST_ROWS and bool(row % _ALIGNED)
+    return weights.rank == 2 and result.dtype.is_half and prod(result.ints[:-1]) > FEW_ROWS and bool(row % _ALIGNED)

@@ -12,7 +12,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, joins
+from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, epilogue_rule
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.order import PIPELINE
@@ -121,5 +121,5 @@ def test_a_library_that_own_builds_do_not_use_does_not_decide_for_them() -> None
         key_of(last): (Measured(Choice("own"), 1e-6),),
         key_of(both): (Measured(Choice("own"), 5e-6),),
     }
-    rules = [joins(Build("sm_90", provider, choices=Choices(ways))) for provider in ("own", "vendor")]
+    rules = [epilogue_rule(Build("sm_90", provider, choices=Choices(ways))) for provider in ("own", "vendor")]
     assert [rule(first, last, both) for rule in rules] == [True, False]

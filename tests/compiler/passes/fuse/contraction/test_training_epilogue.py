@@ -1,4 +1,4 @@
-"""training_sums: the kernels of convolutions add what would be kernels of their own; the same numbers."""
+"""training_epilogue: the kernels of convolutions add what would be kernels of their own; the same numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.contraction.tf32 import rounded
-from dslc.compiler.passes.fuse.contraction.training_sums import training_sums
+from dslc.compiler.passes.fuse.contraction.training_epilogue import training_epilogue
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 
 BUILD = Build(target="sm_90", provider="vendor")
@@ -57,7 +57,7 @@ class Given:
 
 
 def passed(graph: Graph, entry: str = "train_step", build: Build = BUILD) -> Graph:
-    return training_sums(Program(entry, {}, graph, target=build.target), build).graph
+    return training_epilogue(Program(entry, {}, graph, target=build.target), build).graph
 
 
 def joined(before: Graph, build: Build = BUILD) -> Node:
@@ -184,4 +184,4 @@ def test_a_convolution_computed_again_alone_has_the_bits_of_the_first() -> None:
 def test_the_example(golden: Callable[[str, str], None]) -> None:
     given = Given()
     before = given.graph(TAKEN["bias"][0](given))
-    golden("passes/training_sums.txt", f"before\n\n{format_graph(before)}\nafter\n\n{format_graph(passed(before))}")
+    golden("passes/training_epilogue.txt", f"before\n\n{format_graph(before)}\nafter\n\n{format_graph(passed(before))}")

@@ -17,42 +17,43 @@ nodes and reads.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
-from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, not_measured_slower, with_readers
+from dslc.compiler.ops.products.linear import FEW_ROWS
+from dslc.compiler.passes.fuse.contraction.pointwise_join import (
+    JoinRule,
+    always,
+    join_readers,
+    measured_faster,
+    products_read,
+)
 
-MOST_ROWS: Final = 8
 
-
-def few_rows(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
+def few_rows_epilogue(graph: Graph, rule: JoinRule = always) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    return with_readers(graph, _product, takes)
+    return join_readers(graph, _product, rule)
 
 
-def takes(build: Build) -> Takes:
-    """The rule of a build: whether both are one own kernel, and measured times do not speak against it."""
+def few_rows_rule(build: Build) -> JoinRule:
+    """The rule of a build: one own kernel computes both, and measured times do not say that it is slower."""
     vendor = build.provider == "vendor"
 
-    def rule(first: Node, last: Node, found: Node) -> bool:
-        launches = lowered(found, build.target, vendor) or ()
+    def rule(product: Node, reader: Node, joined: Node) -> bool:
+        launches = lowered(joined, build.target, vendor) or ()
         own = len(launches) == 1 and getattr(launches[0].spec, "is_of_few_rows", False)
-        return own and not_measured_slower(build, first, last, found)
+        return own and measured_faster(build, (product, reader), joined) is not False
 
     return rule
 
 
 def _product(node: Node) -> Node | None:
     """The product of few rows, weights in a matrix, that a pointwise node reads."""
-    if not is_pointwise(node) or len(node.outputs) > 1 or len(node.types[0].ints) < 2:
-        return None
-    for value in dict.fromkeys(node.inputs):
-        made = value.producer
-        if isinstance(made, Node) and made.op.name == "matmul" and made.phase is node.phase:
-            shape = value.type.ints
-            if shape == node.types[0].ints and made.inputs[1].type.rank == 2 and 0 < prod(shape[:-1]) <= MOST_ROWS:
-                return made
-    return None
+    return next((made for made in products_read(node) if _has_few_rows(made)), None)
+
+
+def _has_few_rows(product: Node) -> bool:
+    shape = product.types[0].ints
+    is_of_weights = product.op.name == "matmul" and len(shape) >= 2 and product.inputs[1].type.rank == 2
+    return is_of_weights and 0 < prod(shape[:-1]) <= FEW_ROWS

@@ -1,4 +1,4 @@
-"""library_sums: a library adds a bias and a residual to its product; the same numbers."""
+"""library_epilogue: a library adds a bias and a residual to its product; the same numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.compound.contraction import summands
-from dslc.compiler.passes.fuse.contraction.library_sums import library_sums, takes
+from dslc.compiler.passes.fuse.contraction.library_epilogue import library_epilogue, library_rule
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 
 B = Builder(name="layer")
@@ -55,13 +55,13 @@ SUMS = {
 @pytest.mark.parametrize("name", SUMS)
 def test_a_sum_is_the_librarys(name: str) -> None:
     given = graph(SUMS[name][0])
-    found = library_sums(given, takes(BUILD))
+    found = library_epilogue(given, library_rule(BUILD))
     verify_graph(found)
     feeds = feeds_of(given, 5)
     assert_same_bits(evaluate(given, feeds), evaluate(found, feeds))
     last = found.nodes[-1]
     assert last.op.name == "contraction" and summands(last) == SUMS[name][1]
-    assert library_sums(found, takes(BUILD)) is found, "a second run changes something"
+    assert library_epilogue(found, library_rule(BUILD)) is found, "a second run changes something"
     launch = library_call(last, "sm_90")
     assert isinstance(launch, Launch)
     instruction = launch.spec.instruction(range(len(launch.spec.shapes)), 99, 0)
@@ -89,14 +89,14 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_a_library_does_not_add(name: str) -> None:
     given = graph(OTHERS[name])
-    assert library_sums(given, takes(BUILD)) is given
+    assert library_epilogue(given, library_rule(BUILD)) is given
 
 
 def test_a_small_product_is_no_librarys() -> None:
     x, w, bias = (input_of(n, Kind.DATA, *s) for n, s in (("x", (4, 8)), ("w", (8, 6)), ("b", (6,))))
     y = plus(B(OPS["matmul"], x.value, w.value, transpose_a=False, transpose_b=False), bias.value)
     given = graph_of([x, w, bias], {"y": y})
-    assert library_sums(given, takes(BUILD)) is given
+    assert library_epilogue(given, library_rule(BUILD)) is given
 
 
 def test_f64_is_added_by_kernels() -> None:
@@ -105,14 +105,14 @@ def test_f64_is_added_by_kernels() -> None:
     )
     y = plus(B(OPS["matmul"], x.value, w.value, transpose_a=False, transpose_b=False), bias.value)
     given = graph_of([x, w, bias], {"y": y})
-    assert library_sums(given, takes(BUILD)) is given
+    assert library_epilogue(given, library_rule(BUILD)) is given
 
 
 @pytest.mark.parametrize(("together", "joins"), [(2e-5, True), (9e-5, False), (None, True)])
 def test_measured_times_decide(together: float | None, joins: bool) -> None:
     given = graph(SUMS["bias"][0])
-    one, [first, last] = library_sums(given).nodes[-1], given.nodes
+    one, [first, last] = library_epilogue(given).nodes[-1], given.nodes
     times = {first: 3e-5, last: 4e-5, **({} if together is None else {one: together})}
     ways = {key_of(node): (Measured(Choice("own", ""), seconds),) for node, seconds in times.items()}
     build = dataclasses.replace(BUILD, choices=Choices(ways))
-    assert (library_sums(given, takes(build)) is not given) == joins
+    assert (library_epilogue(given, library_rule(build)) is not given) == joins

@@ -1,4 +1,4 @@
-"""few_rows: what reads a product of few rows becomes part of its kernel, whatever the provider; the same numbers."""
+"""few_rows_epilogue: a product of few rows and its reader are one kernel, whatever the provider; the same numbers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
 
+PASS = "few_rows_epilogue"
 MODEL = """\
 nn 1
 dim B in 1..64 = 1
@@ -54,7 +55,7 @@ def test_each_product_is_one_launch(tmp_path: Path, provider: str, precision: st
 
 @pytest.mark.parametrize("precision", ["bf16", "f32"])
 def test_the_numbers_stay(tmp_path: Path, precision: str) -> None:
-    before, after = (compiled(tmp_path, 3, precision=precision, after=name).graph for name in ("fuse", "few_rows"))
+    before, after = (compiled(tmp_path, 3, precision=precision, after=name).graph for name in ("fuse", PASS))
     assert Counter(n.op.name for n in after.nodes)["contraction"] >= 2
     feeds = feeds_of(before, 5)
     old, new = evaluate(before, feeds), evaluate(after, feeds)
@@ -63,7 +64,7 @@ def test_the_numbers_stay(tmp_path: Path, precision: str) -> None:
 
 
 def test_many_rows_stay(tmp_path: Path) -> None:
-    before, after = (compiled(tmp_path, 9, after=name).graph for name in ("fuse", "few_rows"))
+    before, after = (compiled(tmp_path, 9, after=name).graph for name in ("fuse", PASS))
     assert format_graph(before) == format_graph(after)
 
 
@@ -73,5 +74,5 @@ def test_other_targets_are_as_before(tmp_path: Path) -> None:
 
 
 def test_golden(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
-    before, after = (compiled(tmp_path, after=name).graph for name in ("fuse", "few_rows"))
-    golden("passes/few_rows.txt", difference(format_graph(before), format_graph(after)))
+    before, after = (compiled(tmp_path, after=name).graph for name in ("fuse", PASS))
+    golden("passes/few_rows_epilogue.txt", difference(format_graph(before), format_graph(after)))

@@ -21,40 +21,36 @@ from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ops.compound.contraction import summands
-from dslc.compiler.passes.fuse.body import is_pointwise
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import Takes, not_measured_slower, with_readers
+from dslc.compiler.passes.fuse.contraction.pointwise_join import (
+    JoinRule,
+    always,
+    join_readers,
+    measured_faster,
+    products_read,
+)
 
 
-def library_sums(graph: Graph, takes: Takes = lambda *_: True) -> Graph:
+def library_epilogue(graph: Graph, rule: JoinRule = always) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
 
-    def adds(first: Node, last: Node, whole: Node) -> bool:
-        return summands(whole) is not None and takes(first, last, whole)
+    def adds(product: Node, reader: Node, joined: Node) -> bool:
+        return summands(joined) is not None and rule(product, reader, joined)
 
-    return with_readers(graph, _product, adds)
+    return join_readers(graph, _product, adds)
 
 
-def takes(build: Build) -> Takes:
-    """The rule of a build: whether a library computes both as one node, and measured times do not speak against it."""
+def library_rule(build: Build) -> JoinRule:
+    """The rule of a build: a library computes both as one node, and measured times do not say that it is slower."""
 
-    def rule(first: Node, last: Node, found: Node) -> bool:
-        launches = lowered(found, build.target, True) or ()
+    def rule(product: Node, reader: Node, joined: Node) -> bool:
+        launches = lowered(joined, build.target, True) or ()
         called = any(isinstance(launch.spec, LibraryCall) for launch in launches)
-        return called and not_measured_slower(build, first, last, found)
+        return called and measured_faster(build, (product, reader), joined) is not False
 
     return rule
 
 
 def _product(node: Node) -> Node | None:
     """The product of matrices to which a pointwise node adds something."""
-    if not is_pointwise(node) or len(node.outputs) > 1:
-        return None
-    for value in dict.fromkeys(node.inputs):
-        made = value.producer
-        if isinstance(made, Node) and _fits(made, node) and value.type == node.types[0]:
-            return made
-    return None
-
-
-def _fits(product: Node, node: Node) -> bool:
-    return product.op.name == "matmul" and product.phase is node.phase
+    matmuls = (made for made in products_read(node) if made.op.name == "matmul" and made.types == node.types)
+    return next(matmuls, None)

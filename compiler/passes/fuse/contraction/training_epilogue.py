@@ -10,10 +10,10 @@ After::
     %2 = contraction %x, %w, %bias {product="conv_last", ..., body=...} : f32[32, 1024, 1024]  # s3.conv forward
 
 The sum must be the convolution's only reader. The pass comes after those that compute a sum inside its readers, which
-costs even less, so it takes what they leave. ``convolution_sums.py`` has the rule which kernels add it, and is the pass
-for ``predict``, which takes activations, too. Here gradients compare their results with 0, and the kernel of an
-activation also writes a bitmask of that. A convolution that the backward pass computes again without its bias stays
-as it is both times, since another kernel may have other bits. Linear in nodes and reads.
+costs even less, so it takes what they leave. ``convolution_epilogue.py`` has the rule which kernels add it. It is the
+pass for ``predict`` and joins activations, too. In training, gradients compare the result of an activation with 0, and
+its kernel also writes a bitmask of that comparison. A convolution that the backward pass computes again without its
+bias stays as it is both times, since another kernel may have other bits. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -27,22 +27,26 @@ from dslc.compiler.ir.graph import Graph, Node, Phase
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.compound.contraction import product_and_epilogue, summands
 from dslc.compiler.passes.conditions import batches_launches
-from dslc.compiler.passes.fuse.contraction.convolution_sums import CONVOLUTIONS, convolution_of, takes
-from dslc.compiler.passes.fuse.contraction.pointwise_readers import with_readers
+from dslc.compiler.passes.fuse.contraction.convolution_epilogue import (
+    CONVOLUTIONS,
+    convolution_of,
+    convolution_rule,
+)
+from dslc.compiler.passes.fuse.contraction.pointwise_join import join_readers
 
 
-def training_sums(program: Program, build: Build) -> Program:
+def training_epilogue(program: Program, build: Build) -> Program:
     """The pass. Deterministic and idempotent."""
     if program.entry == "predict" or not batches_launches(build):
         return program
-    fits = takes(build)
+    rule = convolution_rule(build)
 
     def added(again: Collection[str]) -> Graph:
-        def adds(first: Node, last: Node, found: Node) -> bool:
-            biased = "bias" in (summands(found) or ())
-            return biased and fits(first, last, found) and not (again and _problem(found) in again)
+        def adds(product: Node, reader: Node, joined: Node) -> bool:
+            biased = "bias" in (summands(joined) or ())
+            return biased and rule(product, reader, joined) and not (again and _problem(joined) in again)
 
-        return with_readers(program.graph, convolution_of, adds)
+        return join_readers(program.graph, convolution_of, adds)
 
     graph = added(())
     if graph is not program.graph and (again := _computed_again(graph)):
@@ -50,9 +54,9 @@ def training_sums(program: Program, build: Build) -> Program:
     return program if graph is program.graph else dataclasses.replace(program, graph=graph)
 
 
-def _problem(found: Node) -> str:
+def _problem(joined: Node) -> str:
     """The key of the convolution of a ``contraction``."""
-    return key_of(product_and_epilogue(found)[0])
+    return key_of(product_and_epilogue(joined)[0])
 
 
 def _computed_again(graph: Graph) -> set[str]:

@@ -1,4 +1,4 @@
-"""convolution_sums: cuDNN and own kernels compute what reads their convolutions; the same numbers."""
+"""convolution_epilogue: cuDNN and own kernels compute what reads their convolutions; the same numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.passes.fuse.contraction.convolution_sums import convolution_sums
+from dslc.compiler.passes.fuse.contraction.convolution_epilogue import convolution_epilogue
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 
 BUILD = Build(target="sm_90", provider="vendor")
@@ -53,7 +53,7 @@ class Given:
 
 
 def passed(graph: Graph, entry: str = "predict", build: Build = BUILD) -> Graph:
-    return convolution_sums(Program(entry, {}, graph, target=build.target), build).graph
+    return convolution_epilogue(Program(entry, {}, graph, target=build.target), build).graph
 
 
 TAKEN: dict[str, tuple[Callable[[Given], Value], tuple[str, ...], bool]] = {
@@ -154,4 +154,6 @@ def test_only_predict_on_a_gpu_and_no_own_kernel_for_cudnns() -> None:
 def test_the_example(golden: Callable[[str, str], None]) -> None:
     given = Given()
     before = given.graph(TAKEN["all"][0](given))
-    golden("passes/convolution_sums.txt", f"before\n\n{format_graph(before)}\nafter\n\n{format_graph(passed(before))}")
+    golden(
+        "passes/convolution_epilogue.txt", f"before\n\n{format_graph(before)}\nafter\n\n{format_graph(passed(before))}"
+    )
