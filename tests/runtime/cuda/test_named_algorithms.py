@@ -112,9 +112,9 @@ def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
     assert texts[secret] not in dict(on.candidates(call, LIMIT, False))  # its text does not say all
     call, _ = convolution(on)
     parted = [("eng7_k2=2_k0=1", 64), ("eng7_k2=2_k0=5", 64)]
-    assert on.candidates(call, LIMIT, True) == [*parted, ("eng1", 0)]
+    assert on.candidates(call, LIMIT, True) == [("eng1", 0), *parted]
     assert on.candidates(call, 63, True) == [("eng1", 0)]
-    assert on.candidates(call, LIMIT, False) == [("eng20_k2=1", 0), *parted, ("eng1", 0)]
+    assert on.candidates(call, LIMIT, False) == [("eng20_k2=1", 0), ("eng1", 0), *parted]
     call, _ = convolution(on, "bf16")
     assert ("eng5_k2=4_k13=0", 1 << 16) in on.candidates(call, LIMIT, True)
     dnn.proposes["B"] = ()  # a mode that has nothing is none of the others' faults
@@ -131,6 +131,19 @@ def test_candidates_keep_to_the_limit_and_are_reproducible(bench: Any) -> None:
             with pytest.raises(EnvironmentFault, match="has no ") as caught:
                 ask()
             assert caught.value.code == "R202"
+
+
+def test_the_default_is_of_the_first_mode_that_proposes_one(bench: Any) -> None:
+    on, _, dnn = bench
+    call, _ = convolution(on)
+    asked = [("eng1", 1), ("eng7_k2=2_k0=1", 2), ("eng1", 3)]  # the default, and after how many questions
+    for mode, (name, questions) in zip(("A", "B", "FALLBACK"), asked):
+        dnn.calls.clear()
+        assert on.default(call)[0] == name and dnn.calls["heuristics"] == questions
+        dnn.proposes[mode] = ()
+    with pytest.raises(EnvironmentFault, match=r"has no plan \(no engine for this graph\)") as caught:
+        on.default(call)
+    assert caught.value.code == "R202"
 
 
 def test_a_named_algorithm_is_used_or_refused_by_name(bench: Any) -> None:

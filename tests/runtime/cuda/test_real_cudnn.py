@@ -89,6 +89,16 @@ def test_a_plan_is_made_again_from_its_name(problem: Convolution, monkeypatch: p
                 library.prepare(replace(problem, algorithm=name, workspace=need - 1))
 
 
+def test_the_default_is_no_fallback_where_another_mode_proposes_plans() -> None:
+    """Mode A of cuDNN 9.19 has none for V-Net's windows, B has eleven."""
+    library, image = Counting(), (2, 16, 16, 8, 256)
+    problem = Convolution(
+        "conv", (image, (256, 5, 5, 5, 256)), image, "bf16", True, (1,) * 3, (2,) * 3, (1,) * 3, 32 << 20
+    )
+    fallback = {made.algorithm for made in library._proposed(problem, library.module.heur_mode.FALLBACK, True)}
+    assert fallback and library.default(problem)[0] not in fallback
+
+
 def test_numbers_of_knobs_are_those_of_the_header() -> None:
     library = Counting()
     # The library's package need not be in the folder of the frontend's.

@@ -266,7 +266,9 @@ class FakeCudnn:
         self.data_type = SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
         self.heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
         #: Which of the plans each mode proposes.
-        self.proposes = {"A": ("eng20", "eng4", "eng6", "eng5"), "B": ("eng5", "eng7"), "FALLBACK": ("eng1",)}
+        self.proposes = {
+            "A": ("eng20", "eng4", "eng6", "eng5", "eng1"), "B": ("eng5", "eng7"), "FALLBACK": ("eng1",),
+        }  # fmt: skip
         self.knob_type = SimpleNamespace(TILE_SIZE="2", TILEK="13", EDGE="4")
         notes = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD",
                  "TENSOR_CORE")  # fmt: skip
