@@ -308,12 +308,13 @@ def compared(names: Sequence[str], builds: Builds, asked: argparse.Namespace, fo
 
 
 def planned(artifact: Path, gpus: int) -> dict[str, Any]:
-    """MiB of each GPU as `dslc mem` tells them: all, and those of the session."""
+    """MiB of each GPU as `dslc mem` tells them: all without NCCL, which GPUs of one host do not load, and those of the
+    session."""
     code, said = run([sys.executable, "-m", "dslc", "mem", str(artifact), "--gpus", str(gpus), "--json"], 60)
     if code:
         return {}
     [row] = next(iter(json.loads(said)["gpus"].values()))
-    return {"planned": row["total"] >> 20, "planned_session": row["session"] >> 20}
+    return {"planned": row["direct"] >> 20, "planned_session": row["session"] >> 20}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from dslc.base.opened import Opened
 from dslc.base.words import reason
 from dslc.runtime.nearest import nearest
 from dslc.runtime.train.checkpoint import FOLDER as CHECKPOINTS
-from dslc.runtime.train.rundir import LOCK_NAME, label
+from dslc.runtime.train.rundir import LOCK_NAME, RECORD_NAME, label
 
-RECORD_NAME: Final = "run.json"
 CONFIG_NAME: Final = "config.json"
 FORMAT: Final = 1
 _LONGEST: Final = 1 << 20  # bytes of a record

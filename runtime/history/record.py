@@ -25,11 +25,11 @@ from dslc.base.publish import publish_bytes
 from dslc.base.version import VERSION
 from dslc.runtime.config.config import Config
 from dslc.runtime.config.values import Entry
-from dslc.runtime.history.folders import CONFIG_NAME, FORMAT, RECORD_NAME, run_in
+from dslc.runtime.history.folders import CONFIG_NAME, FORMAT, run_in
 from dslc.runtime.history.score import Score
 from dslc.runtime.sinks.known import TENSORBOARD
 from dslc.runtime.sinks.sink import About
-from dslc.runtime.train.rundir import label
+from dslc.runtime.train.rundir import RECORD_NAME, label
 from dslc.runtime.train.setup import Plan
 from dslc.runtime.train.trainable import Trainable
 

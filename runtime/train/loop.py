@@ -21,7 +21,7 @@ from dslc.runtime.session.results import EvalResult
 from dslc.runtime.sinks.known import require_sinks
 from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.progress import reporter
-from dslc.runtime.train.resume import fitted_of_run
+from dslc.runtime.train.resume import continued, fitted_of_run
 from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run, label, run_lock
 from dslc.runtime.train.setup import Plan, eval_scalars, open_eval, planned, run_evaluation
@@ -62,17 +62,18 @@ def train(
     """Train, and keep the weights in the run's folder; ``session`` holds them afterwards. If they are better than
     ``out_dir/NAME.safetensors``, or if there is none, they are published there; ``out_dir`` None: never.
 
-    ``resume``: True for the newest run, or a run's name. A resumed run must have the configuration of its checkpoint,
-    except for ``train.epochs``, unless ``allow_changes``. ``session`` was loaded with ``seed=config.train.seed`` and
-    has weights, usually initial ones; with ``resume`` it needs none. Progress is shown on ``console`` (stdout by
-    default). ``plan``: the data, if it was opened before the build. Raises NumericError R501 for a NaN or Inf,
-    ResourceError R402 if three checkpoints in a row or the weights cannot be written, R404 if the run is locked by
-    another process, ArtifactError R307 if there is nothing to resume or the configuration has changed, and the
-    errors of ``plan_run``.
+    ``resume``: True for the newest run, which starts again if it has no checkpoint, or a run's name. A resumed run
+    must have the configuration of its checkpoint, except for ``train.epochs``, unless ``allow_changes``. ``session``
+    was loaded with ``seed=config.train.seed`` and has weights, usually initial ones, which a resumed run does not need.
+    Progress is shown on ``console`` (stdout by default). ``plan``: the data, if it was opened before the build.
+    Raises NumericError R501 for a NaN or Inf, ResourceError R402 if three checkpoints in a row or the weights cannot be
+    written, R404 if the run is locked by another process, ArtifactError R307 if there is nothing to resume or the
+    configuration has changed, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
     require_sinks(config.save.sinks)
+    resume = continued(config, resume, report.line)
     with Always(stop.restore), stop:
         plan = planned(config, session, plan, report.line, fitted_of_run(config, resume) if resume else None)
         started = _prepare(config, session, bool(resume), report.line)  # if it raises, no folder has been created

@@ -11,7 +11,7 @@ from dslc.runtime.config.config import Config
 from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, read_position
 from dslc.runtime.train.fitted_data import require_same
-from dslc.runtime.train.rundir import choose_run
+from dslc.runtime.train.rundir import choose_run, label, starts_again
 from dslc.runtime.train.setup import Plan, plan_run
 from dslc.runtime.train.trainable import Declared, Trainable
 from dslc.runtime.weights import safetensors_file as tensorfile
@@ -33,6 +33,17 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
     if (there.epoch, there.batch) != divmod(there.step, plan.batches):
         return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
     return None
+
+
+def continued(config: Config, resume: bool | str, notice: Callable[[str], None]) -> bool | str:
+    """What ``resume`` is to be: False if the newest run was asked for and ended before its first checkpoint, so that
+    there is nothing to restore. Such a run starts again with the same bits, and ``notice`` gets a line that says so. A
+    supervisor can therefore repeat ``dslc train --resume`` whenever a run was killed."""
+    again = starts_again(config.save.dir) if resume is True else None
+    if again is None:
+        return resume
+    notice(f"run {label(again)} ended before its first checkpoint: it starts again")
+    return False
 
 
 def compare(

@@ -1,8 +1,8 @@
 """The folder of a run: ``runs/NAME``, or ``runs/NAME-2`` and so on if earlier runs exist.
 
 A fresh run never changes an earlier one: it uses ``runs/NAME`` if that has no checkpoint, else the next number.
-``--resume`` continues the highest number that has a checkpoint, ``--resume RUN`` the named run. A lock keeps other
-processes out of the folder.
+``--resume`` continues the highest number that has a checkpoint, ``--resume RUN`` the named run. If a later run was
+killed before its first checkpoint, ``--resume`` starts that one again. A lock keeps other processes out of the folder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dslc.runtime.sinks.tensorboard import FOLDER as EVENTS
 from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore
 
 LOCK_NAME: Final = ".dslc-run"
+RECORD_NAME: Final = "run.json"  # what was run and how it went; written when a run begins
 SWEEP_NAME: Final = "sweep.json"  # the state of a sweep, in the folder that holds the folders of its trials
 
 
@@ -64,6 +65,14 @@ def _chosen(base: Path, resume: bool | str) -> Path:
         return used[max(used)]
     number = max(used, default=0) + 1
     return base if number == 1 else base.with_name(f"{base.name}-{number}")
+
+
+def starts_again(base: Path) -> Path | None:
+    """The folder of the newest run with the configured folder ``base`` if that run ended before its first checkpoint:
+    a run without ``resume`` uses it. None if the newest run has a checkpoint, or if there is no run."""
+    runs = {n: f for n, f in _numbered(base).items() if CheckpointStore(f, 2).steps() or (f / RECORD_NAME).is_file()}
+    newest = runs[max(runs)] if runs else None
+    return None if newest is None or CheckpointStore(newest, 2).steps() or _chosen(base, False) != newest else newest
 
 
 def label(folder: Path) -> str:

@@ -102,7 +102,7 @@ def command(
     from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import train
     from dslc.runtime.train.progress import reporter
-    from dslc.runtime.train.resume import fitted_of_run, plan_before_build
+    from dslc.runtime.train.resume import continued, fitted_of_run, plan_before_build
     from dslc.runtime.train.setup import planned
     from dslc.runtime.train.start import require_start
     from dslc.runtime.train.trainable import Trainable
@@ -128,13 +128,13 @@ def command(
         config = read_config(**flags, start=start)
         require_data(config, training=True)
         require_sinks(config.save.sinks)
-        require_weights(None if resuming else config.start.weights)
+        run = continued(config, resume or resuming, reporter(console).line)  # its name, or True for the newest
+        require_weights(None if run else config.start.weights)
         checked = check_config(config) if has_compiler() else None
         plan = None
-        run = resume or resuming  # its name, or True for the newest
         if checked is not None:  # weights and data that do not fit are refused before the build
             model = foreseen(config, checked)
-            if not (resuming or find_nan):
+            if not (run or find_nan):
                 require_start(config.start, model.weights)
             plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
         artifact = ranks.built(group, lambda: artifact_of(config, trust=trust, checked=checked))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from dslc.base.errors import ArtifactError, DataError
-from dslc.runtime.history.folders import CONFIG_NAME, RECORD_NAME, StoredRun, _folders, all_runs, find_run, run_in
+from dslc.runtime.history.folders import CONFIG_NAME, StoredRun, _folders, all_runs, find_run, run_in
 from dslc.runtime.train.plot import curves, svg
+from dslc.runtime.train.rundir import RECORD_NAME
 
 RECORD: dict[str, Any] = {
     "format": 1, "name": "toy", "state": "finished", "epochs": 4, "epoch": 4, "step": 24, "steps": 24, "seed": 3,

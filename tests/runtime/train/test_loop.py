@@ -25,7 +25,7 @@ BATCHES = 6  # 50 rows, batches of 8
 
 
 def run(
-    folder: Path, *, resume: bool = False, session: FakeSession | None = None, out: str = "build", **flags: Any
+    folder: Path, *, resume: bool | str = False, session: FakeSession | None = None, out: str = "build", **flags: Any
 ) -> tuple[TrainResult, FakeSession, str]:
     config = load_config(folder / "dslc.yaml", {key.replace("__", "."): value for key, value in flags.items()})
     session = session or FakeSession(config.train.seed)
@@ -217,6 +217,30 @@ def test_resume_without_a_run(project: Path) -> None:
     with pytest.raises(ArtifactError) as caught:
         run(project, resume=True)
     assert caught.value.code == "R307" and "without --resume" in (caught.value.help or "")
+
+
+def test_resume_starts_a_run_again_that_ended_before_its_first_checkpoint(project: Path) -> None:
+    _, unbroken, _ = run(project, save__dir="runs/other")
+    with pytest.raises(Stopped):
+        run(project, session=stop_after(1))
+    assert not CheckpointStore(project / "runs" / "toy", 2).steps()
+    result, session, text = run(project, resume=True)
+    assert "run toy ended before its first checkpoint: it starts again" in text
+    assert result.exit_code == 0 and result.run_dir == project / "runs" / "toy"
+    assert session.rates == unbroken.rates
+    assert all(np.array_equal(session.state[n], unbroken.state[n]) for n in ("w", "b"))
+    _, session, text = run(project, resume=True)  # now it has checkpoints
+    assert session.rates == [] and "starts again" not in text
+
+
+def test_resume_takes_the_newest_run_also_if_an_older_one_has_checkpoints(project: Path) -> None:
+    first, _, _ = run(project)
+    with pytest.raises(Stopped):
+        run(project, session=stop_after(1))
+    result, _, text = run(project, resume=True)
+    assert result.run_dir == project / "runs" / "toy-2" and "run toy-2 ended before its first checkpoint" in text
+    named, session, text = run(project, resume="toy")
+    assert named.run_dir == first.run_dir and session.rates == [] and "starts again" not in text
 
 
 def test_resume_falls_back_to_an_older_checkpoint_that_verifies(project: Path) -> None:
