@@ -68,6 +68,7 @@ from dslc.compiler.passes.lower.dtypes.precision import precision
 from dslc.compiler.passes.lower.dtypes.widen_halves import widen_halves
 from dslc.compiler.passes.lower.few_queries import few_queries
 from dslc.compiler.passes.lower.fold_scales import fold_scales
+from dslc.compiler.passes.lower.fourier.transforms import transforms
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.joined_products import joined_products
 from dslc.compiler.passes.lower.layout.attention_transposes import attention_transposes
@@ -111,6 +112,9 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when_by(tensor_cores, channels_last, on_tensor_cores),
         when(reductions_with_bodies, decompose),
         when(lacks_half_kernels, widen_halves),
+    ),
+    transforms,
+    *_everywhere(
         when(reads_halves, half_reads),
         when(reads_halves, half_orders),
         when(batches_launches, half_loops),

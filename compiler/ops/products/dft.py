@@ -1,34 +1,21 @@
-"""dft: discrete Fourier transforms in real arithmetic, as products with matrices of cosines and sines."""
+"""dft: discrete Fourier transforms in real arithmetic."""
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from dslc.compiler.ir.function import Axis, Call, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import to_fix
-from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.constants.literal import of_numbers
-from dslc.compiler.ops.constants.ranges import arange
-from dslc.compiler.ops.elementwise.arithmetic import add, mul, sub
-from dslc.compiler.ops.elementwise.division import mod
-from dslc.compiler.ops.index.embedding import gather_rows
-from dslc.compiler.ops.products.linear import MatmulFunction
-from dslc.compiler.ops.shape.views import reshape, transpose
+from dslc.compiler.ops.elementwise.arithmetic import mul
+from dslc.compiler.ops.products.fourier import fourier
+from dslc.compiler.ops.shape.views import transpose
 
-#: The greatest size: products of two indices fit i32, and n^2 products are long before that no good idea.
+#: The greatest size: products of two indices fit i32.
 _MOST: Final = 1 << 15
-
-
-def unit_root(number: int, count: int) -> tuple[float, float]:
-    """The cosine and the sine of ``number / count`` of a turn; those of quarter turns are exact."""
-    quarter, rest = divmod(4 * number, count)
-    angle = math.pi / 2 * rest / count
-    c, s = math.cos(angle), math.sin(angle)
-    return [(c, s), (-s, c), (-c, -s), (s, -c)][quarter % 4]
 
 
 class Dft(Function):
@@ -40,8 +27,8 @@ class Dft(Function):
     ``onesided`` gives the first ``N//2 + 1`` results of a real tensor, which tell the others. With ``inverse`` it takes
     these and gives one result, the real tensor of ``size`` elements, ``2 * (n - 1)`` of n by default.
 
-    It costs N^2 products, not N*log(N), on the units for matrix products: meant for sizes up to about a thousand. N
-    must be known in the file.
+    It is computed as products of matrices. If N is composite and long, there are several stages of small ones: two of
+    N1 and N2 for N = N1 * N2 cost 4*N*(N1 + N2) operations. A prime N costs N^2. N must be known in the file.
 
     given: x: [B, 64], y: [B, 33], z: [B, 33]
     >>> re, im = dft(x, onesided=true)
@@ -67,17 +54,19 @@ class Dft(Function):
             if count < 1 or count // 2 + 1 != given:
                 why = f"a signal of {count} has {count // 2 + 1} onesided results, axis {at} of {re.type} {given}"
                 raise Mismatch(f"`dft`: {why}", f"`size` of {2 * given - 2} or {2 * given - 1}", "E0302")
-        shares = [1.0 if 2 * k in (0, count) or not (onesided and inverse) else 2.0 for k in range(given)]
         outputs = count // 2 + 1 if onesided and not inverse else count
-        form = _Transform(call, re.type.dtype, at, given, outputs, count, inverse)
-        x = form.before(re, shares)
-        if im is None:
-            return form.after(form.product(x, "cos")), form.after(form.product(x, "sin"))
-        y = form.before(im, shares)
-        real = call.emit(sub, form.product(x, "cos"), form.product(y, "sin"))
-        if onesided:
-            return form.after(real)
-        return form.after(real), form.after(call.emit(add, form.product(x, "sin"), form.product(y, "cos")))
+        x = [_last(call, each, at) for each in (re, im) if each is not None]
+        if onesided and inverse:  # the results that are not given are conjugates of those that are
+            shares = tuple(1.0 if 2 * k in (0, count) else 2.0 for k in range(given))
+            if max(shares) > 1.0:
+                weight = of_numbers(call, shares, (given,), re.type.dtype)
+                x = [call.emit(mul, each, weight) for each in x]
+        y = call.emit_all(
+            fourier, *x, count=count, outputs=outputs, sign=1 if inverse else -1,
+            parts=1 if onesided and inverse else 2, scale=1.0 / count if inverse else 1.0,
+        )  # fmt: skip
+        found = tuple(_back(call, each, at) for each in y)
+        return found if len(found) > 1 else found[0]
 
 
 def _checked(re: Value, im: Value | None, axis: int) -> int:
@@ -93,54 +82,21 @@ def _checked(re: Value, im: Value | None, axis: int) -> int:
     return size
 
 
-class _Transform:
-    """Products of an axis of ``given`` elements, moved to the end, with matrices [given, outputs] of roots of unity of
-    order ``count``."""
+def _order(rank: int, axis: int) -> tuple[int, ...]:
+    return (*(i for i in range(rank) if i != axis), axis)
 
-    def __init__(
-        self, call: Call, dtype: DType, axis: int, given: int, outputs: int, count: int, inverse: bool
-    ) -> None:
-        self.call, self.dtype, self.axis = call, dtype, axis
-        self.given, self.outputs, self.count = given, outputs, count
-        self.sign, self.scale = (1.0, 1.0 / count) if inverse else (-1.0, 1.0)
-        self.matrices: dict[str, Value] = {}
 
-    def before(self, x: Value, shares: list[float]) -> Value:
-        """The axis at the end, its elements times their shares."""
-        if self.axis != x.type.rank - 1:
-            x = self.call.emit(transpose, x, perm=self._order(x.type.rank))
-        if max(shares) == 1.0:
-            return x
-        return self.call.emit(mul, x, self._constant(tuple(shares)))
+def _last(call: Call, x: Value, axis: int) -> Value:
+    """The axis at the end."""
+    return x if axis == x.type.rank - 1 else call.emit(transpose, x, perm=_order(x.type.rank, axis))
 
-    def after(self, x: Value) -> Value:
-        """The axis at its place again."""
-        if self.axis != x.type.rank - 1:
-            order = self._order(x.type.rank)
-            return self.call.emit(transpose, x, perm=tuple(map(order.index, range(len(order)))))
+
+def _back(call: Call, x: Value, axis: int) -> Value:
+    """The last axis at this place."""
+    if axis == x.type.rank - 1:
         return x
-
-    def product(self, x: Value, part: str) -> Value:
-        if part not in self.matrices:
-            self.matrices[part] = self._matrix(part == "sin")
-        return MatmulFunction().build(self.call, x, self.matrices[part])
-
-    def _order(self, rank: int) -> tuple[int, ...]:
-        return (*(i for i in range(rank) if i != self.axis), self.axis)
-
-    def _constant(self, values: tuple[float, ...]) -> Value:
-        return of_numbers(self.call, values, (len(values),), self.dtype)
-
-    def _matrix(self, sine: bool) -> Value:
-        """Element [n, k] is number ``n * k mod count`` of a table, so that no angle is rounded."""
-        call = self.call
-        roots = [unit_root(i, self.count) for i in range(self.count)]
-        factor = self.sign * self.scale if sine else self.scale
-        table = self._constant(tuple(root[sine] * factor for root in roots))
-        down = call.emit(reshape, call.emit(arange, shape=(self.given,), start=0, step=1), shape=(self.given, 1))
-        across = call.emit(arange, shape=(self.outputs,), start=0, step=1)
-        place = call.emit(mod, call.emit(mul, down, across), call.full(self.count, DType.I32))
-        return call.emit(gather_rows, table, place)
+    order = _order(x.type.rank, axis)
+    return call.emit(transpose, x, perm=tuple(map(order.index, range(len(order)))))
 
 
 function(Dft())

@@ -38,6 +38,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "half_orders",
     "training_epilogue",
     "partial_windows",
+    "transforms",
     "attention_transposes",
 }
 #: Passes whose own tests have a smaller example than the models here.

@@ -1,0 +1,87 @@
+"""fourier: a discrete Fourier transform in real arithmetic, whole or in parts. A pass composes it of products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, Op, register
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.elementwise.arithmetic import Gradients, neg, require_kind
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+def unit_root(number: int, count: int) -> tuple[float, float]:
+    """The cosine and the sine of ``number / count`` of a turn; those of quarter turns are exact."""
+    quarter, rest = divmod(4 * number, count)
+    angle = math.pi / 2 * rest / count
+    c, s = math.cos(angle), math.sin(angle)
+    return [(c, s), (-s, c), (-c, -s), (s, -c)][quarter % 4]
+
+
+class Fourier(Op):
+    """fourier(re[, im]): the transform of order ``count`` of the last axis: result k is the sum of ``scale * (re + i *
+    im)[n] * exp(sign * 2 * pi * i * n * k / count)``.
+
+    Attributes: ``sign`` 1 or -1; ``outputs``, the first so many results; ``parts``, 2 for the real and the imaginary
+    parts of the results, 1 for the real ones alone. Without ``im`` the input is real. An input shorter than ``count``
+    goes on with zeros. So the gradient is a transform with the other sign, of as many results as there are inputs.
+    """
+
+    name = "fourier"
+    kernel_kind = "product"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        x, count, outputs = types[0], int_attr(attrs, "count"), int_attr(attrs, "outputs")
+        require_kind(self.name, x.dtype, "float")
+        float_attr(attrs, "scale")
+        assert len(types) in (1, 2) and all(t == x for t in types) and int_attr(attrs, "sign") in (1, -1)
+        given = x.shape[-1]
+        assert isinstance(given, int) and 1 <= given <= count and 1 <= outputs <= count
+        return (TensorType(x.dtype, (*x.shape[:-1], outputs)),) * int_attr(attrs, "parts")
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        inputs = len(node.inputs)
+        attrs = {**node.attrs, "sign": -int_attr(node.attrs, "sign"), "outputs": node.inputs[0].type.ints[-1]}
+        given = [dy for dy in dys if dy is not None]
+        if dys[0] is not None:
+            return b.node(fourier, *given, **{**attrs, "parts": inputs}).outputs
+        re, im = b.node(fourier, *given, **{**attrs, "parts": 2}).outputs  # of an imaginary gradient, so times i
+        return (b(neg, im), re)[:inputs]
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        count, outputs = int(attrs["count"]), int(attrs["outputs"])
+        z = xs[0].astype(np.complex128)
+        with np.errstate(all="ignore"):
+            if len(xs) == 2:
+                z.imag = xs[1]
+            y = np.fft.fft(z, count) if attrs["sign"] < 0 else np.fft.ifft(z, count) * count
+            y = y[..., :outputs] * float(attrs["scale"])
+            return [part.astype(xs[0].dtype) for part in (y.real, y.imag)[: int(attrs["parts"])]]
+
+    def cost(self, node: Node) -> Cost:
+        """Arithmetic of a product with a matrix."""
+        results = sum(math.prod(t.ints) for t in node.types)
+        moved = sum(t.bytes for t in (*node.input_types, *node.types))
+        return Cost(2 * results * len(node.inputs) * node.input_types[0].ints[-1], moved)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        if len(set(axes)) > 1 or axes[0] == node.types[0].rank - 1:
+            return None
+        return (axes[0],) * len(node.types)
+
+
+def transform(
+    b: Builder, *x: Value, count: int, outputs: int, sign: int, parts: int, scale: float = 1.0
+) -> tuple[Value, ...]:
+    """The results of a transform of re, or of re and im."""
+    return b.node(fourier, *x, count=count, outputs=outputs, sign=sign, parts=parts, scale=scale).outputs
+
+
+fourier = register(Fourier())

@@ -1,0 +1,136 @@
+"""Chooses the stages of a transform: one product, or the split of Cooley and Tukey (1965), by modelled time.
+
+A transform of order n = n1 * n2 is n2 transforms of order n1, a product with twiddle factors, and n1 transforms of
+order n2. Those of order n1 are one product with a matrix; those of order n2 are split again if that is faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Final
+
+from dslc.compiler.cost import Machine, kernel_seconds, seconds
+from dslc.compiler.ir.graph import Input, Kind, Value
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.products.linear import matmul
+
+#: The order up to which the matrix of a whole transform is stored. A longer one is gathered from a table in each run.
+MOST_STORED: Final = 64
+_TWIDDLE: Final = 6  # operations of a product of complex numbers
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A transform of order ``count`` along the middle axis of [batch, inputs * given, inner]: ``given`` elements, of
+    real numbers or, with ``inputs`` 2, of the real and then the imaginary parts. It gives ``parts`` tensors, [batch,
+    outputs, inner]; a split one more than ``outputs``, if its first order does not divide them."""
+
+    count: int
+    batch: int
+    inputs: int
+    given: int
+    inner: int
+    parts: int
+    outputs: int
+
+    def first(self, order: int) -> tuple[int, int]:
+        """The elements that each transform of the first stage of this order has, and the number of these transforms."""
+        rest = self.count // order
+        return -(-self.given // rest), rest
+
+    def second(self, order: int) -> Shape:
+        """The transforms that follow a first stage of this order."""
+        rest = self.count // order
+        return replace(
+            self, count=rest, inputs=2, given=rest, inner=self.inner * order, outputs=-(-self.outputs // order)
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """The orders of the first stages of a transform; the last stage has the rest. ``seconds``: modelled time."""
+
+    orders: tuple[int, ...]
+    seconds: float
+
+
+class Ways:
+    """The fastest ways on a machine for numbers of a dtype."""
+
+    def __init__(self, machine: Machine, dtype: DType) -> None:
+        self._machine, self._dtype = machine, dtype
+        self._known: dict[Shape, Way] = {}
+
+    def whole(self, shape: Shape) -> float:
+        """Seconds of products with the matrices of a whole transform, which has no inner elements."""
+        results = shape.batch * shape.outputs
+        one = self.product((shape.batch, shape.given), (shape.given, shape.outputs))
+        time = shape.inputs * shape.parts * one
+        if shape.inputs == 2:
+            time += shape.parts * self.moving(results)  # sums of two products
+        return time + (2 * self.moving(shape.given * shape.outputs) if shape.count > MOST_STORED else 0.0)
+
+    def several(self, shape: Shape) -> Way | None:
+        """The fastest way of several stages, with the copies before and after them; None for a prime number."""
+        found = self._split(shape)
+        if found is None:
+            return None
+        time = found.seconds
+        if shape.inputs == 2:
+            time += self.moving(2 * shape.batch * shape.given)
+        if shape.outputs % found.orders[0]:
+            time += shape.parts * self.moving(shape.batch * shape.outputs)
+        return replace(found, seconds=time)
+
+    def moving(self, elements: int) -> float:
+        """Seconds to read and write so many elements."""
+        return kernel_seconds("copies", 2 * elements * self._dtype.itemsize, 0, self._machine)
+
+    def product(self, left: tuple[int, ...], right: tuple[int, ...], *, swapped: bool = False) -> float:
+        """Seconds of a product of matrices; ``swapped``: the last axes of the left one."""
+        a, b = (_tensor(self._dtype, shape) for shape in (left, right))
+        return seconds(Builder().node(matmul, a, b, transpose_a=swapped, transpose_b=False), self._machine)
+
+    def _split(self, shape: Shape) -> Way | None:
+        """The fastest way of several stages alone."""
+        found: Way | None = None
+        for order in _divisors(shape.count):
+            rest = self._best(shape.second(order))
+            time = self._first(shape, order) + rest.seconds
+            if found is None or time < found.seconds:
+                found = Way((order, *rest.orders), time)
+        return found
+
+    def _best(self, shape: Shape) -> Way:
+        """One product, or several stages if they are faster."""
+        if shape not in self._known:
+            rows = shape.inputs * shape.given
+            one = self.product((shape.outputs, rows), (shape.batch, rows, shape.inner))
+            whole = Way((), shape.parts * one)
+            split = self._split(shape)
+            self._known[shape] = whole if split is None or whole.seconds <= split.seconds else split
+        return self._known[shape]
+
+    def _first(self, shape: Shape, order: int) -> float:
+        """Seconds of the first stage, with the twiddle factors after it."""
+        (given, rest), outer = shape.first(order), shape.batch * shape.inner
+        rows, numbers = shape.inputs * given, 2 * shape.count * outer
+        if shape.inner == 1:
+            time = self.product((shape.batch, rows, rest), (rows, 2 * order), swapped=True)
+        else:
+            time = self.product((2 * order, rows), (shape.batch, rows, rest * shape.inner))
+        moved = 2 * numbers * self._dtype.itemsize
+        time += kernel_seconds("elements", moved, _TWIDDLE * numbers // 2, self._machine)
+        return time + (self.moving(rows * rest * outer) if given * rest > shape.given else 0.0)
+
+
+def _divisors(count: int) -> list[int]:
+    """Those between 1 and ``count``."""
+    small = [d for d in range(2, isqrt(count) + 1) if count % d == 0]
+    return sorted({*small, *(count // d for d in small)})
+
+
+def _tensor(dtype: DType, shape: tuple[int, ...]) -> Value:
+    return Input("", Kind.DATA, TensorType(dtype, shape)).value
