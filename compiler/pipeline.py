@@ -35,7 +35,7 @@ from dslc.compiler.options import (
 )
 from dslc.compiler.passes.mirror.mirror import plans
 from dslc.compiler.passes.order import FUSING, LOWERING, PIPELINE, PLANNING
-from dslc.compiler.passes.plan.prepare import prepare_program, relocated
+from dslc.compiler.passes.plan.prepared_program import prepare_program, relocated
 from dslc.compiler.passes.plan.workspaces import with_limit
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 from dslc.runtime.artifact.header_schema import PREPARE

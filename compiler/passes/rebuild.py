@@ -1,4 +1,8 @@
-"""Rebuilds a graph: nodes replaced in turn, values read instead of others, nodes that move; shared by passes."""
+"""Rebuilds a graph: nodes replaced in turn, values read instead of others, nodes that move; shared by passes.
+
+A rewrite of single nodes is ``Graph.rewrite``. ``rebuilt`` is for a rule that must know what the values before it
+became, ``reading`` for values that others replace, wherever their producers are.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.op import Op
 
 _T = TypeVar("_T")
 
@@ -14,15 +17,6 @@ _T = TypeVar("_T")
 def chunks(groups: Iterable[Sequence[_T]], most: int) -> list[Sequence[_T]]:
     """The groups, cut into parts of at most ``most`` members each, in order."""
     return [group[i : i + most] for group in groups for i in range(0, len(group), most)]
-
-
-def before_reshapes(value: Value) -> Value:
-    """The value that a chain of reshapes has in other shapes; the value itself without one."""
-    made = value.producer
-    while isinstance(made, Node) and made.op.name == "reshape":
-        [value] = made.inputs
-        made = value.producer
-    return value
 
 
 def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -> Graph:
@@ -64,21 +58,3 @@ def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
             new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
             stack.pop()
     return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})
-
-
-def needed_after(
-    first: Node, values: Iterable[Value], position: Mapping[Node, int], most: int, refused: Op | None = None
-) -> tuple[Node, ...] | None:
-    """The nodes after ``first`` that the values depend on, in order; None if they depend on ``first``, are more than
-    ``most`` or include the op ``refused``."""
-    found: set[Node] = set()
-    stack = [v.producer for v in values]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, Node) or node in found or position[node] < position[first]:
-            continue
-        if node is first or node.op is refused or len(found) == most:
-            return None
-        found.add(node)
-        stack += [v.producer for v in node.inputs]
-    return tuple(sorted(found, key=position.__getitem__))

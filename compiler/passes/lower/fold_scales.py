@@ -34,7 +34,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import values_of_weights
 from dslc.compiler.passes.rebuild import reading
 
 _SCALES: Final = ("mul", "div")
@@ -46,7 +46,7 @@ def fold_scales(program: Program, build: Build) -> Program:
     if program.entry != "predict" or program.prepared is not None or not build.prepare or build.provider == "reference":
         return program
     graph = program.graph
-    fixed, readers, roots = needing_weights(graph), graph.readers(), {*graph.roots}
+    fixed, readers, roots = values_of_weights(graph), graph.readers(), {*graph.roots}
     instead: dict[Value, Value] = {}
     for node in graph.nodes:
         product = _Product.of(node, fixed)
@@ -65,7 +65,7 @@ def fold_scales(program: Program, build: Build) -> Program:
 
 def _with_joined_shifts(graph: Graph) -> Graph:
     """The graph in which of two sums with vectors of weights that are added, the vectors are added first."""
-    fixed, readers = needing_weights(graph), graph.readers()
+    fixed, readers = values_of_weights(graph), graph.readers()
 
     def parts(value: Value, fixed: set[Value]) -> tuple[Value, Value] | None:
         made = made_by(value, "add")

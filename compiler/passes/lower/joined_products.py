@@ -31,7 +31,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import bool_attr
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.passes.conditions import batches_launches
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import values_of_weights
 from dslc.compiler.passes.rebuild import reading
 
 _RUN: Final = 8  # columns that a thread reads at once
@@ -61,7 +61,7 @@ def joined_products(program: Program, build: Build) -> Program:
     if program.entry != "predict" or program.prepared is not None or not (build.prepare and batches_launches(build)):
         return program
     graph = program.graph
-    fixed, readers, roots = needing_weights(graph), graph.readers(), {*graph.roots}
+    fixed, readers, roots = values_of_weights(graph), graph.readers(), {*graph.roots}
     groups: dict[Hashable, list[_Member]] = {}
     for node in graph.nodes:
         found = _member(node, fixed, readers)

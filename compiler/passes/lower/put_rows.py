@@ -31,7 +31,8 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.strided_attention import View, whole
 from dslc.compiler.ops.index.put_rows import MOST_ROWS, MOST_TABLES, put
 from dslc.compiler.passes.lower.layout.attention_views import moved
-from dslc.compiler.passes.rebuild import needed_after, reading
+from dslc.compiler.passes.queries import needed_after
+from dslc.compiler.passes.rebuild import reading
 
 _NEAR = 64  # nodes that may come between puts that are joined
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
@@ -41,13 +41,12 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.compound.strided_attention import why_parts
 from dslc.compiler.ops.products.attention import sdpa
 from dslc.compiler.passes.lower.dtypes.wide import in_train_section
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import has_one_reader, values_of_weights
 from dslc.compiler.passes.rebuild import reading
 
 _MOST: Final = 2  # the sum of several addends has at most one in so many elements of the scores
 #: Features. With 128, tiles took 650 us with the gradient of a bias, products 479 (``benchmarks/results/ops.md``).
 _MOST_IN_TF32: Final = 64
-_Readers = Mapping[Value, list[Node]]
 
 
 def written_attention(program: Program, build: Build) -> Program:
@@ -94,9 +93,9 @@ class Written:
 def written(program: Program) -> list[Written]:
     """All such attention of the forward pass, in order."""
     graph = program.graph
-    readers, roots = graph.readers(), {*graph.roots}
-    known = needing_weights(graph) if program.entry == "predict" else set()
-    found = (_written(node, readers, roots) for node in graph.nodes if node.op.name == "matmul")
+    is_read_once = has_one_reader(graph)
+    known = values_of_weights(graph) if program.entry == "predict" else set()
+    found = (_written(node, is_read_once) for node in graph.nodes if node.op.name == "matmul")
     return [dataclasses.replace(x, prepared=known.issuperset(x.addends)) for x in found if x is not None]
 
 
@@ -120,26 +119,24 @@ def why_products(found: Written, precision: Precision) -> str | None:
     return why_parts(Builder().node(sdpa, *(Input("x", Kind.DATA, t).value for t in types), **attrs))
 
 
-def _written(product: Node, readers: _Readers, roots: Collection[Value]) -> Written | None:
+def _written(product: Node, is_read_once: Callable[[Value], bool]) -> Written | None:
     """The attention whose last product a node is."""
-
-    def alone(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in roots
-
     if product.phase is not Phase.FORWARD or _transposes(product) != (False, False):
         return None
     weights, guards = product.inputs[0], set[Value]()
-    while (guard := made_by(weights, "where")) is not None and alone(weights) and _number(guard.inputs[2]) == 0.0:
+    while (
+        (guard := made_by(weights, "where")) is not None and is_read_once(weights) and _number(guard.inputs[2]) == 0.0
+    ):
         guards.add(guard.inputs[0])  # a query that may see nothing gives 0
         weights = guard.inputs[1]
     softmax = made_by(weights, "softmax")
-    if softmax is None or not alone(weights) or int_attr(softmax.attrs, "axis") != weights.type.rank - 1:
+    if softmax is None or not is_read_once(weights) or int_attr(softmax.attrs, "axis") != weights.type.rank - 1:
         return None
     terms = _Terms(weights.type.shape)
     value: Value | None = softmax.inputs[0]
     while value is not None and (first := made_by(value, "matmul")) is None:
-        value = terms.inner(value) if alone(value) else None
-    if value is None or first is None or not alone(value) or not guards <= {*terms.masks}:
+        value = terms.inner(value) if is_read_once(value) else None
+    if value is None or first is None or not is_read_once(value) or not guards <= {*terms.masks}:
         return None
     ranks = {x.type.rank for x in (*first.inputs, *product.inputs)}
     if _transposes(first)[0] or value.type.shape != terms.shape or len(ranks) > 1:

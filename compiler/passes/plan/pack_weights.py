@@ -25,7 +25,8 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.compound.panels import packed
-from dslc.compiler.passes.plan.prepare import WORTH, needing_weights
+from dslc.compiler.passes.plan.prepare import WORTH
+from dslc.compiler.passes.queries import values_of_weights
 
 
 def pack_weights(program: Program, build: Build) -> Program:
@@ -33,7 +34,7 @@ def pack_weights(program: Program, build: Build) -> Program:
     if program.entry != "predict" or program.prepared is not None or not build.prepare or build.provider == "reference":
         return program
     target, machine = target_of(program.target, build.provider == "vendor"), machine_for(build)
-    fixed = needing_weights(program.graph)
+    fixed = values_of_weights(program.graph)
     made: dict[tuple[Value, str], Value] = {}
 
     def rule(node: Node) -> Node | None:

@@ -22,7 +22,7 @@ from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
 from dslc.compiler.passes.order import PIPELINE
-from dslc.compiler.passes.plan.prepare import relocated
+from dslc.compiler.passes.plan.prepared_program import relocated
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.runner import run_passes
 from dslc.runtime.artifact import plan_check

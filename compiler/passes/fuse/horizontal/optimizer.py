@@ -32,6 +32,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, member, merged_updates, parted
 from dslc.compiler.ops.optimizer.optim import Update
+from dslc.compiler.passes.queries import has_one_reader, producer_before
 from dslc.compiler.passes.rebuild import chunks
 
 _HALF: Final = (DType.BF16, DType.F16)
@@ -51,12 +52,12 @@ def group_updates(graph: Graph, on_gpu: bool = False, slices: Mapping[str, int] 
 
 def read_sums(graph: Graph) -> Graph:
     """The graph with updates that divide the sum of which they alone read the mean."""
-    readers, roots = graph.readers(), set(graph.roots)
+    is_read_once = has_one_reader(graph)
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         fresh = node.reading(new)
         found = _sum_of(node.inputs[1]) if isinstance(node.op, Update) and "parts" not in node.attrs else None
-        if found is not None and len(readers[node.inputs[1]]) == 1 and node.inputs[1] not in roots:
+        if found is not None and is_read_once(node.inputs[1]):
             total, parts = found
             inputs = (fresh.inputs[0], new.get(total, total), *fresh.inputs[2:])
             fresh = fresh.replaced(inputs=inputs, attrs={**node.attrs, "parts": parts})
@@ -134,9 +135,7 @@ def _bytes_of_all(graph: Graph) -> int:
 
 def _made_together(grad: Value) -> bool:
     """Whether a node makes the gradients of several tables, so that they are in memory together in any case."""
-    made = grad.producer
-    while isinstance(made, Node) and made.op.name in _MOVES:
-        made = made.inputs[0].producer
+    made = producer_before(grad, _MOVES)
     return isinstance(made, Node) and made.op.name == "together"
 
 

@@ -28,6 +28,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, lines, placed
+from dslc.compiler.passes.queries import has_one_reader
 from dslc.compiler.passes.rebuild import chunks, rebuilt
 
 _MAX_TERMS: Final = 256  # of one sum
@@ -35,11 +36,7 @@ _MAX_TERMS: Final = 256  # of one sum
 
 def placed_pads(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    readers, roots = graph.readers(), set(graph.roots)
-
-    def alone(value: Value) -> bool:
-        return len(readers.get(value, ())) == 1 and value not in roots
-
+    is_read_once = has_one_reader(graph)
     sums: dict[Node, list[Value]] = {}
     inner: set[Node] = set()
     for node in graph.nodes:
@@ -48,13 +45,13 @@ def placed_pads(graph: Graph) -> Graph:
         terms: list[Value] = []
         for value in node.inputs:
             made = value.producer
-            if isinstance(made, Node) and made in sums and alone(value) and made.phase is node.phase:
+            if isinstance(made, Node) and made in sums and is_read_once(value) and made.phase is node.phase:
                 terms += sums[made]
                 inner.add(made)
             else:
                 terms.append(value)
         sums[node] = terms if len(terms) <= _MAX_TERMS else list(node.inputs)
-    found = {node: terms for node, terms in sums.items() if node not in inner and _fits(node, terms, alone)}
+    found = {node: terms for node, terms in sums.items() if node not in inner and _fits(node, terms, is_read_once)}
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         return _without_pads(node, found[node], new) if node in found else node.reading(new)
@@ -62,9 +59,9 @@ def placed_pads(graph: Graph) -> Graph:
     return rebuilt(graph, rule) if found else graph
 
 
-def _fits(node: Node, terms: Sequence[Value], alone: Callable[[Value], bool]) -> bool:
+def _fits(node: Node, terms: Sequence[Value], is_read_once: Callable[[Value], bool]) -> bool:
     shape, pads = node.types[0].ints, [v for v in terms if _padded(v) is not None]
-    if len(pads) < 2 or not all(map(alone, pads)):
+    if len(pads) < 2 or not all(map(is_read_once, pads)):
         return False
     first, last = terms.index(pads[0]), terms.index(pads[-1])
     if len(terms) - len(pads) > 1 and last - first + 1 > len(pads):

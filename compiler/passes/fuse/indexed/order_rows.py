@@ -32,7 +32,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.index.ordered import by_atomics, by_bins, by_lines, is_for_order
 from dslc.compiler.passes.fuse.indexed.last_indices import last_indices
-from dslc.compiler.passes.rebuild import before_reshapes
+from dslc.compiler.passes.queries import before_reshapes
 
 _MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
 _ORDERED: Final = (DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32)

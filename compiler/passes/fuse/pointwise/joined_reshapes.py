@@ -20,7 +20,7 @@ import dataclasses
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import Program
-from dslc.compiler.passes.rebuild import before_reshapes
+from dslc.compiler.passes.queries import before_reshapes
 
 
 def joined_reshapes(program: Program, build: Build) -> Program:

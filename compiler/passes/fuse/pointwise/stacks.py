@@ -11,6 +11,7 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType, alike
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.compound.boxes import placed, places_of
+from dslc.compiler.passes.queries import before_reshapes
 
 MAX_PARTS: Final = 8  # each is an output of the kernel
 
@@ -79,9 +80,7 @@ def split_by(stack: Stack, whole: tuple[int, ...]) -> Split | None:
 
 def made_of(value: Value) -> tuple[Node, Stack] | None:
     """The node that makes a value, before reshapes, and the parts of its result."""
-    made = value.producer
-    while isinstance(made, Node) and made.op.name == "reshape":
-        made = made.inputs[0].producer
+    made = before_reshapes(value).producer
     stack = stack_of(made) if isinstance(made, Node) else None
     return None if stack is None or not isinstance(made, Node) else (made, stack)
 

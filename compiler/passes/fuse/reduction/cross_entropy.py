@@ -22,7 +22,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.loss.cross_entropy import softmax_cross_entropy_both as both
-from dslc.compiler.passes.rebuild import needed_after
+from dslc.compiler.passes.queries import needed_after
 
 _MAX_MOVED: Final = 64  # nodes after the loss that its gradient may depend on, which move before it
 

@@ -39,7 +39,7 @@ from dslc.compiler.passes.fuse.body import (
     with_producers,
 )
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, in_rows
-from dslc.compiler.passes.rebuild import needed_after
+from dslc.compiler.passes.queries import needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.queries import has_one_reader
 
 #: Ops whose first result has elements of the first input.
 _ORDERS = ("sort", "topk", "unsort")
@@ -33,8 +34,7 @@ _ORDERS = ("sort", "topk", "unsort")
 
 def half_orders(graph: Graph) -> Graph:
     """The graph with such nodes; the same object if there are none."""
-    readers, roots = graph.readers(), set(graph.roots)
-    alone = {v for v in readers if len(readers[v]) == 1 and v not in roots}  # values of the old graph
+    is_read_once = has_one_reader(graph)
     old = iter(graph.nodes)
 
     def rule(node: Node) -> Sequence[Value] | None:
@@ -43,7 +43,7 @@ def half_orders(graph: Graph) -> Graph:
             b = Builder().at(node, node.phase)
             first, *rest = b.node(node.op, source, *node.inputs[1:], **node.attrs).outputs
             return [b(OPS["cast"], first, dtype=DType.F32), *rest]
-        if node.op.name == "cast" and before.inputs[0] in alone:
+        if node.op.name == "cast" and is_read_once(before.inputs[0]):
             return _added(node)
         return None
 

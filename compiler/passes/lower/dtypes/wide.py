@@ -24,7 +24,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import values_of_weights
 
 #: The groups, the strongest last, and why they need f32.
 WHY: Final[Mapping[str, str]] = {
@@ -54,7 +54,7 @@ def in_train_section(node: Node) -> bool:
 
 def from_weights(graph: Graph) -> set[Node]:
     """The nodes that compute something from weights alone, and those that only give or move what such nodes read."""
-    fixed, readers, roots = needing_weights(graph), graph.readers(), {*graph.roots}
+    fixed, readers, roots = values_of_weights(graph), graph.readers(), {*graph.roots}
     weights = {source.value for source in graph.inputs if source.kind in (Kind.PARAM, Kind.BUFFER)}
     for node in graph.nodes:
         if fixed.issuperset(node.outputs) and not weights.isdisjoint(node.inputs):

@@ -30,6 +30,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import bool_attr, float_attr, int_attr, int_tuple
 from dslc.compiler.ops.loss.cross_entropy import softmax_cross_entropy, softmax_cross_entropy_grad
+from dslc.compiler.passes.queries import producer_before
 
 _ALIGNED: Final = 16  # bytes of a row that products read at once
 _WHOLE: Final = 128  # bytes to which rows are padded
@@ -57,9 +58,7 @@ def pad_classes(graph: Graph) -> Graph:
 
 def _product(logits: Value) -> Node | None:
     """The product of matrices that gives logits whose rows are not aligned, up to reshapes and a bias."""
-    made = logits.producer
-    while isinstance(made, Node) and made.op.name in ("reshape", "add"):
-        made = made.inputs[0].producer
+    made = producer_before(logits, ("reshape", "add"))
     if not isinstance(made, Node) or made.op.name != "matmul" or made.inputs[1].type.rank != 2:
         return None
     classes, each = made.types[0].ints[-1], made.types[0].dtype.itemsize

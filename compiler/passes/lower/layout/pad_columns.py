@@ -30,7 +30,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import bool_attr
 from dslc.compiler.ops.products.linear import FEW_ROWS
 from dslc.compiler.passes.conditions import calls_libraries
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import values_of_weights
 from dslc.compiler.passes.rebuild import reading
 
 _ALIGNED: Final = 16  # bytes that products read at once
@@ -41,7 +41,7 @@ def pad_columns(program: Program, build: Build) -> Program:
     if program.entry != "predict" or program.prepared is not None or not (build.prepare and calls_libraries(build)):
         return program
     graph = program.graph
-    fixed, readers, roots = needing_weights(graph), graph.readers(), {*graph.roots}
+    fixed, readers, roots = values_of_weights(graph), graph.readers(), {*graph.roots}
     instead: dict[Value, Value] = {}
     for node in graph.nodes:
         if node.op.name != "matmul" or node.out in roots or node.inputs[1] not in fixed or not _is_odd(node):

@@ -21,6 +21,7 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_last
 from dslc.compiler.ops.spatial.conv import Convolution
 from dslc.compiler.passes.lower.layout.wide_convolutions import run_of
+from dslc.compiler.passes.queries import producer_before
 
 _VIEWS: Final = ("reshape", "slice")
 #: Ops that write or read their tensors in any order of axes: attention takes views, a transpose joins another one.
@@ -137,9 +138,7 @@ def _is_moved(value: Value, turned: Turned) -> bool:
 
 def _is_made_in_any_order(value: Value) -> bool:
     """Whether what makes a value writes any order of axes: it moves only if convolutions read channels first."""
-    made = value.producer
-    while isinstance(made, Node) and made.op.name in _VIEWS:
-        made = made.inputs[0].producer
+    made = producer_before(value, _VIEWS)
     return isinstance(made, Node) and made.op.name in _ANY_ORDER
 
 

@@ -22,7 +22,8 @@ from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.lock.choices import problems
 from dslc.compiler.options import Options, entry_sizes, precision_of
-from dslc.compiler.passes.plan.prepare import SMALL, merged, prepare, relocated
+from dslc.compiler.passes.plan.prepare import SMALL, prepare
+from dslc.compiler.passes.plan.prepared_program import merged, relocated
 from dslc.compiler.pipeline import build_options, compile_entry, compile_prepare
 from dslc.tune.problems import problems as measured
 

@@ -21,7 +21,7 @@ from dslc.compiler.ir.verify.error import VerifyError
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ir.verify.program import verify_program
 from dslc.compiler.passes.fuse.pointwise.pieces import pieces
-from dslc.compiler.passes.plan.prepare import relocated
+from dslc.compiler.passes.plan.prepared_program import relocated
 
 X = input_of("x", Kind.DATA, 6, 32)
 LARGE = input_of("x", Kind.DATA, 8, 1 << 14)

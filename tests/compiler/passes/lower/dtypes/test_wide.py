@@ -16,7 +16,7 @@ from dslc.compiler.ir.op import OPS
 from dslc.compiler.ops.registry import load_all
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.dtypes.wide import WHY
-from dslc.compiler.passes.plan.prepare import needing_weights
+from dslc.compiler.passes.queries import values_of_weights
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.history import history, wanted
 
@@ -125,7 +125,7 @@ def test_an_op_between_16_bit_tensors_keeps_its_kernel(tmp_path: Path, body: str
 def test_the_large_models_are_as_before(model: str) -> None:
     """But for what needs weights alone, such as those of a convolution times the scale of the batchnorm after it."""
     graph = _graph(check_file(str(MODELS / f"{model}.nn")))
-    fixed = needing_weights(graph)
+    fixed = values_of_weights(graph)
     found = _dtypes(dataclasses.replace(graph, nodes=tuple(n for n in graph.nodes if not fixed.issuperset(n.outputs))))
     assert {n for op, names in found.items() for n in names if op not in ("layernorm", "batchnorm", "sdpa")} == {"bf16"}
 
