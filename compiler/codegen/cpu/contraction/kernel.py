@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
+from dslc.compiler.codegen.cpu.contraction.layouts import row_major
 from dslc.compiler.codegen.cpu.contraction.near import ROWS as NEAR_ROWS
 from dslc.compiler.codegen.cpu.contraction.shared import ContractionCode, shared
 from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
@@ -132,6 +133,21 @@ class Contraction(SizeGeneric):
     @property
     def geometry(self) -> Geometry:
         return Geometry((-(-math.prod(self.grid) // self.group), 1, 1))
+
+    @property
+    def result(self) -> tuple[Axis, ...]:
+        """The axes of c, in the order of its memory."""
+        axes = (*self.batch, *self.rows, *self.lanes)
+        return tuple(sorted((x for x in axes if x.size > 1), key=lambda x: -x.c))
+
+    def dense(self) -> Contraction:
+        """The same kernel, whose results are next to each other from the first element of c on."""
+        order = self.result
+        strides = dict(zip((x.c for x in order), row_major([x.size for x in order])))
+        batch, rows, lanes = (
+            tuple(replace(x, c=strides.get(x.c, 0)) for x in axes) for axes in (self.batch, self.rows, self.lanes)
+        )
+        return replace(self, batch=batch, rows=rows, lanes=lanes, starts=(*self.starts[:2], 0))
 
     @cached_property
     def _shared(self) -> tuple[ContractionCode, tuple[int, ...]]:

@@ -15,6 +15,19 @@ def row_major(sizes: Sequence[int]) -> list[int]:
     return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
 
+def strided(axes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Sizes and strides without axes of size 1, and neighbours merged where that is possible."""
+    found: list[tuple[int, int]] = []
+    for size, stride in axes:
+        if size == 1:
+            continue
+        if found and found[-1][1] == stride * size:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return tuple(found)
+
+
 @described("ConvWindow", "size k stride pad dilation")
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -199,14 +199,70 @@ class Combine(KernelSpec):
         def add(start: Any, count: int) -> None:
             def one(k: Any, n: int) -> None:
                 at = code.add(start, k)
-                total = v.load(source, at, n)
-                for part in range(1, self.parts):
-                    total = v.b.fadd(total, v.load(source, code.add(at, part * self.count), n))
-                v.store(total, target, at, n)
+                v.store(added(v, source, at, self.parts, self.count, n), target, at, n)
 
             each_vector(v, count, one)
 
         blocks(code, self.count, add)
+
+
+@described("Place", "dtype parts axes start")
+@dataclass(frozen=True)
+class Place(KernelSpec):
+    """``k(parts, target)``: the sum of ``parts`` [parts, *sizes] over its first axis, in order. An element goes to
+    ``start`` plus its index times the stride along each of ``axes`` (size, stride). Others of the target stay as they
+    are."""
+
+    dtype: DType
+    parts: int
+    axes: tuple[tuple[int, int], ...]
+    start: int
+
+    @property
+    def count(self) -> int:
+        return math.prod(size for size, _ in self.axes)
+
+    @property
+    def lines(self) -> int:
+        return self.count // self.axes[-1][0]
+
+    @property
+    def group(self) -> int:
+        """Lines of a task."""
+        return max(1, _TASK_ELEMENTS // self.axes[-1][0])
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.lines // self.group)
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        source, target = code.argument(0), code.argument(1)
+        size, apart = self.axes[-1]
+        stop = code.least(code.mul(code.last, self.group), self.lines)
+        with code.loop(stop, code.mul(code.first, self.group)) as line:
+            place: Any = self.start
+            for (_, stride), at in zip(self.axes, code.unravel(line, [n for n, _ in self.axes[:-1]])):
+                place = code.add(place, code.mul(at, stride))
+            begin = code.mul(line, size)
+
+            def one(k: Any, n: int, begin: Any = begin, place: Any = place) -> None:
+                total = added(v, source, code.add(begin, k), self.parts, self.count, n)
+                v.store(total, target, code.add(place, code.mul(k, apart)), n)
+
+            if apart == 1:
+                each_vector(v, size, one)
+            else:
+                with code.loop(size) as k:
+                    one(k, 1)
+
+
+def added(v: Vectors, source: Any, at: Any, parts: int, count: int, lanes: int) -> Any:
+    """The sum of element ``at`` of all parts, of ``count`` elements each, and of those after it."""
+    total = v.load(source, at, lanes)
+    for part in range(1, parts):
+        total = v.b.fadd(total, v.load(source, v.code.add(at, part * count), lanes))
+    return total
 
 
 def blocks(code: Code, count: int, body: Callable[[Any, int], None]) -> None:

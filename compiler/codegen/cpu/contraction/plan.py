@@ -14,9 +14,9 @@ from typing import Final
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width
 from dslc.compiler.codegen.cpu.contraction.dot import Dot
 from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
-from dslc.compiler.codegen.cpu.contraction.layouts import row_major
-from dslc.compiler.codegen.cpu.contraction.pack import Combine
-from dslc.compiler.codegen.cpu.contraction.panels import Pack, Strided
+from dslc.compiler.codegen.cpu.contraction.layouts import row_major, strided
+from dslc.compiler.codegen.cpu.contraction.pack import Combine, Place
+from dslc.compiler.codegen.cpu.contraction.panels import Pack
 from dslc.compiler.codegen.cpu.contraction.steps import Step
 from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.ir.types import DType
@@ -151,8 +151,8 @@ class _Candidate:
     def _pack(self) -> Pack:
         p = self.problem
         [lane] = p.right
-        batch = _strided([(x.size, x.b) for x in p.batch if x.b])
-        inner = _strided([(x.size, x.b) for x in p.inner]) or ((1, 1),)
+        batch = strided([(x.size, x.b) for x in p.batch if x.b])
+        inner = strided([(x.size, x.b) for x in p.inner]) or ((1, 1),)
         return Pack(p.dtype, batch, (lane.size, lane.b), inner, p.starts[1], self.panel)
 
     @property
@@ -228,12 +228,22 @@ class _Candidate:
             return [*found, Step(whole, (p.a, b, p.c))]
         first = whole.inner[0]
         size = first.size // parts
-        split = Axis(parts, first.a * size, first.b * size, p.size)
-        kernel = replace(whole, batch=(split, *whole.batch), inner=(replace(first, size=size), *whole.inner[1:]))
-        part = scratch.take(p.dtype, parts * p.size)
+        kernel, add = self._apart(whole, parts)
+        split = Axis(parts, first.a * size, first.b * size, add.count)
+        kernel = replace(kernel, batch=(split, *kernel.batch), inner=(replace(first, size=size), *whole.inner[1:]))
+        part = scratch.take(p.dtype, parts * add.count)
         if self.panel:  # the panel's depth is that of all parts
             kernel = replace(kernel, panel_depth=whole.depth)
-        return [*found, Step(kernel, (p.a, b, part)), Step(Combine(p.dtype, parts, p.size), (part, p.c))]
+        return [*found, Step(kernel, (p.a, b, part)), Step(add, (part, p.c))]
+
+    def _apart(self, whole: Contraction, parts: int) -> tuple[Contraction, Combine | Place]:
+        """The kernel of a part of the sum, and the kernel that adds the parts. If the result is a class of an image's
+        pixels, the pixels of other classes stay as they are."""
+        p, axes = self.problem, whole.result
+        if math.prod(x.size for x in axes) == p.size:
+            return whole, Combine(p.dtype, parts, p.size)
+        to = strided([(x.size, x.c) for x in axes]) or ((1, 1),)
+        return whole.dense(), Place(p.dtype, parts, to, whole.starts[2])
 
     def _part_count(self, whole: Contraction) -> int:
         """The number of parts of the first inner axis that are summed separately, for enough tasks."""
@@ -273,19 +283,6 @@ def _split_lanes(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], 
     if count < near.size:
         outer.append(Axis(near.size // count, near.a * count, near.b * count, near.c * count))
     return tuple(outer), (replace(near, size=count), last) if count > 1 else (last,)
-
-
-def _strided(axes: Sequence[tuple[int, int]]) -> tuple[Strided, ...]:
-    """Drops axes of size 1 and merges neighbours if possible."""
-    found: list[Strided] = []
-    for size, stride in axes:
-        if size == 1:
-            continue
-        if found and found[-1][1] == stride * size:
-            found[-1] = (found[-1][0] * size, stride)
-        else:
-            found.append((size, stride))
-    return tuple(found)
 
 
 def _packed_batch(batch: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -14,6 +14,7 @@ from thinning import thinned
 from dslc.compiler.codegen.cpu.contraction.conv import MAX_CLASSES, Conv
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.lower import steps_of
+from dslc.compiler.codegen.cpu.contraction.pack import Place
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -114,6 +115,21 @@ def _check(case: Case, dtype: DType, rng: np.random.Generator, level: str | None
         [size] = op.meaning([np.abs(v) for v in wide], attrs)
         found.append(_run(steps, exact, size, inputs, dtype, level))
     return found
+
+
+#: Input gradients with few tasks and sums so long that these are computed in parts; some pixels are of other classes.
+IN_PARTS = [
+    Case(1, 60, 1040, (2, 6), (3, 1), (2, 1), (1, 0)),
+    Case(1, 60, 1040, (4, 5), (1, 1), (2, 1)),  # pixels that no window meets stay 0
+    Case(1, 512, 1040, (3, 1), (1, 1), (2, 2)),  # pixels apart in memory
+]
+
+
+@pytest.mark.parametrize("case", IN_PARTS, ids=str)
+def test_parts_of_a_sum_leave_pixels_of_other_classes(case: Case, fuzz_seed: int) -> None:
+    back = case.spec(DType.F32).input_gradient()
+    assert back is not None and any(isinstance(step.kernel, Place) for step in back.steps)
+    _check(case, DType.F32, np.random.default_rng(fuzz_seed))
 
 
 @pytest.mark.parametrize(("case", "dtype"), thinned(product(CASES, NUMPY), 5), ids=str)

@@ -35,6 +35,8 @@ CASES: list[tuple[int, int, int, int, tuple[int, ...], tuple[int, ...], int, int
     (3, 130, 1, 1, (40,), (7,), 1, 3, 1),
     (1, 20, 1, 1, (5, 6, 7), (3, 2, 3), 1, 1, 1),
 ]
+#: The gradient of the input is a long sum in parts, for a quarter of the pixels.
+IN_PARTS = (1, 1, 60, 1040, (5, 4), (1, 1), 2, 0, 1)
 
 
 def _counts(size: tuple[int, ...], kernel: tuple[int, ...], stride: int, pad: int, dilation: int) -> tuple[int, ...]:
@@ -67,6 +69,10 @@ def _check(case: tuple[Any, ...], dtype: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(("case", "dtype"), thinned(product(CASES, ("f4", "f8")), 6))
 def test_images_with_channels_last(case: tuple[Any, ...], dtype: str, fuzz_seed: int) -> None:
     _check(case, dtype, np.random.default_rng(fuzz_seed))
+
+
+def test_parts_of_a_sum_leave_pixels_of_other_classes(fuzz_seed: int) -> None:
+    _check(IN_PARTS, "f4", np.random.default_rng(fuzz_seed))
 
 
 @pytest.mark.slow
