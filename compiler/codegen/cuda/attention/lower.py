@@ -12,7 +12,7 @@ from math import prod
 
 from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.attention.sums import Along, summed
-from dslc.compiler.codegen.cuda.contraction.lower import launches
+from dslc.compiler.codegen.cuda.contraction.lower import tiled_launches
 from dslc.compiler.codegen.cuda.contraction.output import Output
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Argument, Launch, Scratch
@@ -64,7 +64,7 @@ class _Attention:
             "z": [("stack", self.stack)], "m": [("m", size["m"])], "n": [("n", size["n"])], "k": [("k", size["k"])]
         }  # fmt: skip
         one = problem(axes, operand(a[1], a[2]), operand(b[1], b[2]), operand("mn", c[1]))
-        made = launches([one], (a[0], b[0]), Output(c[0], self._blocks), self.tf32)
+        made = tiled_launches([one], (a[0], b[0]), Output(c[0], self._blocks), self.tf32)
         self._blocks += len({x.number for launch in made for x in launch.scratch} - {*range(self._blocks)})
         return made
 

@@ -1,5 +1,12 @@
-"""Products and convolutions with kernels of their own: depthwise ones, those with groups of few channels, and those
-between few channels and many."""
+"""Direct kernels: which products, convolutions and gradients are computed without the tiles of a matrix product.
+
+``direct_launches`` asks for them in this order:
+
+1. groups of few channels (``groups.py``);
+2. depthwise convolutions (``depthwise.py``);
+3. first layers on tensor cores (``packed_taps.py``);
+4. few channels on one side (``few_channels.py``, ``few_channels_sums.py``), if tiles are not faster by the model.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +32,23 @@ from dslc.compiler.ops.attrs import bool_attr, flag_attr
 from dslc.compiler.ops.spatial.few_channels import MOST, FewChannels, few_channels, is_of_few_channels, packs_taps
 
 _ONE: Final = (1, 1, 1)
-_MOST_OF_SUMS: Final = 64  # few channels of a gradient for weights: runs of them read the other side again
+_MOST_OF_SUMS: Final = 64  # few channels of a gradient for weights, whose kernel reads the other side once per run
 
 
-def depthwise(node: Node) -> Shape | None:
+def depthwise_shape(node: Node) -> Shape | None:
     """The shape of a depthwise convolution or its gradient: a group has one input and one output. None for others."""
-    g = _geometry(node)
-    if g is None or g.groups == 1 or (g.inputs, g.outputs) != (1, 1):
+    conv = _convolution_of(node)
+    if conv is None or conv.groups == 1 or (conv.inputs, conv.outputs) != (1, 1):
         return None
-    return _shape(g, g.channels)
+    return _shape(conv, conv.channels)
 
 
-def grouped(node: Node) -> tuple[GroupedConvolution, ...] | GroupedSums | None:
-    """The kernels of a convolution with groups of few channels, or of its gradient; None if a contraction does it."""
-    g = _geometry(node)
-    if g is None or g.groups == 1:
+def grouped_kernels(node: Node) -> tuple[GroupedConvolution, ...] | GroupedSums | None:
+    """The kernels of a convolution with groups of few channels, or of its gradient; None if there is none."""
+    conv = _convolution_of(node)
+    if conv is None or conv.groups == 1:
         return None
-    sides = Groups(_shape(g, max(g.channels, g.filters)), g.groups, g.inputs, g.outputs)
+    sides = Groups(_shape(conv, max(conv.channels, conv.filters)), conv.groups, conv.inputs, conv.outputs)
     if not sides.possible:
         return None
     if node.op.name == "conv_dgrad_last":
@@ -52,35 +59,34 @@ def grouped(node: Node) -> tuple[GroupedConvolution, ...] | GroupedSums | None:
     return spec if isinstance(spec, GroupedSums) else (spec,)
 
 
-def without_tiles(node: Node) -> ToFew | FromFew | FewSums | None:
-    """The kernel for few channels that can compute a product, a convolution or its gradient; None if there is none. A
-    sum of the weight's gradient with channels first may have more."""
+def few_channels_kernel(node: Node) -> ToFew | FromFew | FewSums | None:
+    """The kernel for few channels that can compute a product, a convolution or its gradient, whether or not tiles are
+    faster; None if there is none. With channels first, a gradient for weights may have up to ``_MOST_OF_SUMS``."""
     found = few_channels(node, _MOST_OF_SUMS if node.op.name == "conv_wgrad" else MOST)
     if found is None:
         return None
-    made = _product(node, found) if node.op.name == "matmul" else _convolution(node, found)
+    made = _product_kernel(node, found) if node.op.name == "matmul" else _convolution_kernel(node, found)
     return made if made is not None and made.possible else None
 
 
-def packed(node: Node) -> PackedConv | PackedSums | None:
+def packed_taps_kernel(node: Node) -> PackedConv | PackedSums | None:
     """The kernel on tensor cores of a first layer in 16 bits or in TF32; None for other nodes."""
-    found, g = few_channels(node), _geometry(node)
-    if found is None or g is None or not g.last or not packs_taps(node):
+    found, conv = few_channels(node), _convolution_of(node)
+    if found is None or conv is None or not conv.last or not packs_taps(node):
         return None
-    shape = _shape(g, found.many)
+    shape = _shape(conv, found.many)
     made = PackedSums(shape, found.few) if node.op.name == "conv_wgrad_last" else PackedConv(shape, found.few)
     return made if made.possible else None
 
 
-def is_direct(node: Node) -> bool:
-    """Whether kernels without tiles that could be a contraction's compute a node: those of groups, and those for few
-    channels. In f32 with channels first, a gradient for weights has the latter where models of time say that they are
-    faster than tiles."""
-    if grouped(node) is not None:
+def prefers_direct(node: Node) -> bool:
+    """Whether a node that tiles could compute has kernels of groups or for few channels by the rules. In f32 with
+    channels first, a gradient for weights has the latter if the model of time says that they are faster than tiles."""
+    if grouped_kernels(node) is not None:
         return True
     if node.op.name != "conv_wgrad" or node.types[0].dtype is not DType.F32 or flag_attr(node.attrs, "tf32"):
         return is_of_few_channels(node)
-    spec, found = without_tiles(node), few_channels(node, _MOST_OF_SUMS)
+    spec, found = few_channels_kernel(node), few_channels(node, _MOST_OF_SUMS)
     if not isinstance(spec, FewSums) or found is None or (found.few > MOST and prod(found.taps) == 1):
         return False
     return spec.seconds < _tiles_seconds(node)
@@ -88,7 +94,7 @@ def is_direct(node: Node) -> bool:
 
 def seconds_of_weights(node: Node) -> float:
     """Modelled time of the gradient for the weights of a convolution without groups, by own kernels in f32 or TF32."""
-    spec = without_tiles(node) if is_direct(node) else None
+    spec = few_channels_kernel(node) if prefers_direct(node) else None
     return spec.seconds if isinstance(spec, FewSums) else _tiles_seconds(node)
 
 
@@ -97,21 +103,21 @@ def _tiles_seconds(node: Node) -> float:
     return seconds_of(problem, cores)
 
 
-def _convolution(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums | None:
-    g, kind = _geometry(node), node.op.name.removesuffix("_last")
-    if g is None:
+def _convolution_kernel(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums | None:
+    conv, kind = _convolution_of(node), node.op.name.removesuffix("_last")
+    if conv is None:
         return None
-    taps = prod(g.taps)
-    out_step, in_step, tap = (g.inputs * taps, 1, g.inputs) if g.last else (g.inputs * taps, taps, 1)
+    taps = prod(conv.taps)
+    out_step, in_step, tap = (conv.inputs * taps, 1, conv.inputs) if conv.last else (conv.inputs * taps, taps, 1)
     steps = (tap, in_step, out_step) if found.of_image else (tap, out_step, in_step)
-    sides = Sides(_shape(g, found.many), found.few, found.of_image, steps)
+    sides = Sides(_shape(conv, found.many), found.few, found.of_image, steps)
     if kind == "conv_wgrad":
         return FewSums(sides, not found.of_image)
     back = kind == "conv_dgrad"
     return ToFew(sides, back) if found.of_image == back else FromFew(sides, back)
 
 
-def _product(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums:
+def _product_kernel(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums:
     [a, _], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
     inner, columns = a.ints[-2] if ta else a.ints[-1], c.ints[-1]
@@ -124,8 +130,8 @@ def _product(node: Node, found: FewChannels) -> ToFew | FromFew | FewSums:
     return FromFew(sides, False) if found.of_image else ToFew(sides, False)
 
 
-def _geometry(node: Node) -> Convolution | None:
-    """None for other nodes, and for those whose dtypes differ."""
+def _convolution_of(node: Node) -> Convolution | None:
+    """The sizes of a convolution or a gradient of one; None for other nodes, and for those whose dtypes differ."""
     kind, types = node.op.name.removesuffix("_last"), (*node.input_types, *node.types)
     if kind not in ("conv", "conv_dgrad", "conv_wgrad") or len({t.dtype for t in types}) > 1 or types[0].rank > 5:
         return None
@@ -134,10 +140,10 @@ def _geometry(node: Node) -> Convolution | None:
     return Convolution(node, x, w, y)
 
 
-def _shape(g: Convolution, channels: int) -> Shape:
-    image, count, taps = (_three(each, 1) for each in (g.space, g.count, g.taps))
-    stride, pad, dilation = _three(g.stride, 1), _three(g.pad, 0), _three(g.dilation, 1)
-    return Shape(g.batch, channels, image, count, taps, stride, pad, dilation, g.x.dtype, g.last)
+def _shape(conv: Convolution, channels: int) -> Shape:
+    image, count, taps = (_three(each, 1) for each in (conv.space, conv.count, conv.taps))
+    stride, pad, dilation = _three(conv.stride, 1), _three(conv.pad, 0), _three(conv.dilation, 1)
+    return Shape(conv.batch, channels, image, count, taps, stride, pad, dilation, conv.x.dtype, conv.last)
 
 
 def _three(values: Sequence[int], fill: int) -> Three:
@@ -145,27 +151,33 @@ def _three(values: Sequence[int], fill: int) -> Three:
     return a, b, c
 
 
-def direct(node: Node, output: Output, forced: bool = False) -> list[Launch] | None:
-    """The launches of such a product, convolution or gradient; None if tiles compute the node. ``forced``: also if
-    tiles are faster by the model."""
-    shape, kind = depthwise(node), node.op.name.removesuffix("_last")
-    first, second = node.inputs[:2]
-    found = grouped(node)
-    if isinstance(found, tuple):
-        specs = [replace(each, epilogue=output.epilogue) for each in found]
-        return [Launch(each, (first, second, *output.others), (output.result,)) for each in specs]
-    spec: Depthwise | DepthwiseSums | GroupedSums | ToFew | FromFew | FewSums | PackedConv | PackedSums | None
-    if shape is not None:
-        spec = DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad", output.epilogue)
-    else:
-        spec = found or packed(node) or (without_tiles(node) if forced or is_direct(node) else None)
+def direct_launches(node: Node, output: Output, *, few_channels: bool = False) -> list[Launch] | None:
+    """The launches of a direct kernel; None if tiles compute the node. ``few_channels``: the kernel for few channels
+    also where tiles are faster by the model."""
+    factors, grouped = node.inputs[:2], grouped_kernels(node)
+    if isinstance(grouped, tuple):
+        specs = [replace(each, epilogue=output.epilogue) for each in grouped]
+        return [Launch(each, (*factors, *output.others), (output.result,)) for each in specs]
+    spec = grouped or _single_kernel(node, few_channels)
     if spec is None or not spec.possible:
         return None
-    if isinstance(spec, ToFew | FromFew | PackedConv):
-        spec = replace(spec, epilogue=output.epilogue)
-    if not isinstance(spec, DepthwiseSums | FewSums | GroupedSums | PackedSums):
-        return [Launch(spec, (first, second, *output.others), (output.result,))]
-    if isinstance(spec, FewSums) and spec.sides.of_image:
-        first, second = second, first
-    parts, whole = output.in_parts(node.types[0].dtype, spec.elements, spec.count)
-    return [Launch(spec, (first, second), (parts,)), whole]
+    if isinstance(spec, DepthwiseSums | FewSums | GroupedSums | PackedSums):
+        swapped = isinstance(spec, FewSums) and spec.sides.of_image
+        parts, whole = output.in_parts(node.types[0].dtype, spec.elements, spec.count)
+        return [Launch(spec, tuple(reversed(factors)) if swapped else factors, (parts,)), whole]
+    spec = replace(spec, epilogue=output.epilogue)
+    return [Launch(spec, (*factors, *output.others), (output.result,))]
+
+
+def _single_kernel(
+    node: Node, few_channels: bool
+) -> Depthwise | DepthwiseSums | PackedConv | PackedSums | ToFew | FromFew | FewSums | None:
+    """The kernel of a node without groups of few channels; rules 2 to 4."""
+    shape = depthwise_shape(node)
+    if shape is not None:
+        kind = node.op.name.removesuffix("_last")
+        return DepthwiseSums(shape) if kind == "conv_wgrad" else Depthwise(shape, kind == "conv_dgrad")
+    packed = packed_taps_kernel(node)
+    if packed is not None:
+        return packed
+    return few_channels_kernel(node) if few_channels or prefers_direct(node) else None

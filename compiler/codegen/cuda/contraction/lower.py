@@ -1,14 +1,18 @@
-"""Lowers contractions: matmul, conv and its gradients, with channels first or last."""
+"""Lowers contractions: matmul, conv and its gradients, with channels first or last.
+
+A node of few rows has the kernel of ``few_rows.py``. Others have a direct kernel (``direct.py``), sums along lines
+(``dots.py``), or tiles (``kernel.py``). Only a measured choice names another way (``variants.py``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.convolution import conv, conv_dgrad, conv_wgrad
-from dslc.compiler.codegen.cuda.contraction.direct import depthwise, direct
+from dslc.compiler.codegen.cuda.contraction.direct import depthwise_shape, direct_launches
 from dslc.compiler.codegen.cuda.contraction.dots import dots, is_dots
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue, F32Epilogue
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
@@ -27,8 +31,8 @@ from dslc.compiler.ops.compound.contraction import product_and_epilogue
 
 
 def matmul(node: Node) -> list[Problem]:
-    """Leading axes broadcast. Each is an axis of z; if b is a single matrix, the rows of the whole stack form one long
-    m."""
+    """The problem of a product of matrices. Leading axes broadcast. Each is an axis of z; if b is a single matrix, the
+    rows of the whole stack form one long m."""
     [a, b], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
     stack = [(f"z{i}", size) for i, size in enumerate(c.ints[:-2])]
@@ -57,6 +61,10 @@ def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
     return found
 
 
+#: How a contraction is computed: in tiles of a given size, by the kernel for few channels, or, None, by the rules.
+Way: TypeAlias = Tiling | Literal["few channels"] | None
+FEW_CHANNELS: Final = "few channels"
+
 #: The problems that together compute a node's result; ``a`` is its first input.
 PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
     "matmul": matmul,
@@ -70,21 +78,21 @@ PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
 
 
 @lowers(*PROBLEMS, target="cuda")
-def product(node: Node, tiling: Tiling | None = None, forced: bool = False) -> list[Launch]:
-    """``tiling``: by default the best one, or kernels without tiles; ``forced``: those for few channels."""
-    few = few_rows(node) if tiling is None else None
+def product(node: Node, way: Way = None) -> list[Launch]:
+    """The launches of a product or convolution without an epilogue."""
+    few = None if isinstance(way, Tiling) else few_rows(node)
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
-    return _product(node, Output(node.outputs[0]), tiling, forced)
+    return _launches(node, Output(node.outputs[0]), way)
 
 
 @lowers("contraction", target="cuda")
-def contraction(node: Node, tiling: Tiling | None = None, forced: bool = False) -> list[Launch]:
-    """Fuses the epilogue into the kernel that stores the sums: of 16 bits in f32 and rounded once, else in the dtypes
-    of its steps. A launch of its own computes it if C++ does not support its ops, or not exactly, or if nothing is
-    summed."""
+def contraction(node: Node, way: Way = None) -> list[Launch]:
+    """The launches of a product with an epilogue, which the kernel that stores the sums computes: of 16 bits in f32 and
+    rounded once, else in the dtypes of its steps. A launch of its own computes the epilogue if C++ does not support its
+    ops, or not exactly, or if nothing is summed."""
     first, finish = product_and_epilogue(node)
-    few = few_rows(first, finish) if tiling is None else None
+    few = None if isinstance(way, Tiling) else few_rows(first, finish)
     if few is not None:
         return [Launch(few, node.inputs, node.outputs)]
     output = Output(node.outputs[0], others=node.inputs[2:])
@@ -92,17 +100,17 @@ def contraction(node: Node, tiling: Tiling | None = None, forced: bool = False) 
     if same and not is_dots(first):
         kind = F32Epilogue if first.types[0].dtype.itemsize == 2 else Epilogue
         output = replace(output, epilogue=kind.of(finish))
-    if output.epilogue is not None and tiling is None:
-        found = direct(first, output, forced)
+    if output.epilogue is not None and not isinstance(way, Tiling):
+        found = direct_launches(first, output, few_channels=way == FEW_CHANNELS)
         if found is not None:
             return found
     problems = PROBLEMS[first.op.name](first)
     if output.epilogue is not None and any(p.count("k") for p in problems):
-        return launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), tiling)
+        return tiled_launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), _tiling_of(way))
     whole = Scratch(0, first.types[0].bytes)
     [steps] = pointwise.pointwise(finish)
     after = Launch(steps.spec, (whole, *output.others), node.outputs)
-    return [*_product(first, Output(whole, block=1), tiling, forced), after]
+    return [*_launches(first, Output(whole, block=1), way), after]
 
 
 def first_of(node: Node) -> Node:
@@ -110,13 +118,13 @@ def first_of(node: Node) -> Node:
     return product_and_epilogue(node)[0] if node.op.name == "contraction" else node
 
 
-def tiled(node: Node) -> tuple[Problem, Cores] | None:
+def tiled_problem(node: Node) -> tuple[Problem, Cores] | None:
     """The problem that decides the tiling of a node's kernels, and the tensor cores that they use; None if the node is
     no contraction, if it is depthwise, or if nothing is summed."""
     if node.op.name not in (*PROBLEMS, "contraction"):
         return None
     first = first_of(node)
-    if is_dots(first) or depthwise(first) is not None:
+    if is_dots(first) or depthwise_shape(first) is not None:
         return None
     problems = PROBLEMS[first.op.name](first)
     if not any(p.count("k") for p in problems):
@@ -124,20 +132,25 @@ def tiled(node: Node) -> tuple[Problem, Cores] | None:
     return deciding(problems, flag_attr(node.attrs, "tf32"))[:2]
 
 
-def _product(node: Node, output: Output, tiling: Tiling | None, forced: bool) -> list[Launch]:
-    """Without an epilogue. Empty sums become zeros."""
-    found = direct(node, output, forced) if tiling is None else None
-    if found is not None:
-        return found
+def _tiling_of(way: Way) -> Tiling | None:
+    return way if isinstance(way, Tiling) else None
+
+
+def _launches(node: Node, output: Output, way: Way) -> list[Launch]:
+    """The launches of a product or convolution of many rows, without an epilogue. Empty sums become zeros."""
+    if not isinstance(way, Tiling):
+        found = direct_launches(node, output, few_channels=way == FEW_CHANNELS)
+        if found is not None:
+            return found
     if is_dots(node):
         return [dots(node, output.result)]
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (output.result,)) for x in pointwise.filled(node, 0.0)]
-    return launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), tiling)
+    return tiled_launches(problems, node.inputs[:2], output, flag_attr(node.attrs, "tf32"), _tiling_of(way))
 
 
-def launches(
+def tiled_launches(
     problems: Sequence[Problem],
     factors: Sequence[Argument],
     output: Output,

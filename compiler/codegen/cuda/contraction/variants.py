@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contraction.direct import is_direct, packed, without_tiles
-from dslc.compiler.codegen.cuda.contraction.lower import contraction, first_of, product, tiled
+from dslc.compiler.codegen.cuda.contraction.direct import few_channels_kernel, packed_taps_kernel, prefers_direct
+from dslc.compiler.codegen.cuda.contraction.lower import FEW_CHANNELS, contraction, first_of, product, tiled_problem
 from dslc.compiler.codegen.cuda.contraction.tile_tables import Tile
 from dslc.compiler.codegen.cuda.contraction.tiles import Tiling, blocks_of, can_tile, tilings, used_parts
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 
-#: The kernels for few channels, where tiles are the rule.
-DIRECT: Final = "few channels"
 _MOST: Final = 12  # variants of a node
 _SPLIT_FACTORS: Final = ((2, 1), (1, 2), (4, 1))  # of the number of parts that the model prefers
 _MANY_BLOCKS: Final = 4 * H200.multiprocessors  # blocks of which more by a split gain nothing
@@ -29,7 +27,7 @@ _NAME: Final = re.compile(f"tile={_SIZE}x{_SIZE}x{_SIZE}/{_SIZE}x{_SIZE} stages=
 
 def names(node: Node) -> list[str]:
     """The names of the tilings of a contraction, the model's best first, without the one that it takes by itself."""
-    decided_by = tiled(node)
+    decided_by = tiled_problem(node)
     if decided_by is None:
         return []
     problem, cores = decided_by
@@ -43,18 +41,18 @@ def names(node: Node) -> list[str]:
         if more < less or blocks_of(problem, each.tile) * each.split < _MANY_BLOCKS
     ]
     kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
-    has_no_tiles = is_direct(first_of(node)) or packed(first_of(node)) is not None  # without a choice
-    more = [DIRECT] if not has_no_tiles and without_tiles(first_of(node)) is not None else []
+    has_no_tiles = prefers_direct(first_of(node)) or packed_taps_kernel(first_of(node)) is not None  # without a choice
+    more = [FEW_CHANNELS] if not has_no_tiles and few_channels_kernel(first_of(node)) is not None else []
     return [*more, *(name_of(tiling) for tiling in kept if has_no_tiles or tiling != modelled[0])][:_MOST]
 
 
 def lowered(node: Node, name: str) -> list[Launch] | None:
     """The launches of a node with the tiling of this name; None if it has none."""
-    decided_by, tiling = tiled(node), _tiling(name)
+    decided_by, tiling = tiled_problem(node), _tiling(name)
     lowering = contraction if node.op.name == "contraction" else product
-    if name == DIRECT:
-        is_known = decided_by is not None and without_tiles(first_of(node)) is not None
-        return lowering(node, forced=True) if is_known else None
+    if name == FEW_CHANNELS:
+        is_known = decided_by is not None and few_channels_kernel(first_of(node)) is not None
+        return lowering(node, FEW_CHANNELS) if is_known else None
     if decided_by is None or tiling is None or not can_tile(*decided_by, tiling):
         return None
     return lowering(node, tiling)

@@ -13,7 +13,7 @@ from math import prod
 from typing import ClassVar, Final, Literal
 
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
-from dslc.compiler.codegen.cuda.contraction.lower import tiled
+from dslc.compiler.codegen.cuda.contraction.lower import tiled_problem
 from dslc.compiler.codegen.cuda.contraction.tiles import is_latency_bound, tiling_of
 from dslc.compiler.codegen.cuda.libraries.cudnn import why_own
 from dslc.compiler.codegen.cuda.libraries.library import (
@@ -194,7 +194,7 @@ def _is_long_sum(first: Node) -> bool:
     odd = any(size % _READ_AT_ONCE for size in sizes)
     if not tf32 and not odd:
         return False
-    found = tiled(first)
+    found = tiled_problem(first)
     if found is None or tiling_of(*found).split == 1:
         return False
     problem = found[0]

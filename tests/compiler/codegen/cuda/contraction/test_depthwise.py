@@ -18,9 +18,9 @@ from op_laws.evaluation import apply, values_of
 from thinning import taken
 
 from dslc.compiler.codegen.cuda.contraction.depthwise import Depthwise, DepthwiseSums
-from dslc.compiler.codegen.cuda.contraction.direct import depthwise
+from dslc.compiler.codegen.cuda.contraction.direct import depthwise_shape
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
-from dslc.compiler.codegen.cuda.contraction.lower import tiled
+from dslc.compiler.codegen.cuda.contraction.lower import tiled_problem
 from dslc.compiler.codegen.cuda.contraction.windows import Shape
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
@@ -51,7 +51,7 @@ FORMS = ("one channel", "loads", "neighbours")
 
 def take_form(form: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets the threads that keep the device busy, so that the kernel of a small convolution has this form."""
-    shape = depthwise(node)
+    shape = depthwise_shape(node)
     assert shape is not None
     spec = Depthwise(shape, node.op.name.startswith("conv_dgrad"))
     busy = {"one channel": BUSY, "loads": spec.wide_threads, "neighbours": 1}[form]
@@ -62,7 +62,7 @@ def right(kind: str, last: bool, dtype: DType, sizes: dict[str, Any], seed: int 
     node, xs = node_of(kind, last, dtype, sizes, seed)
     specs = [launch.spec for launch in lower(node) or []]
     assert [type(s) for s in specs] == ([DepthwiseSums, AddParts] if kind == "conv_wgrad" else [Depthwise])
-    assert tiled(node) is None
+    assert tiled_problem(node) is None
     [wanted] = apply(node.op, [v.astype(np.float64) for v in xs], dict(node.attrs))
     [got] = on_machine(node, xs)
     scale = np.abs(wanted).max(initial=1.0)
@@ -185,7 +185,7 @@ def test_threads_of_many_pixels(back: bool, monkeypatch: pytest.MonkeyPatch) -> 
 def test_many_lines_of_taps_are_shared_out() -> None:
     """The gradient of a large filter: no thread holds the sums of all taps."""
     sizes = {"taps": (11, 13), "stride": (1, 1), "pad": (5, 6), "dilation": (1, 1), "space": (6, 9)}
-    shape = depthwise(node_of("conv_wgrad", True, DType.F32, {"batch": 1, "channels": 3, **sizes}, 0)[0])
+    shape = depthwise_shape(node_of("conv_wgrad", True, DType.F32, {"batch": 1, "channels": 3, **sizes}, 0)[0])
     assert shape is not None and DepthwiseSums(shape).geometry.grid[2] == 3
     right("conv_wgrad", True, DType.F32, {"batch": 1, "channels": 3, **sizes})
     right("conv", True, DType.F32, {"batch": 1, "channels": 3, **sizes})
@@ -201,4 +201,4 @@ def test_parts_of_the_sum_fill_the_device() -> None:
 def test_other_convolutions_are_contractions(groups: int) -> None:
     x, w = values_of([np.zeros((1, 4, 5, 5), np.float32), np.zeros((8, 4 // groups, 3, 3), np.float32)])
     node = Builder(name="here").node(OPS["conv"], x, w, groups=groups, stride=(1, 1), pad=(1, 1), dilation=(1, 1))
-    assert depthwise(node) is None and tiled(node) is not None
+    assert depthwise_shape(node) is None and tiled_problem(node) is not None

@@ -7,7 +7,7 @@ from gpu_kernels.multi_tensor_nodes import value
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda.contraction.lower import tiled
+from dslc.compiler.codegen.cuda.contraction.lower import tiled_problem
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
@@ -26,7 +26,7 @@ def test_each_is_the_sum_of_two_lines(
     xs = [simulator.held(rng.normal(size=shape), dtype) for shape in (a, b)]
     attrs = {"transpose_a": turned[0], "transpose_b": turned[1]}
     node = Builder(name="here").node(OPS["matmul"], value(dtype, a), value(dtype, b), **attrs)
-    assert len(lower(node) or []) == 1 and tiled(node) is None
+    assert len(lower(node) or []) == 1 and tiled_problem(node) is None
     lines = [np.swapaxes(x, -1, -2) if turn else x for x, turn in zip(xs, turned)]
     wanted = np.matmul(*(x.astype(np.float64) for x in lines))
     error = 2**-8 if dtype is DType.BF16 else 1e-6
@@ -37,4 +37,4 @@ def test_products_with_more_rows_keep_their_tiles() -> None:
     node = Builder(name="here").node(
         OPS["matmul"], value(DType.F32, (6, 2, 20)), value(DType.F32, (6, 20, 1)), transpose_a=False, transpose_b=False
     )
-    assert tiled(node) is not None
+    assert tiled_problem(node) is not None

@@ -19,7 +19,7 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import can_emit
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, ToFew
 from dslc.compiler.codegen.cuda.contraction.groups import GroupedConvolution
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
-from dslc.compiler.codegen.cuda.contraction.lower import contraction, tiled
+from dslc.compiler.codegen.cuda.contraction.lower import contraction, tiled_problem
 from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv
 from dslc.compiler.codegen.cuda.contraction.tiles import tilings
 from dslc.compiler.codegen.cuda.lower import lower
@@ -150,7 +150,7 @@ def test_kernels_of_16_bits_compute_all_steps_in_f32(name: str, dtype: DType, mo
 @pytest.mark.parametrize("name", ["tensor cores", "no tensor cores"])
 def test_parts_of_16_bits_are_added_before_the_steps(name: str) -> None:
     node, xs, [wanted] = half_convolution(name, DType.BF16)
-    found = tiled(node)
+    found = tiled_problem(node)
     assert found is not None
     launches = contraction(node, replace(tilings(*found)[0], split=2))
     assert [each.spec.epilogue is None for each in launches] == [True, False]

@@ -18,11 +18,11 @@ from thinning import taken
 
 from dslc.compiler.codegen.cuda.contraction import few_channels as kernels
 from dslc.compiler.codegen.cuda.contraction import few_channels_sums as sums_kernel
-from dslc.compiler.codegen.cuda.contraction.direct import is_direct, without_tiles
+from dslc.compiler.codegen.cuda.contraction.direct import few_channels_kernel, prefers_direct
 from dslc.compiler.codegen.cuda.contraction.few_channels import FromFew, ToFew
 from dslc.compiler.codegen.cuda.contraction.few_channels_sums import FewSums
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract
-from dslc.compiler.codegen.cuda.contraction.variants import DIRECT
+from dslc.compiler.codegen.cuda.contraction.lower import FEW_CHANNELS
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.ir.choice import Choice
@@ -100,7 +100,7 @@ def test_threads_of_many_places(kind: str, name: str, monkeypatch: pytest.Monkey
 def test_a_block_goes_on_with_further_pieces(way: str, last: bool) -> None:
     few = {"into": 8, "out": 1} if way == "to" else {"into": 1, "out": 8}
     sizes = {"taps": (2,), "stride": (1,), "pad": (1,), "dilation": (1,), "space": (330,), "batch": 2, **few}
-    spec = without_tiles(convolution("conv", last, DType.F32, sizes, 0)[0])
+    spec = few_channels_kernel(convolution("conv", last, DType.F32, sizes, 0)[0])
     assert isinstance(spec, ToFew | FromFew) and spec.geometry.grid[0] * spec.rows < spec.items
     right("conv", last, DType.F32, sizes)
 
@@ -110,7 +110,7 @@ def test_weights_that_exceed_shared_memory_come_in_turns() -> None:
     sizes = {"taps": (9, 9), "stride": (1, 1), "pad": (4, 4), "dilation": (1, 1), "space": (2, 3)}
     sizes |= {"batch": 1, "into": 40, "out": 4}
     for last in (False, True):
-        spec = without_tiles(convolution("conv", last, DType.F32, sizes, 0)[0])
+        spec = few_channels_kernel(convolution("conv", last, DType.F32, sizes, 0)[0])
         assert isinstance(spec, ToFew) and spec.kept < 40
         right("conv", last, DType.F32, sizes)
 
@@ -163,8 +163,8 @@ def test_many_products_in_16_bits_are_for_tensor_cores() -> None:
     assert is_of_few_channels(plain) and not is_of_few_channels(plain, on_cores=True)
     assert not is_of_few_channels(plain.replaced(attrs={**plain.attrs, "tf32": True}))
     node, _ = convolution("conv", True, DType.BF16, sizes, 0)
-    assert not is_of_few_channels(node) and DIRECT in variants(node)
-    [launch] = lower_variant(node, Choice("own", DIRECT)) or []
+    assert not is_of_few_channels(node) and FEW_CHANNELS in variants(node)
+    [launch] = lower_variant(node, Choice("own", FEW_CHANNELS)) or []
     assert isinstance(launch.spec, FromFew)
 
 
@@ -179,7 +179,7 @@ def test_first_layers_of_long_strides_or_many_products_are_for_tiles(monkeypatch
 def test_tiles_are_variants_of_the_kernels() -> None:
     node, _ = convolution("conv", False, DType.F32, {**WAVE, "into": 16, "out": 1}, 0)
     default, *others = variants(node)
-    assert default == "" and DIRECT not in others and any(name.startswith("tile=") for name in others)
+    assert default == "" and FEW_CHANNELS not in others and any(name.startswith("tile=") for name in others)
     for name in others:
         launches = lower_variant(node, Choice("own", name)) or []
         assert launches and not any(isinstance(launch.spec, ToFew) for launch in launches)
@@ -191,10 +191,10 @@ def test_sums_of_more_channels_are_of_runs(into: int, out: int, taps: tuple[int,
     ones, twos = (1,) * len(taps), (2,) * len(taps)
     sizes = {"taps": taps, "stride": ones, "pad": ones, "dilation": twos, "space": (9,) * len(taps), "batch": 2}
     node, xs = convolution("conv_wgrad", False, DType.F32, {**sizes, "into": into, "out": out}, 0)
-    spec = without_tiles(node)
+    spec = few_channels_kernel(node)
     assert isinstance(spec, FewSums) and spec.runs == runs
     [wanted] = apply(node.op, [v.astype(np.float64) for v in xs], dict(node.attrs))
-    [got] = on_machine(node, xs, variant=DIRECT)
+    [got] = on_machine(node, xs, variant=FEW_CHANNELS)
     assert np.abs(got.astype(np.float64) - wanted).max() <= 2 * ROUNDING[DType.F32] * np.abs(wanted).max()
 
 
@@ -209,12 +209,12 @@ def test_gradients_for_weights_in_f32_take_the_faster_kernels(
     """As measured on an H200."""
     monkeypatch.undo()
     node = node_of_sizes("conv_wgrad", x, w, "f32", pad=[k // 2 for k in w[2:]])
-    assert is_direct(node) is sums
+    assert prefers_direct(node) is sums
     assert type((lower(node) or [])[0].spec) is (FewSums if sums else Contract)
 
 
 def test_parts_of_the_sum_fill_the_device() -> None:
     sizes = {**WAVE, "into": 1, "out": 64, "batch": 16, "space": (8192,), "taps": (15,), "pad": (7,)}
-    spec = without_tiles(convolution("conv_wgrad", True, DType.BF16, sizes, 0)[0])
+    spec = few_channels_kernel(convolution("conv_wgrad", True, DType.BF16, sizes, 0)[0])
     assert isinstance(spec, FewSums)
     assert (spec.lanes, spec.pixels, spec.width, spec.count) == (4, 8, 16, 256)

@@ -18,7 +18,7 @@ from thinning import taken
 
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.contraction import packed_taps as kernels
-from dslc.compiler.codegen.cuda.contraction.direct import packed
+from dslc.compiler.codegen.cuda.contraction.direct import packed_taps_kernel
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts
 from dslc.compiler.codegen.cuda.contraction.lower import first_of
 from dslc.compiler.codegen.cuda.contraction.packed_taps import PackedConv, PackedSums
@@ -83,7 +83,7 @@ def drawn(rng: Random, few: int) -> dict[str, Any]:
 
 
 def packs(sizes: dict[str, Any], dtype: DType) -> bool:
-    return packed(layer("conv", dtype, sizes)[0]) is not None
+    return packed_taps_kernel(layer("conv", dtype, sizes)[0]) is not None
 
 
 #: First layers of published models, small.
@@ -131,7 +131,7 @@ def test_windows_side_by_side_are_in_different_banks() -> None:
     once."""
     for (few, taps, stride), dtype in product(WINDOWS, DTYPES):
         sizes = {"into": few, "taps": (taps, taps), "stride": (stride, stride), "pad": (1, 1), "dilation": (1, 1)}
-        spec = packed(layer("conv", dtype, {**sizes, "space": (64, 64), "out": 32, "batch": 1})[0])
+        spec = packed_taps_kernel(layer("conv", dtype, {**sizes, "space": (64, 64), "out": 32, "batch": 1})[0])
         assert isinstance(spec, PackedConv)
         line = int(re.search(r"LINE = (\d+)", spec.code.text)[1])
         begins = [divmod(place * stride, spec.pair) for place in range(8)]
@@ -145,7 +145,7 @@ def test_blocks_go_on_with_further_tiles(kind: str, dtype: DType) -> None:
     """Also with windows that begin between the runs of a tile."""
     few = 3 if dtype is DType.BF16 else 2
     sizes = {"batch": 2, "into": few, "out": 16, "taps": (3, 3), "stride": (1, 1), "pad": (1, 1), "dilation": (1, 1)}
-    spec = packed(layer(kind, dtype, sizes | {"space": (17, 20)})[0])
+    spec = packed_taps_kernel(layer(kind, dtype, sizes | {"space": (17, 20)})[0])
     assert spec is not None and spec.copies == 2 and spec.geometry.grid[0] < 2 * 3 * 2
     right(kind, dtype, sizes | {"space": (17, 20)})
 
@@ -168,14 +168,14 @@ def test_a_gradient_of_large_windows_in_tf32_has_fewer_channels_at_a_time() -> N
     """So that two tiles of the image and of the result's gradient have room."""
     sizes = {"into": 3, "out": 64, "taps": (7, 7), "pad": (3, 3), "dilation": (1, 1), "space": (64, 64), "batch": 1}
     for stride, cols in ((2, 64), (3, 32)):
-        spec = packed(layer("conv_wgrad", DType.F32, {**sizes, "stride": (stride, stride)})[0])
+        spec = packed_taps_kernel(layer("conv_wgrad", DType.F32, {**sizes, "stride": (stride, stride)})[0])
         assert isinstance(spec, PackedSums) and spec.cols == cols and spec.possible
 
 
 def test_other_convolutions_have_none() -> None:
     def found(last: bool = True, dtype: DType = DType.BF16, tf32: bool = False, **changed: Any) -> object:
         node, _ = convolution("conv", last, dtype, {"batch": 1, "into": 3, **NAMED["resnet"], **changed}, 0)
-        return packed(node.replaced(attrs={**node.attrs, **({"tf32": True} if tf32 else {})}))
+        return packed_taps_kernel(node.replaced(attrs={**node.attrs, **({"tf32": True} if tf32 else {})}))
 
     assert isinstance(found(), PackedConv) and isinstance(found(dtype=DType.F32, tf32=True), PackedConv)
     assert found(dtype=DType.F32) is found(last=False) is found(into=5) is found(out=20) is None
