@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -19,7 +20,7 @@ from dslc.compiler.ops.compound.strided_attention import pairs, places, reads_of
 from dslc.compiler.ops.products.attention_terms import share_of_heads
 
 _THREADS: Final = 128
-_BLOCKS: Final = 264  # two for each of a large GPU's processors
+_BLOCKS: Final = 2 * H200.multiprocessors
 _AT_ONCE: Final = 4  # rows of keys of a thread under way, fewer if there are several queries
 _ALONE: Final = 4  # turns of a block that take less time than another launch
 

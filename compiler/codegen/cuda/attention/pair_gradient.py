@@ -16,8 +16,9 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.attention.placed import head_of, terms_at
 from dslc.compiler.codegen.cuda.attention.sums import Along, summed
-from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, width_of
+from dslc.compiler.codegen.cuda.attention.tiles import width_of
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Region
@@ -92,7 +93,7 @@ class PairGradient(CppKernel):
     @property
     def tile(self) -> tuple[int, int]:
         """The keys of a tile, and its stages."""
-        return next(each for each in _TILES if self._bytes(*each) <= SHARED_BYTES)
+        return next(each for each in _TILES if self._bytes(*each) <= BLOCK_SHARED_BYTES)
 
     @property
     def geometry(self) -> Geometry:

@@ -19,8 +19,9 @@ from typing import Final
 from dslc.compiler.codegen.cuda.attention.pair_gradient import bias_gradient, fits_whole, whole_gradient
 from dslc.compiler.codegen.cuda.attention.placed import head_of, terms_at
 from dslc.compiler.codegen.cuda.attention.sums import Along, summed
-from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, Mode, Tile, tile_of, tiles_of, width_of
+from dslc.compiler.codegen.cuda.attention.tiles import Mode, Tile, tile_of, tiles_of, width_of
 from dslc.compiler.codegen.cuda.cuda_cpp import CppKernel, constants
+from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder
@@ -98,7 +99,7 @@ class TiledAttention(CppKernel):
     @property
     def mask_chunk(self) -> int:
         """Bytes of a mask that are copied to shared memory at once with a tile; 0 if threads read it where it lies."""
-        if not self.mask or self._tile_bytes + self.tile.stages * self._mask_bytes > SHARED_BYTES:
+        if not self.mask or self._tile_bytes + self.tile.stages * self._mask_bytes > BLOCK_SHARED_BYTES:
             return 0
         *lead, key = self.mask
         keys = self.own if self.by_keys else self.other

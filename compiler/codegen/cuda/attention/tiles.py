@@ -16,7 +16,6 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 Mode = Literal["forward", "dq", "dkdv", "dk", "dv"]
-SHARED_BYTES: Final = 99 << 10  # of a block on each architecture; a multiprocessor of an H200 holds two such blocks
 
 
 @described("Tile", "warps tall others stages held")
@@ -41,7 +40,7 @@ class Tile:
 
 _WIDTHS: Final = (32, 64, 128, 192, 256)  # features of a row in a tile
 #: By mode and width: the fastest tile that fits registers and shared memory, measured on an H200 with enough blocks to
-#: fill it. Above 128 features it is the fastest one that fits 99 KiB of shared memory (``SHARED_BYTES``).
+#: fill it. Above 128 features it is the fastest one that fits 99 KiB of shared memory (``BLOCK_SHARED_BYTES``).
 TILES: Final[Mapping[tuple[Mode, int], Tile]] = MappingProxyType({
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),

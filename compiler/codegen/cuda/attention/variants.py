@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
-from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, Tile
+from dslc.compiler.codegen.cuda.attention.tiles import Tile
+from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.launch import Launch
 
 _OTHERS: Final = (32, 64)
@@ -35,7 +36,7 @@ def _changed(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
         if isinstance(spec := launch.spec, TiledAttention):
             for tile in _others(spec.tile):
                 changed = replace(spec, tile=tile)
-                if changed.geometry.shared_bytes <= max(SHARED_BYTES, spec.geometry.shared_bytes):
+                if changed.geometry.shared_bytes <= max(BLOCK_SHARED_BYTES, spec.geometry.shared_bytes):
                     made = [*launches[:at], launch.of(changed), *launches[at + 1 :]]
                     found[_name_in(spec, tile)] = made
     return found

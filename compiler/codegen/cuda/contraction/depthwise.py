@@ -21,13 +21,13 @@ from dslc.compiler.codegen.cuda.contraction.windows import (
     add_axes,
 )
 from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
-_LOAD_BYTES: Final = 16  # bytes per load
 _SUMS_LOAD_BYTES: Final = 4  # of the gradient for the weights: a thread keeps the sums of all taps, so of few channels
 _MAX_SPAN: Final = 16  # elements of a line that a thread holds in registers
 _MAX_PIXELS: Final = 4
@@ -80,7 +80,7 @@ class Depthwise(CodeWithArgs):
     def _load(self) -> int:
         """The channels of a load."""
         s = self.shape
-        return min(_LOAD_BYTES // s.dtype.itemsize, power_of_two(s.channels)) if s.last else 1
+        return min(LOAD_BYTES // s.dtype.itemsize, power_of_two(s.channels)) if s.last else 1
 
     @property
     def wide_threads(self) -> int:
@@ -111,7 +111,7 @@ class Depthwise(CodeWithArgs):
         """Whether a thread takes half of the channels of a load, and reads lines ahead."""
         s, bytes = self.shape, self.shape.dtype.itemsize
         held = self._wide * (self.pixels + s.span(self.pixels, self.back)[1] * bytes // s.dtype.computed.itemsize)
-        whole = s.dtype.is_half and self._wide * bytes == _LOAD_BYTES
+        whole = s.dtype.is_half and self._wide * bytes == LOAD_BYTES
         return whole and prod(s.taps) <= UNROLLED_TAPS and held > _MOST_HELD
 
     @property

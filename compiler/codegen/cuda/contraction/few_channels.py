@@ -24,13 +24,13 @@ from dslc.compiler.codegen.cuda.contraction.windows import (
     add_axes,
 )
 from dslc.compiler.codegen.cuda.cuda_cpp import Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
-_VECTOR_BYTES: Final = 16  # of a load
 _MAX_PIXELS: Final = 8
 MAX_HELD: Final = 96  # elements of the other side that a thread holds in registers
 _MAX_WIDTH: Final = 16  # groups of channels of a block
@@ -101,7 +101,7 @@ class Pieces(CodeWithArgs):
     @property
     def _vector(self) -> int:
         """Elements of a load."""
-        return _VECTOR_BYTES // self.sides.shape.dtype.itemsize
+        return LOAD_BYTES // self.sides.shape.dtype.itemsize
 
     @property
     def _most_pixels(self) -> int:

@@ -9,6 +9,8 @@ from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, F32Epilogue
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import WARP
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -21,7 +23,7 @@ from dslc.compiler.ops.products.linear import FEW_ROWS
 _FEWEST_WEIGHTS: Final = 1 << 16
 _MOST_WEIGHTS: Final = 1 << 40
 _THREADS: Final = 256
-_BUSY_WARPS: Final = 132 * 16  # of a large GPU, so that enough bytes are under way
+_BUSY_WARPS: Final = 16 * H200.multiprocessors  # so that enough bytes are under way
 _MOST_COLUMNS: Final = 4  # of a warp
 _UNDER_WAY: Final = 12  # loads of a thread
 _DTYPES: Final = (DType.BF16, DType.F16, DType.F32)
@@ -58,19 +60,19 @@ class FewRows(CodeWithArgs):
     def down(self) -> int:
         """Warps that share a column: more than one if there are few columns, as long as each warp has a whole turn to
         add."""
-        found, turn = 1, 32 * self.each
-        while found < _THREADS // 32 and self.columns * found < _BUSY_WARPS and 2 * found * turn <= self.inner:
+        found, turn = 1, WARP * self.each
+        while found < _THREADS // WARP and self.columns * found < _BUSY_WARPS and 2 * found * turn <= self.inner:
             found *= 2
         return found
 
     @property
     def geometry(self) -> Geometry:
-        columns = _THREADS // 32 // self.down * self.per_warp
+        columns = _THREADS // WARP // self.down * self.per_warp
         return Geometry((-(-self.columns // columns), 1, 1), (_THREADS, 1, 1))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
-        turns = -(-self.inner // (32 * self.down * self.each))
+        turns = -(-self.inner // (WARP * self.down * self.each))
         ahead = min(turns, max(1, _UNDER_WAY // self.per_warp))
         text = f"using T = {C_TYPES[self.dtype]};\nusing C = {C_TYPES[self.result]};\n"
         text += constants(

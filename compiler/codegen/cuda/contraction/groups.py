@@ -18,12 +18,12 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.windows import Shape
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 
-_WARP: Final = 32
 _CHUNK: Final = 8  # 16-bit channels of one copy
 _CHUNK_BYTES: Final = 16
 _PIXELS: Final = (128, 64)  # of a tile
@@ -226,7 +226,7 @@ class GroupedConvolution(_Tiles):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.sides.groups, self._blocks, 1), (_WARPS * _WARP, 1, 1), self._shared_bytes(self._blocks))
+        return Geometry((self.sides.groups, self._blocks, 1), (_WARPS * WARP, 1, 1), self._shared_bytes(self._blocks))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
@@ -277,7 +277,7 @@ class GroupedSums(_Tiles):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.sides.groups, self.count, 1), (self._warps * _WARP, 1, 1), self._shared_bytes(self.count))
+        return Geometry((self.sides.groups, self.count, 1), (self._warps * WARP, 1, 1), self._shared_bytes(self.count))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:

@@ -20,11 +20,11 @@ from dslc.compiler.codegen.cuda.contraction.tiles import (
     vector_loads,
 )
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
-_WARP: Final = 32  # threads
 _COPY_ELEMENTS: Final = 8  # 16-bit elements of one copy
 _BLOCK_THREADS: Final = 128  # per block of the kernel that adds parts
 _MAX_DOWN: Final = 32  # most threads that share the parts of an element
@@ -45,7 +45,7 @@ class Contract(CodeWithArgs):
     @property
     def geometry(self) -> Geometry:
         p, t = self.problem, self.tile
-        return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (_WARP if self.tf32 else 1), 1, 1))
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (WARP if self.tf32 else 1), 1, 1))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
@@ -73,7 +73,7 @@ class Mma(CodeWithArgs):
         p, t = self.problem, self.tile
         stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
         lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
-        return Geometry((tiles_of(p, t), p.split, p.count("z")), (_WARP * t.parts, 1, 1), max(stages, lines))
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (WARP * t.parts, 1, 1), max(stages, lines))
 
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:

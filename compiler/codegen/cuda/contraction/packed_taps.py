@@ -17,6 +17,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.windows import Shape
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
@@ -33,7 +34,6 @@ _MAX_COLS: Final = 64  # of the many channels, of a block
 _MAX_EIGHTS: Final = 7  # times 8 elements of chunks, whose sums a warp holds for 32 channels: 56 registers
 _WARPS: Final = 8  # of a block of the gradient, if its sums need no more
 _MAX_ALONG: Final = 4  # warps of a block along chunks
-_MAX_SHARED: Final = 99 << 10  # bytes of a block, the least of GPUs from sm_80 on: sm_86 (CUDA C++ Programming Guide)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class PackedTaps(CodeWithArgs):
     @property
     def possible(self) -> bool:
         """Whether the kernel can compute it: if not, tiles do."""
-        return self._shared <= _MAX_SHARED and 0 < self._tiles < I32_PADDED_ELEMENTS
+        return self._shared <= BLOCK_SHARED_BYTES and 0 < self._tiles < I32_PADDED_ELEMENTS
 
     def _text(self, **more: int) -> tuple[str, Numbers]:
         """The constants of a kernel and its numbers."""
@@ -188,7 +188,7 @@ class PackedConv(PackedTaps):
     @property
     def _most_cols(self) -> int:
         """As many as there is room for the weights of."""
-        room = _MAX_SHARED - self._image_bytes
+        room = BLOCK_SHARED_BYTES - self._image_bytes
         return max(_MMA, min(_MAX_COLS, room // self._weight_bytes // _MMA * _MMA))
 
     @property
@@ -236,7 +236,7 @@ class PackedSums(PackedTaps):
     @property
     def _most_cols(self) -> int:
         """As many as there is room for the result's gradient of, twice."""
-        room = _MAX_SHARED // 2 - self._image_bytes
+        room = BLOCK_SHARED_BYTES // 2 - self._image_bytes
         most = room // (_PLACES * self.shape.dtype.itemsize) - RUN
         return max(_MMA, min(_MAX_COLS, most // _MMA * _MMA))
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from llvmlite import ir
 
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.llvm.lanes import I8, I32, I64, Lanes, Writer, llvm_type
 from dslc.compiler.codegen.cuda.llvm.math import combine, device
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
-_WARP: Final = 32
 _EVERY: Final = I32(-1)  # all threads of a warp
 
 
@@ -68,13 +68,13 @@ def across(how: str, parts: int, width: int, slot: int, everywhere: int) -> Writ
     then through shared memory. ``slot`` names the memory; no two calls of a kernel share one. If not ``everywhere``,
     only the first ``width`` threads read the shared memory; the results of the others are undefined.
     """
-    assert parts * width % _WARP == 0 and (_WARP % width == 0 or width % _WARP == 0)
+    assert parts * width % WARP == 0 and (WARP % width == 0 or width % WARP == 0)
 
     def write(builder: Any, x: Lanes) -> Lanes:
-        dtype, count, lanes, stretch = x.dtype, x.count, x.values, max(width, _WARP)
+        dtype, count, lanes, stretch = x.dtype, x.count, x.values, max(width, WARP)
         type = llvm_type(dtype) if dtype is not DType.B1 else I8
         distance, left = width, parts * width // stretch
-        while distance < _WARP:
+        while distance < WARP:
             others = [_shuffled(builder, lane, distance) for lane in lanes]
             lanes = [combine(builder, how, dtype, a, b) for a, b in zip(lanes, others)]
             distance *= 2
@@ -88,7 +88,7 @@ def across(how: str, parts: int, width: int, slot: int, everywhere: int) -> Writ
             line = builder.mul(builder.add(group, I32(i * left)), I32(width))
             return builder.gep(memory, [I32(0), builder.add(line, column)])
 
-        with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(_WARP - 1)), I32(width))):
+        with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(WARP - 1)), I32(width))):
             for i, lane in enumerate(lanes):
                 builder.store(lane, at(i, group))
         device(builder, "llvm.nvvm.barrier0", ir.VoidType())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import WARP
+from dslc.compiler.codegen.cuda.hardware import MAX_POINTERS, WARP
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter
@@ -24,7 +24,6 @@ _BLOCK_THREADS: Final = 256
 _VECTOR: Final = 8  # neighbours that a thread loads, of any dtype: so the order of a sum depends on sizes alone
 _HELD: Final = 4  # such vectors of a thread: 64 KiB or more under way in each multiprocessor
 _CHUNK: Final = _BLOCK_THREADS * _VECTOR * _HELD
-_MAX_TENSORS: Final = 500  # of one kernel: all devices accept 4 KB of pointers
 
 
 @described("Squares", "dtype result sizes starts")
@@ -101,7 +100,7 @@ def global_norm(node: Node) -> list[Launch]:
     sums = Scratch(0, max(1, place) * result.itemsize)
     found = [launch for value, at in huge for launch in grad_norm.squares(value, result, sums, at)]
     for dtype, listed in tensors.items():
-        for start in range(0, len(listed), _MAX_TENSORS):
-            values, sizes, starts = zip(*listed[start : start + _MAX_TENSORS], strict=True)
+        for start in range(0, len(listed), MAX_POINTERS):
+            values, sizes, starts = zip(*listed[start : start + MAX_POINTERS], strict=True)
             found.append(Launch(Squares(dtype, result, sizes, starts), values, (sums,)))
     return [*found, grad_norm.root(node, sums, place)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from dslc.compiler.codegen.cuda.hardware import MAX_POINTERS
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.schedule import vector_of
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
@@ -32,7 +33,6 @@ from dslc.compiler.ops.optimizer.multi_update import member, parted
 Argument = Value | Scratch
 _BLOCK_THREADS: Final = 256
 _THREAD_ELEMENTS: Final = 8  # elements per thread
-_MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 
 
 @described("Foreach", "region sizes first")
@@ -167,7 +167,7 @@ def _launches(
     """Launches for all groups, each with as many groups as a kernel has room for arguments. ``reads`` and ``writes``
     are shared by all. ``first``: index of the first group's element in the shared outputs."""
     each = len(groups[0].reads) + len(groups[0].writes)
-    most = (_MAX_ARGUMENTS - len(reads) - len(writes)) // each
+    most = (MAX_POINTERS - len(reads) - len(writes)) // each
     found = []
     for start in range(0, len(groups), most):
         some = groups[start : start + most]

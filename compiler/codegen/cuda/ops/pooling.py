@@ -7,6 +7,7 @@ from math import prod
 from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch
@@ -21,7 +22,6 @@ from dslc.compiler.ops.spatial.channels_last import first_type
 Mode = Literal["max", "max_grad", "mean", "mean_grad"]
 _MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu
 _BLOCK_THREADS: Final = 256
-_LOAD_BYTES: Final = 16  # bytes per load
 _FEW_THREADS: Final = 512 * H200.multiprocessors  # with more, others work while one waits for memory
 _MOST_AHEAD: Final = 256  # bytes of a window that a thread holds in registers
 
@@ -56,7 +56,7 @@ class Pool(Numbered):
     @property
     def lanes(self) -> int:
         """Channels per thread."""
-        return min(_LOAD_BYTES // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
+        return min(LOAD_BYTES // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
 
     @property
     def items(self) -> int:

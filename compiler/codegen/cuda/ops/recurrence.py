@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.ops.running import running
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -17,7 +18,6 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _THREADS: Final = 128
-_WARP: Final = 32
 
 
 @described("Recurrence", "dtype outer count inner reverse late file")
@@ -36,7 +36,7 @@ class Recurrence(CppKernel):
 
     @property
     def team(self) -> int:
-        return 1 if self.inner >= _WARP else _WARP
+        return 1 if self.inner >= WARP else WARP
 
     @property
     def geometry(self) -> Geometry:

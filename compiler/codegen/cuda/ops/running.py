@@ -11,7 +11,9 @@ from math import prod
 from typing import Final, Self
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES, WARP
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import scan
@@ -25,9 +27,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 _THREADS: Final = 256
 _EACH: Final = 8  # neighbours of a thread
-_WORD: Final = 16  # bytes that a thread reads at once
-_WARP: Final = 32
-_BLOCKS: Final = 528  # about, of a launch: four for each of a large GPU's processors
+_BLOCKS: Final = 4 * H200.multiprocessors  # of a launch, about
 _MIN_COUNT: Final = 64  # elements along an axis before others; fewer are soon walked along
 _MIN_ROW: Final = 1024  # elements of a row; a warp walks along fewer
 _MANY_LINES: Final = 1 << 16  # that keep the GPU busy with a thread each
@@ -128,13 +128,13 @@ class Running(AlongAxis):
     @property
     def wide(self) -> int:
         """Columns of a block, a power of 2."""
-        return min(_WARP, 1 << (self.inner - 1).bit_length())
+        return min(WARP, 1 << (self.inner - 1).bit_length())
 
     @property
     def threads(self) -> int:
         """Threads of a block, a power of 2: fewer if they cover the whole axis at once."""
         needed = -(-self.count // _EACH) * self.wide
-        return min(_THREADS, max(_WARP, 1 << (needed - 1).bit_length()))
+        return min(_THREADS, max(WARP, 1 << (needed - 1).bit_length()))
 
     @property
     def tile(self) -> int:
@@ -156,7 +156,7 @@ class Running(AlongAxis):
     def whole(self) -> bool:
         """Whether a thread's neighbours are one word of memory, all of them in range or none."""
         moved = (self.given, self.dtype)[: self.step + 1]
-        fits = max(dtype.itemsize for dtype in moved) * _EACH <= _WORD
+        fits = max(dtype.itemsize for dtype in moved) * _EACH <= LOAD_BYTES
         return self.how in _COMBINED and fits and self.inner == 1 and self.count % _EACH == 0
 
     @property

@@ -7,6 +7,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.ops.running import AlongAxis, logs_text, running
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -16,7 +17,6 @@ from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
 _THREADS: Final = 128
-_WARP: Final = 32
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Lines(AlongAxis):
     @property
     def team(self) -> int:
         """Threads of a line: one where neighbours are on other lines."""
-        return 1 if self.inner >= _WARP else min(_WARP, 1 << (self.count - 1).bit_length())
+        return 1 if self.inner >= WARP else min(WARP, 1 << (self.count - 1).bit_length())
 
     @property
     def geometry(self) -> Geometry:

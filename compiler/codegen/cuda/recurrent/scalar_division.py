@@ -8,11 +8,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import ClassVar, Final, NamedTuple
 
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division, up
 from dslc.compiler.ir.graph import Value
 
-_WARP: Final = 32
 _RING: Final = 3  # items of words on their way, as in the kernel
 _SHARED: Final = 227 << 10  # bytes that one block may have (CUDA C++ Programming Guide, compute capability 9.0)
 _MOST_WORDS: Final = 8  # of different widths of a block
@@ -51,7 +51,7 @@ class ScalarDivision(Division):
 
     def chunks(self, product: Product, shape: Shape) -> int:
         """Chunks of the terms that a warp sums: a word for each lane that does not take another's."""
-        return up(self.row(product.left), _WARP // shape.column_lanes * self.warps)
+        return up(self.row(product.left), WARP // shape.column_lanes * self.warps)
 
     def columns_of_lane(self, product: Product, shape: Shape) -> int:
         """Columns of a product that a lane computes."""
@@ -67,7 +67,7 @@ class ScalarDivision(Division):
 
     def lane_sums(self, product: Product, shape: Shape) -> int:
         """Sums of a lane."""
-        deep = _WARP // shape.column_lanes
+        deep = WARP // shape.column_lanes
         return up(shape.batch * self.columns_of_lane(product, shape), deep) * deep
 
     def registers(self, product: Product, shape: Shape) -> int:
@@ -98,7 +98,7 @@ class ScalarDivision(Division):
 
     def _matrix_size(self, product: Product) -> int:
         shape = self._known(product)
-        return self.warps * self.chunks(product, shape) * self.quads(product, shape) * _WARP * 4
+        return self.warps * self.chunks(product, shape) * self.quads(product, shape) * WARP * 4
 
     @property
     def fits(self) -> bool:

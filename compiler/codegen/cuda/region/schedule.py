@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.cuda.region.merge_axes import with_axes_apart
 from dslc.compiler.codegen.cuda.region.thread_mapping import BLOCK_THREADS, TILE, Columns, Flat, Rows, Schedule, Tiles
@@ -25,7 +26,6 @@ from dslc.compiler.ir.index_limits import I32_ELEMENTS_AND_BLOCK
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.bits import BYTE
 
-WARP: Final = 32
 THREAD_ELEMENTS: Final = 32  # elements of one argument that a thread keeps in registers
 DRAW_ELEMENTS: Final = 8  # elements of a thread that share one random draw
 _MAX_TEAM: Final = 1024

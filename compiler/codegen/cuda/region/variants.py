@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.reduction.column_reduction import columns_source
 from dslc.compiler.codegen.cuda.region.reduction.row_reduction import rows_source
-from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, WARP, narrow, schedule
+from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, narrow, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns, Rows
 from dslc.compiler.codegen.device_model import STATIC_SHARED_BYTES

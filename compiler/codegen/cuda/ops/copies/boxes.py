@@ -9,6 +9,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch
@@ -21,7 +22,6 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, places_of
 
 _BLOCK_THREADS: Final = 256
-_VECTOR_BYTES: Final = 16
 _EACH: Final = 4  # vectors of a thread
 _DIVISION: Final = ("magic", "shift")  # by a number of elements or rows
 
@@ -120,7 +120,7 @@ def _copies(whole: Value, owns: Sequence[Value], boxes: Sequence[Box], *, places
         part = Part.of(box, shape)
         if part.count:
             alike = power_of_two(part.start, part.run, part.step, part.leap)
-            found.setdefault(min(_VECTOR_BYTES // largest, alike), []).append((part, own))
+            found.setdefault(min(LOAD_BYTES // largest, alike), []).append((part, own))
     launches = []
     for vector, members in sorted(found.items()):
         spec, values = Boxes(source, target, places, vector, tuple(p for p, _ in members)), tuple(v for _, v in members)

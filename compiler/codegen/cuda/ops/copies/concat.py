@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES, MAX_POINTERS
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import Launch
@@ -21,8 +22,6 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
 _BLOCK_THREADS: Final = 256
-_VECTOR_BYTES: Final = 16  # bytes
-_MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 _MAX_MIXED: Final = 64  # most arguments of different sizes, among which each block looks for its own
 _EACH: Final = 4  # vectors of a thread
 _OWN_LAUNCH_BYTES: Final = 1 << 22  # bytes from which on a tensor gets its own launch
@@ -44,7 +43,7 @@ class Concat(SourceKernel):
     @property
     def vector(self) -> int:
         """Elements per thread."""
-        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
+        return min(LOAD_BYTES // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
 
     @property
     def blocks(self) -> int:
@@ -83,7 +82,7 @@ class Mixed(Numbered):
     @property
     def vector(self) -> int:
         """Elements that a thread copies at once."""
-        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(*self.runs, self.pitch, self.start))
+        return min(LOAD_BYTES // self.dtype.itemsize, power_of_two(*self.runs, self.pitch, self.start))
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -130,12 +129,12 @@ def concat(node: Node) -> list[Launch]:
     start = 0
     for small, found in groupby(node.inputs, lambda value: value.type.bytes < _OWN_LAUNCH_BYTES):
         values = [value for value in found if value.type.bytes]
-        most = _MAX_MIXED if small and len({value.type.ints for value in values}) > 1 else _MAX_ARGUMENTS
+        most = _MAX_MIXED if small and len({value.type.ints for value in values}) > 1 else MAX_POINTERS
         for at in range(0, len(values), most if small else 1):
             some = values[at : at + (most if small else 1)]
             runs = tuple(prod(value.type.ints[axis:]) for value in some)
             mixed = Mixed(out.dtype, rows, runs, pitch, start)
-            short = mixed.vector * out.dtype.itemsize < _VECTOR_BYTES
+            short = mixed.vector * out.dtype.itemsize < LOAD_BYTES
             if len(some) == 1 or (len({*runs}) == 2 == len(some) and short):  # copies, whose vectors are measured
                 places = accumulate(runs, initial=start)
                 launches += [pointwise.copy_into(value, node.out, place) for value, place in zip(some, places)]

@@ -7,6 +7,7 @@ from math import gcd, prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -17,7 +18,6 @@ from dslc.compiler.ops.compound.strided_attention import reads_of
 
 _THREADS: Final = 256
 _MOST_BLOCKS: Final = 64  # of a table that is copied; in place, all but a few return at once
-_VECTOR_BYTES: Final = 16
 
 
 @described("PutRows", "dtype source ids table put views file")
@@ -46,7 +46,7 @@ class PutRowsKernel(CppKernel):
         shape, strides, _ = self.views[0]
         if len(shape) == 1 or strides[-1] != 1:
             return 1
-        most = _VECTOR_BYTES // max(self.dtype.itemsize, self.source.itemsize)
+        most = LOAD_BYTES // max(self.dtype.itemsize, self.source.itemsize)
         others = [stride for size, stride in zip(shape[:-1], strides) if size > 1]
         return gcd(most, shape[-1], *others, *(start for _, _, start in self.views))
 

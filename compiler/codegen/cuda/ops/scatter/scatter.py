@@ -22,6 +22,7 @@ from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProble
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, combining, part_of, scattered
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines
 from dslc.compiler.codegen.cuda.ops.sort.sort import sorted_lines
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
@@ -41,7 +42,7 @@ _MAX_SCANNED: Final = 64  # indices along the axis; more are sorted, which has s
 #: Looks of results at indices from which a kernel with a warp for each line is faster: an H200 takes 42 us for 5.5
 #: million, where a line of 84 results has 21 indices.
 _MANY_LOOKS: Final = 1 << 20
-_MANY_LINES: Final = 132 * 4  # that keep a large GPU busy with a warp each
+_MANY_LINES: Final = 4 * H200.multiprocessors  # that keep a GPU busy with a warp each
 _SORTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)  # computed dtypes
 
 

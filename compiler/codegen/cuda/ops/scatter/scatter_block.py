@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import ZEROS, sum_shift
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -18,7 +19,6 @@ from dslc.compiler.ir.types import DType
 _THREADS: Final = 512
 _HELD: Final = 8192  # results of a block, three of which are on a processor of a large GPU at once
 _RESULT_BYTES: Final = 8 + 1  # the sum and an exponent
-_VECTOR_BYTES: Final = 16
 _AHEAD: Final = 4  # vectors of a thread under way
 
 
@@ -48,7 +48,7 @@ class BlockScatter(Numbered):
 
     @property
     def code(self) -> Code:
-        vector = min(power_of_two(self.length), _VECTOR_BYTES // max(self.ids.itemsize, self.dtype.itemsize))
+        vector = min(power_of_two(self.length), LOAD_BYTES // max(self.ids.itemsize, self.dtype.itemsize))
         text = combining(self.dtype, "sum") + f"using I = {C_TYPES[self.ids]};\n" + self.numbers.text()
         sizes = constants(THREADS=_THREADS, HELD=self.held, VEC=vector, AHEAD=_AHEAD, ZEROS=ZEROS.get(self.dtype, 0))
         return Code("scatter_block.cu", text + sizes)

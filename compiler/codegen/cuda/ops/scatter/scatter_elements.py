@@ -19,6 +19,7 @@ from dslc.compiler.codegen.cuda.ops.scatter.scatter_atomic import LAST, MOVED, P
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_block import BlockScatter
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_problem import ScatterProblem
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import combining
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Combine
 from dslc.compiler.codegen.target import Geometry
@@ -31,7 +32,7 @@ _LEAST_HELD: Final = 128  # keys of a warp
 _MOST_WARPS: Final = 4
 _BIN_WARPS: Final = 4
 _PART: Final = 1 << 14  # elements of a block
-_LINE_WARPS: Final = 132 * 16  # of a large GPU that are busy at once: more only read more
+_LINE_WARPS: Final = 16 * H200.multiprocessors  # that are busy at once: more warps only read more
 _COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
 
 

@@ -14,8 +14,10 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, Keyed, as_signed, ordered
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
@@ -31,11 +33,9 @@ from dslc.compiler.ops.index.ordered import is_for_order
 
 _FEW_THREADS: Final = 256
 _BLOCK_THREADS: Final = 128
-_FEW_BLOCKS: Final = 528  # four for each of a large GPU's processors
+_FEW_BLOCKS: Final = 4 * H200.multiprocessors
 _FEW_IDS: Final = (8, 1024)  # least and most ids of a block
-_SHARED_BYTES: Final = 48 << 10  # of a block
 _LONG: Final = 64  # rows of an id; one with more has all teams of a block
-_VECTOR_BYTES: Final = 16
 _LOADS: Final = 8  # of a thread under way
 _PART_RANGE: Final = (64, 256)  # least and most rows that one team combines
 _COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
@@ -78,7 +78,7 @@ class Rows(Keyed):
     @property
     def vector(self) -> int:
         """Elements of a thread."""
-        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(self.inner))
+        return min(LOAD_BYTES // self.dtype.itemsize, power_of_two(self.inner))
 
     @property
     def team(self) -> int:
@@ -125,7 +125,7 @@ class RowsFew(Numbered):
     def held(self) -> int:
         """Ids of a block, a power of 2."""
         least, most = _FEW_IDS
-        while most > least and self._shared_bytes(most) > _SHARED_BYTES:
+        while most > least and self._shared_bytes(most) > STATIC_SHARED_BYTES:
             most //= 2
         return min(most, max(least, 1 << (-(-self.rows.keys * self._chunks // _FEW_BLOCKS) - 1).bit_length()))
 

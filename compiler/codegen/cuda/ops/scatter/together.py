@@ -7,6 +7,7 @@ from math import prod
 from typing import Final, Protocol
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, RowsFew
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -19,7 +20,6 @@ from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.compound.together import members
 
 _BLOCK_THREADS: Final = 256
-_VECTOR_BYTES: Final = 16
 
 
 class Member(Protocol):
@@ -49,7 +49,7 @@ class GatherTable(Numbered):
     @property
     def vector(self) -> int:
         """Elements of a thread."""
-        return min(_VECTOR_BYTES // max(self.table.itemsize, self.result.itemsize), power_of_two(self.inner))
+        return min(LOAD_BYTES // max(self.table.itemsize, self.result.itemsize), power_of_two(self.inner))
 
     @property
     def geometry(self) -> Geometry:

@@ -10,6 +10,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.cuda.ops.sort.lines import Lines, Places, key_of, turned
 from dslc.compiler.codegen.cuda.ops.sort.radix_sort import first_of_tiles, radix_sorted, tile_of
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access
@@ -23,7 +24,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr
 _MAX_WARP_LINE: Final = 256  # most elements of a line that one warp handles
 _MAX_HELD: Final = 16  # elements of a line that a thread holds in registers at most
 _MAX_READ_LINE: Final = 1 << 14  # most elements of a line, of enough to keep a GPU busy, that is read several times
-_MANY_LINES: Final = 528
+_MANY_LINES: Final = 4 * H200.multiprocessors  # that keep a GPU busy with a block each
 _MAX_READS: Final = 4  # how many times, at most
 _BLOCK: Final = 256
 _MANY: Final = 4  # of the elements of a tile, one in so many: then all are sorted

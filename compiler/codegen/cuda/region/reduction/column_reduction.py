@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.region.reduction.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import draws
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
 from dslc.compiler.codegen.cuda.region.writer import Index
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
-
-_LOAD_BYTES: Final = 16  # bytes per load
 
 
 def columns_source(name: str, region: Region, schedule: Columns) -> Source:
@@ -32,7 +29,7 @@ class ColumnReduction(Reduction):
         large blocks."""
         most = super().resident()
         moved = (a for a in (*self.region.inputs, *self.region.outputs) if a.moves(self.split))
-        wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > _LOAD_BYTES
+        wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > LOAD_BYTES
         return max(1, most // 2) if wide and draws(self.region) else most
 
     @property

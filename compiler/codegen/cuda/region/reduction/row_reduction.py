@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.region.reduction.reduction import Reduction
-from dslc.compiler.codegen.cuda.region.schedule import WARP
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.thread_mapping import Rows
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two

@@ -15,7 +15,8 @@ from thinning import thinned
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
-from dslc.compiler.codegen.cuda.attention.tiles import SHARED_BYTES, TILES, tile_of, tiles_of
+from dslc.compiler.codegen.cuda.attention.tiles import TILES, tile_of, tiles_of
+from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -61,7 +62,9 @@ def test_tiles_are_taken(dtype: DType, features: int) -> None:
     for keys in (96, 7):
         of = node(dtype, features, keys, tf32=dtype is DType.F32)
         assert is_tiled(of) and is_tiled(gradient(of))
-        assert all(cuda_compile.geometry(launch.spec).shared_bytes <= SHARED_BYTES for launch in (lower(of) or []))
+        assert all(
+            cuda_compile.geometry(launch.spec).shared_bytes <= BLOCK_SHARED_BYTES for launch in (lower(of) or [])
+        )
 
 
 @pytest.mark.parametrize("mask", [(96, 7), (2, 1, 1, 7), (2, 3, 96, 7), (3, 1, 7), (2, 1, 96, 1), (1,)])
@@ -91,7 +94,7 @@ def test_a_mask_comes_with_the_tiles_where_that_is_possible(
     bare = replace(launch.spec, mask=())
     assert launch.spec.mask_chunk == chunk and bare.mask_chunk == 0
     assert (launch.spec.geometry.shared_bytes > bare.geometry.shared_bytes) == (chunk > 0)
-    assert launch.spec.geometry.shared_bytes <= SHARED_BYTES
+    assert launch.spec.geometry.shared_bytes <= BLOCK_SHARED_BYTES
 
 
 def test_grouped_heads_are_read_where_they_lie() -> None:
