@@ -60,8 +60,8 @@ class SplitLimits:
     min_part: int
 
 
-#: Of rows; of columns; and of columns that fit a cache, whose blocks run no longer than a launch takes. Fewer elements
-#: cost less than the additional launches.
+#: For reductions of rows, of columns, and of columns that fit a cache, whose blocks run no longer than a launch takes.
+#: Reductions of fewer elements are not split: the additional launches would cost more than they save.
 GPU_ROW_SPLITS: Final = SplitLimits(2 * H200.multiprocessors, 4 * H200.multiprocessors, 1 << 17, 2048)
 GPU_COLUMN_SPLITS: Final = SplitLimits(2 * H200.multiprocessors, 4 * H200.multiprocessors, 1 << 17, 16)
 GPU_CACHED_SPLITS: Final = SplitLimits(64, 4 * H200.multiprocessors, 1 << 17, 16)

@@ -141,6 +141,11 @@ def to_multiple(value: Size, divisor: Size) -> str | None:
     return f"declare a multiple: `dim K in 1..64` and `{divisor}*K` for the size {value}"
 
 
+def ceil_div(count: int, size: int) -> int:
+    """``count / size``, rounded up: the number of pieces of a size that hold so many."""
+    return -(-count // size)
+
+
 def exact_div(value: Size, divisor: Size) -> Size | None:
     """``value / divisor`` if it is exact for every value of the dims, else None."""
     if divisor == 0:

@@ -52,7 +52,7 @@ def in_bodies(step: Pass) -> Pass:
         graph = program.graph.rewrite(rule)
         return step(program if graph is program.graph else dataclasses.replace(program, graph=graph), build)
 
-    del run.__wrapped__  # it marks the passes with a condition
+    del run.__wrapped__  # only passes made by `when` and `when_by` have it: tests find those with a condition by it
     run.__dict__.update(getattr(step, "__dict__", {}))
     return run
 

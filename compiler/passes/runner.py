@@ -107,5 +107,5 @@ def _run(
             break
         if program.graph is not before.graph and len(before.graph.nodes) > _COLLECT_FROM:
             del before
-            gc.collect()  # the old large graph, whose nodes and values form cycles
+            gc.collect()  # frees the graph before the pass, whose nodes and values refer to each other in cycles
     return program, tuple(reports)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.launch import SizeGeneric
+
+#: In the description of a kernel that gets its sizes as arguments, a size, an offset or a stride of ``ARGUMENT + n``
+#: stands for scalar argument n. No tensor has such numbers.
+ARGUMENT: Final = 1 << 62
 
 
 class KernelCode(ABC):

@@ -29,14 +29,15 @@ from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
-ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every tile: the first with enough units
-UNITS: Final = 16  # so that threads end at about the same time
-NEAR_BYTES: Final = 32 * 1024  # of a per unit: the nearest cache holds them, if it can at all
-PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
-NEAR_LANES: Final = 256  # fewest lanes of a unit that copies its part of a, if there are as many: the copy costs little
-BLOCKS: Final = 8  # of the sum, from which on they are many
-BLOCK_BYTES: Final = 1024 * 1024  # of b and c that a unit of many rows and blocks reads for a block
-GRAIN: Final = 16384  # fewest vector products per task, if there are as many
+#: Rows per unit, about: the first number that gives at least ``UNITS`` units. Each is a multiple of every tile's rows.
+ROWS: Final = (96, 48, 24)
+UNITS: Final = 16  # units wanted, so that all threads end at about the same time
+NEAR_BYTES: Final = 32 * 1024  # most bytes of a that a unit reads, so that they stay in the nearest cache
+PANEL_BYTES: Final = 512 * 1024  # most bytes of b that a unit reads
+NEAR_LANES: Final = 256  # fewest lanes of a unit that copies its part of a: with so many, the copy costs little
+BLOCKS: Final = 8  # blocks of the sum above which a unit's width follows one block instead of all of b
+BLOCK_BYTES: Final = 1024 * 1024  # most bytes of b and c that such a unit reads per block
+GRAIN: Final = 16384  # fewest vector products per task, if the problem has as many
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,9 @@ class Contraction(SizeGeneric):
 
     @cached_property
     def lane_block(self) -> int:
-        """The extent of the last lane axis in a unit. Units read all of a anew, so in a product of matrices, if both
-        the rows and the blocks of the sum are many, a unit is as wide as lets b and c of one block stay near;
-        else as lets all of b."""
+        """The extent of the last lane axis in a unit. Each unit reads all of its rows of a, so units are as wide as the
+        cache allows. If a product of matrices has many rows and many blocks of the sum, b and c of one block must stay
+        in the cache; otherwise all of b that the unit reads."""
         step = self.panel or 12 * self.vector
         if self.near:
             parts = max(1, UNITS * NEAR_ROWS // self.rows[0].size)

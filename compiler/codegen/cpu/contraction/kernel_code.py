@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, Span, spans
 from dslc.compiler.codegen.cpu.contraction.near import Near
+from dslc.compiler.codegen.cpu.kernel_spec import ARGUMENT
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import POINTER, Code
 from dslc.compiler.ir.types import DType
@@ -16,18 +17,18 @@ from dslc.compiler.ir.types import DType
 if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.contraction.shared import ContractionCode, Tile
 
-TIMES: Final = 4  # most times that a loop around few products is unrolled
-_BUSY: Final = 96  # products from which on the loop around them costs nothing
-#: Bytes of a panel between what is read and what is brought near: a page, where the processor's own prefetcher stops.
-#: Weights that the last call read come from memory; products of few rows then took 0.89 of the time (Xeon, AVX-512).
+TIMES: Final = 4  # largest unroll factor of a loop with few products
+_BUSY: Final = 96  # products per iteration from which on the loop's own instructions cost nothing
+#: Bytes of a panel between the element that is read and the element that is prefetched: one page, where the processor's
+#: own prefetcher stops. Weights are read from memory in each call; with this prefetch, products of few rows took 0.89
+#: of the time (Xeon, AVX-512).
 _AHEAD: Final = 4096
-_NEAR: Final = 3  # rows that share a pointer: x86 adds once or twice a register to an address
-GIVEN: Final = 1 << 62  # a number n of the code from this on is argument n - GIVEN; no tensor has such numbers
+_NEAR: Final = 3  # rows that share a pointer: an address of x86 is a register plus once or twice another register
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    first: Any  # in a, the first of some rows that share a pointer
+    first: Any  # in a, the first of the rows that share a pointer
     a: Any  # from there
     c: Any
     place: int | None  # in c, if rows may be adjacent there
@@ -51,7 +52,7 @@ class Emitter:
         self.a, self.w, self.c = (code.argument(i) for i in range(3))
 
         def number(value: int) -> Any:
-            return value if value < GIVEN else given[value - GIVEN]
+            return value if value < ARGUMENT else given[value - ARGUMENT]
 
         def axes(known: Sequence[Axis]) -> tuple[Span, ...]:
             return tuple(Span(number(x.size), number(x.a), number(x.b), number(x.c)) for x in known)
@@ -211,7 +212,8 @@ class Emitter:
                     nest(self._advanced(at, self.inner[place], k), place + 1)
             else:
                 size, axis = sizes[place], self.inner[place]
-                busy = _BUSY if isinstance(axis.a, int) else _BUSY // 2  # else each product has an address of its own
+                # a stride that is an argument costs an address per product
+                busy = _BUSY if isinstance(axis.a, int) else _BUSY // 2
                 times = max(n for n in (1, 2, TIMES) if n == 1 or n * len(short) * len(sums) <= busy)
                 whole = size - size % times if isinstance(size, int) else size
                 rest = times > 1 and (size % times > 0 if isinstance(size, int) else spec.rest)

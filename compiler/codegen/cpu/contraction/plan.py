@@ -21,32 +21,30 @@ from dslc.compiler.codegen.cpu.contraction.steps import Step
 from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.ir.types import DType
 
-# The model of time, in vector instructions. Per element: packed rows that are copied, that are transposed in registers,
-# that are gathered one by one; results that are stored one by one, next to each other or far apart.
-_COPIED: Final = 0.15
-_TURNED: Final = 0.6
-_PICKED: Final = 2.0
-_STORED_ACROSS: Final = 0.7
-_STORED_APART: Final = 2.0
+# The model of time, in vector instructions.
+_COPIED: Final = 0.15  # per element of a panel whose lanes are contiguous in the source
+_TURNED: Final = 0.6  # per element of a panel that is transposed in registers
+_PICKED: Final = 2.0  # per element of a panel that is gathered one by one
+_STORED_ACROSS: Final = 0.7  # per result of a vector that is stored one by one, where rows of c are adjacent
+_STORED_APART: Final = 2.0  # per such result elsewhere
 _ACROSS: Final = 6.0  # to add the lanes of a vector
 _PACKING: Final = 2000  # to begin a kernel that packs
-_BROADCAST: Final = 0.1  # of an element of the other side, for the products of a row of a tile with all of its vectors
-#: A tile has at most so many rows and vectors, in registers. It needs so many sums that do not wait for each other: a
-#: multiply-add takes 4 cycles, and a core begins two of AVX2 in each (Zen 4).
-_TILE_ROWS: Final = 6
-_TILE_VECTORS: Final = 4
+_BROADCAST: Final = 0.1  # to broadcast an element of the left side, which serves all vectors of a tile's row
+_TILE_ROWS: Final = 6  # most rows of a tile, whose sums are in registers
+_TILE_VECTORS: Final = 4  # most vectors per row of a tile
+#: Independent sums that keep a core busy: a multiply-add takes 4 cycles, and a core begins two in each (AVX2, Zen 4).
 _FREE_SUMS: Final = 8
 _DOT_TILE: Final = 4  # rows, and columns, of a tile of dot products
-_DOT_ROWS: Final = 48  # rows from which on those of a dot product are read from far caches, once for four columns
-_DOT_ROWS_COST: Final = 1.5
-_SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
+_DOT_ROWS: Final = 48  # rows from which on dot products read them from a far cache, once per tile of columns
+_DOT_ROWS_COST: Final = 1.5  # factor of their time
+_SPLIT_UNITS: Final = 8  # units below which the sum is split
 _SPLIT_WORK: Final = 1 << 16  # fewest vector products that are worth a split
 _FAR_BYTES: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
-_REREAD_FAR_BYTES: Final = 512  # like _FAR, for a side that many rows read again
+_REREAD_FAR_BYTES: Final = 512  # the same if at least ``_MANY_ROWS`` rows read that side
 _MANY_ROWS: Final = 512
-_FAR_DEPTH: Final = 128
-_FAR_COST: Final = 1.08
-_FAR_ROWS_COST: Final = 1.5  # if that side is broadcast: a cache line then gives a tile few elements
+_FAR_DEPTH: Final = 128  # fewest inner indices for which such distances matter
+_FAR_COST: Final = 1.08  # factor of the time, for the side that fills vectors
+_FAR_ROWS_COST: Final = 1.5  # for the side that is broadcast: of a cache line, a tile needs few elements
 _NEAR_BYTES: Final = 1024  # bytes between inner indices of a broadcast side from which on units copy their part of it
 _NEAR_ROWS: Final = 24  # fewest rows, and fewest lanes of the other side, that are worth these copies
 
@@ -185,7 +183,7 @@ class _Candidate:
         depth = math.prod(x.size for x in p.inner)
         width = min(_TILE_VECTORS, -(-p.right[-1].size // vector))
         sums = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), _TILE_ROWS) * width
-        waiting = max(1.0, _FREE_SUMS / sums)  # a tile of few rows waits for its own sums
+        waiting = max(1.0, _FREE_SUMS / sums)  # with fewer independent sums, each multiply-add waits for the last one
         total = rows * lanes * depth * waiting * (1 + _BROADCAST / width)
         far = _FAR_BYTES if rows < _MANY_ROWS else _REREAD_FAR_BYTES
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:

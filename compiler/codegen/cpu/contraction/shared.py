@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width, divisor
-from dslc.compiler.codegen.cpu.contraction.kernel_code import GIVEN, TIMES, Emitter
-from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
+from dslc.compiler.codegen.cpu.contraction.kernel_code import TIMES, Emitter
+from dslc.compiler.codegen.cpu.kernel_spec import ARGUMENT, KernelCode
 from dslc.compiler.codegen.cpu.levels import LEVELS
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.ir.described import described
@@ -50,7 +50,7 @@ class Tile:
 )
 @dataclass(frozen=True)
 class ContractionCode(KernelCode):
-    """The code of a ``Contraction``, whose numbers from ``GIVEN`` on are arguments after the pointers.
+    """The code of a ``Contraction``, whose numbers from ``ARGUMENT`` on are arguments after the pointers.
 
     ``steps``: elements of a panel of b, and units per task. ``units``: all units, and units along each axis of the
     grid. ``lane_block``: 0 if a unit has all lanes; ``row_blocks``: the last is 0 if a unit has the whole axis.
@@ -95,7 +95,7 @@ class _Numbers:
         if self.known or known or number in shaping:
             return number
         self.given.append(number)
-        return GIVEN + len(self.given) - 1
+        return ARGUMENT + len(self.given) - 1
 
     def axis(self, axis: Axis, known: bool = False, c: bool = False) -> Axis:
         """``known``: the size is part of the code; ``c``: the stride of c is."""

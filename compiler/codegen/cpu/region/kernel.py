@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.kernel_spec import KernelCode
+from dslc.compiler.codegen.cpu.kernel_spec import ARGUMENT, KernelCode
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, memory_type
 from dslc.compiler.codegen.cpu.region.facts import RegionFacts
-from dslc.compiler.codegen.cpu.region.numbers import ARGUMENT, argument_count
+from dslc.compiler.codegen.cpu.region.numbers import argument_count
 from dslc.compiler.codegen.cpu.region.row import Nest, Row
 from dslc.compiler.codegen.cpu.region.schedule import Schedule, reduced_at
 from dslc.compiler.codegen.region.ir import Access, Region

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Lanes:
-    """``known``: the region's values so far, by number; None for one that is not known here. ``bases``: the index of
-    the first lane's element in each input. ``stride``: how many elements of an argument a lane is from the next."""
+    """``known``: the region's values so far, by number; None for one that this stage does not need. ``bases``: the
+    index of the first lane's element in each input. ``stride``: the distance between neighbouring lanes in an argument,
+    in elements."""
 
     emitter: Emitter
     values: Values
@@ -45,7 +46,7 @@ class Lanes:
 
     def value(self, number: int) -> Reg:
         reg = self.known[number]
-        assert reg is not None, f"value {number} is not known here"
+        assert reg is not None, f"value {number} has not been computed"
         return reg
 
     def _store(self, store: Store, base: Any) -> None:

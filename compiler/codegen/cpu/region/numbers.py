@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from dslc.compiler.codegen.cpu.kernel_spec import ARGUMENT
 from dslc.compiler.codegen.region.ir import Region
-
-ARGUMENT: Final = (
-    1 << 62
-)  # a size, offset or stride n from this on is argument n - ARGUMENT; no tensor has such numbers
 
 
 def argument_count(region: Region, *others: int) -> int:

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import ARGUMENT
 from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
-from dslc.compiler.codegen.cpu.region.numbers import ARGUMENT
 from dslc.compiler.codegen.cpu.region.schedule import Schedule, cut, takes_any_rest
 from dslc.compiler.codegen.cpu.region.tiles import TiledKernel, Tiles, tiles_of
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.target import Geometry
 
-#: Fewest elements of f32 inside of an axis, for each axis that is counted, from which on arguments cost next to
-#: nothing: each stride is a multiplication, each size a comparison.
+#: Elements of f32 in the axes inside of an axis, from which on that axis may take its size and strides from arguments:
+#: a stride then costs a multiplication, a size a comparison, for so many elements.
 _FEWEST: Final = 48
 _TILED: Final = 512  # the same for a line of tiles
 

@@ -21,8 +21,8 @@ from dslc.compiler.ops.products.attention_terms import share_of_heads
 
 _THREADS: Final = 128
 _BLOCKS: Final = 2 * H200.multiprocessors
-_AT_ONCE: Final = 4  # rows of keys of a thread under way, fewer if there are several queries
-_ALONE: Final = 4  # turns of a block that take less time than another launch
+_AT_ONCE: Final = 4  # rows of keys that a thread has in flight; fewer if there are several queries
+_ALONE: Final = 4  # iterations of a block that take less time than another launch
 
 Layout = tuple[int, ...]
 

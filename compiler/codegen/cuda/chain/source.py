@@ -21,21 +21,17 @@ from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, constants, kernel_text
 from dslc.compiler.codegen.cuda.recurrent.formulas import formula
 from dslc.compiler.codegen.region.ir import Let
 from dslc.compiler.ir.graph import Graph, Value
+from dslc.compiler.ir.sizes import ceil_div
 from dslc.compiler.ir.types import DType
 
 _WARPS: Final = THREADS // 32
-_UNDER_WAY: Final = 12  # loads of a thread
-_MOST_COLUMNS: Final = 4  # of a team
-_MOST_SUMS: Final = 16  # of a thread
+_UNDER_WAY: Final = 12  # loads that a thread has in flight
+_MOST_COLUMNS: Final = 4  # columns of a product that a team computes
+_MOST_SUMS: Final = 16  # sums in the registers of a thread
 _LINE: Final = 128  # bytes of a line of the L2 cache
-_MOST_AHEAD: Final = 16 << 20  # bytes that a stage brings to the L2 cache, of the 50 MB of an H100 or H200
-_FAR: Final = 2  # products ahead of the one whose weights are read
+_MOST_AHEAD: Final = 16 << 20  # bytes that a stage prefetches into the L2 cache, of the 50 MB of an H100 or H200
+_FAR: Final = 2  # how many products later the prefetched weights are read
 _ALIGNED: Final = 128  # bytes
-
-
-def up(count: int, size: int) -> int:
-    """The number of pieces of a size that hold so many."""
-    return -(-count // size)
 
 
 @dataclass
@@ -65,7 +61,7 @@ class Source:
 
     def _kept(self, kind: str, size: int) -> str:
         """An expression for that many bytes of scratch memory."""
-        at, self.scratch_bytes = self.scratch_bytes, self.scratch_bytes + up(size, _ALIGNED) * _ALIGNED
+        at, self.scratch_bytes = self.scratch_bytes, self.scratch_bytes + ceil_div(size, _ALIGNED) * _ALIGNED
         return f"reinterpret_cast<{kind} *>(scratch + {at})"
 
     @cached_property
@@ -108,7 +104,7 @@ class Source:
         spec, node = stage.spec, stage.node
         rows, columns, inner = spec.rows, spec.columns, spec.inner
         per, down = _division(spec)
-        turns = up(inner, 32 * down * (16 // spec.dtype.itemsize))
+        turns = ceil_div(inner, 32 * down * (16 // spec.dtype.itemsize))
         text = f"struct Sizes {{\nusing T = {C_TYPES[spec.dtype]};\nusing C = {C_TYPES[spec.result]};\n"
         text += "static " + constants(
             ROWS=rows, N=columns, K=inner, COLS=per, DOWN=down, AHEAD=min(turns, max(1, _UNDER_WAY // per)),
@@ -210,7 +206,7 @@ def _splits(stage: Attention) -> int:
     """Parts of the keys, so that there is a part for each block, of more than one key for a team."""
     spec = stage.spec
     teams = THREADS // team_of(spec.features)
-    return max(1, min(BLOCKS // spec.stack, up(spec.keys, teams)))
+    return max(1, min(BLOCKS // spec.stack, ceil_div(spec.keys, teams)))
 
 
 def _attending(stage: Attention) -> str:
@@ -224,7 +220,7 @@ def _attention_head(stage: Attention) -> str:
     spec = stage.spec
     team = team_of(spec.features)
     teams = THREADS // team
-    part = up(spec.keys, _splits(stage))
+    part = ceil_div(spec.keys, _splits(stage))
     most = 1 if spec.rows > 4 else 2
     text = f"using T = {C_TYPES[spec.dtype]};\nusing KV = {C_TYPES[spec.kept]};\n"
     text += f"constexpr float SCALE = (float){float(spec.scale).hex()};\n"
@@ -241,9 +237,10 @@ def _attention_head(stage: Attention) -> str:
         text += f"#define {name} {', '.join(map(str, values))}\n"
     text += f"using ID = {'int' if put is None else C_TYPES[put.ids]};\n"
     return text + constants(
-        TEAM=team, TEAMS=teams, NEXT=min(most, up(part, teams)), INNER=spec.inner, SHARE=spec.share, HEADS=spec.stack,
-        QUERIES=spec.queries, ROWS=spec.rows, KEYS=spec.keys, PART=part, SPLITS=up(spec.keys, part),
-        FEATURES=spec.features, PUT=0 if put is None else put.put, RANK=len(axes), ROW_STEP=row_step,
+        TEAM=team, TEAMS=teams, NEXT=min(most, ceil_div(part, teams)), INNER=spec.inner, SHARE=spec.share,
+        HEADS=spec.stack, QUERIES=spec.queries, ROWS=spec.rows, KEYS=spec.keys, PART=part,
+        SPLITS=ceil_div(spec.keys, part), FEATURES=spec.features, PUT=0 if put is None else put.put, RANK=len(axes),
+        ROW_STEP=row_step,
     )  # fmt: skip
 
 

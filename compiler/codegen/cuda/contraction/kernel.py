@@ -13,7 +13,6 @@ from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
 from dslc.compiler.codegen.cuda.contraction.tile_tables import Cores, Tile
 from dslc.compiler.codegen.cuda.contraction.tiles import (
     Tiling,
-    ceil_div,
     possible_stages,
     tiles_of,
     tiling_of,
@@ -23,6 +22,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CodeWithArgs, Num
 from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.sizes import ceil_div
 from dslc.compiler.ir.types import DType
 
 _COPY_ELEMENTS: Final = 8  # 16-bit elements of one copy

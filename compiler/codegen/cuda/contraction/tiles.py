@@ -14,6 +14,7 @@ from typing import Final, Literal
 from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
 from dslc.compiler.codegen.cuda.contraction.tile_tables import Cores, LatencyTile, ThroughputTile, Tile, tile_set
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
+from dslc.compiler.ir.sizes import ceil_div
 from dslc.compiler.ir.types import DType
 
 _MULTIPROCESSORS: Final = H200.multiprocessors  # of one device, so that the bits do not depend on the device
@@ -193,8 +194,3 @@ def tiles_of(problem: Problem, tile: Tile) -> int:
 def blocks_of(problem: Problem, tile: Tile) -> int:
     """Blocks for one part, of all z."""
     return tiles_of(problem, tile) * problem.count("z")
-
-
-def ceil_div(count: int, size: int) -> int:
-    """``count / size``, rounded up."""
-    return -(-count // size)

@@ -10,11 +10,12 @@ from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import ceil_div
 
 #: Blocks that are on a device at once, one on each multiprocessor: as many as the smallest GPU for servers of compute
 #: capability 9.0 or newer has, an H100 for PCIe (NVIDIA H100 Tensor Core GPU Architecture, 2022).
 MOST_BLOCKS: Final = 114
-PLACES: Final = 2  # of a value that blocks exchange: blocks read one while they write the other
+PLACES: Final = 2  # buffers of a value that blocks exchange: they read one while they write the other
 _MOST_EACH: Final = 4  # elements of a thread
 _ALIGNED: Final = 256  # bytes
 # The model of a step, for an H200. A multiprocessor reads 64 bytes a cycle from the L2 cache, all of them together 5.5
@@ -25,11 +26,6 @@ _CACHE: Final = 5.5e12
 #: Seconds from a block's last sum to the time when others have what it wrote: what two divisions of an LSTM's loop,
 #: 16 x 768, took beyond the rest (benchmarks/README.md).
 _TRIP: Final = 1.65e-6
-
-
-def up(count: int, size: int) -> int:
-    """The number of pieces of a size that hold so many."""
-    return -(-count // size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +57,17 @@ class Division(ABC):
     @property
     def blocks(self) -> int:
         """Blocks of the kernel."""
-        return up(self.cell.width, self.columns)
+        return ceil_div(self.cell.width, self.columns)
 
     @property
     def words(self) -> int:
         """Words for the columns of a row that a block owns."""
-        return up(self.columns, self.word)
+        return ceil_div(self.columns, self.word)
 
     @property
     def each(self) -> int:
         """Elements of a thread; the last thread of those that fill a word has none."""
-        return up(self.cell.rows * (self.word + 1) * self.words, self.threads)
+        return ceil_div(self.cell.rows * (self.word + 1) * self.words, self.threads)
 
     def row(self, shared: Value) -> int:
         """Words of a row of a shared value."""
@@ -120,7 +116,7 @@ class Division(ABC):
     @property
     def matrices_at(self) -> int:
         """Where in shared memory the matrices begin, in f32 elements: after the sums of two steps."""
-        return up(2 * self.sums[-1], 4) * 4
+        return ceil_div(2 * self.sums[-1], 4) * 4
 
     @property
     def shared_bytes(self) -> int:
@@ -140,7 +136,7 @@ class Division(ABC):
     @cached_property
     def exchange_memory(self) -> list[Exchange]:
         """Of each shared value."""
-        sizes = [up(16 * self.cell.rows * self.pitch(value), _ALIGNED) * _ALIGNED for value in self.cell.shared]
+        sizes = [ceil_div(16 * self.cell.rows * self.pitch(value), _ALIGNED) * _ALIGNED for value in self.cell.shared]
         begins = accumulate((PLACES * size for size in sizes), initial=0)
         return [Exchange(begin, size) for begin, size in zip(begins, sizes)]
 

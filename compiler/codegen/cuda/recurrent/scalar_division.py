@@ -10,8 +10,9 @@ from typing import ClassVar, Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division, up
+from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division
 from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import ceil_div
 
 _RING: Final = 3  # items of words on their way, as in the kernel
 _SHARED: Final = 227 << 10  # bytes that one block may have (CUDA C++ Programming Guide, compute capability 9.0)
@@ -51,24 +52,24 @@ class ScalarDivision(Division):
 
     def chunks(self, product: Product, shape: Shape) -> int:
         """Chunks of the terms that a warp sums: a word for each lane that does not take another's."""
-        return up(self.row(product.left), WARP // shape.column_lanes * self.warps)
+        return ceil_div(self.row(product.left), WARP // shape.column_lanes * self.warps)
 
     def columns_of_lane(self, product: Product, shape: Shape) -> int:
         """Columns of a product that a lane computes."""
-        return up(self.wide(product), shape.column_lanes)
+        return ceil_div(self.wide(product), shape.column_lanes)
 
     def quads(self, product: Product, shape: Shape) -> int:
         """Elements of the matrix that a lane multiplies a chunk by, in fours."""
-        return up(self.word * self.columns_of_lane(product, shape), 4)
+        return ceil_div(self.word * self.columns_of_lane(product, shape), 4)
 
     def turns(self, shape: Shape) -> int:
         """Batches of rows."""
-        return up(self.cell.rows, shape.batch)
+        return ceil_div(self.cell.rows, shape.batch)
 
     def lane_sums(self, product: Product, shape: Shape) -> int:
         """Sums of a lane."""
         deep = WARP // shape.column_lanes
-        return up(shape.batch * self.columns_of_lane(product, shape), deep) * deep
+        return ceil_div(shape.batch * self.columns_of_lane(product, shape), deep) * deep
 
     def registers(self, product: Product, shape: Shape) -> int:
         """Registers of a thread while it multiplies."""
@@ -124,8 +125,8 @@ class ScalarDivision(Division):
 
 def scalar_divisions(cell: Cell) -> Iterator[ScalarDivision]:
     """Divisions to choose from: as many blocks as can be, and blocks whose words are full."""
-    least, word = up(cell.width, MOST_BLOCKS), ScalarDivision.word
-    full = range(word * up(least, word), word * _MOST_WORDS + 1, word)
+    least, word = ceil_div(cell.width, MOST_BLOCKS), ScalarDivision.word
+    full = range(word * ceil_div(least, word), word * _MOST_WORDS + 1, word)
     for columns in sorted({min(cell.width, n) for n in (least, *full)}):
         for warps in _REGISTERS:
             yield ScalarDivision(cell, warps, columns)

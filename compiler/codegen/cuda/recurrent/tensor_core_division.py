@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division, up
+from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division
 from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import ceil_div
 
 _TILE: Final = 8  # columns of an instruction
 _TALL: Final = 16  # rows of an instruction
@@ -33,18 +34,18 @@ class TensorCoreDivision(Division):
     @property
     def tall(self) -> int:
         """Tiles of rows."""
-        return up(self.cell.rows, _TALL)
+        return ceil_div(self.cell.rows, _TALL)
 
     def chunks(self, product: Product) -> int:
         """Chunks of the terms that a warp sums, of 4 words."""
-        return up(self.row(product.left), _CHUNK * self.warps)
+        return ceil_div(self.row(product.left), _CHUNK * self.warps)
 
     def tiles(self, product: Product) -> int:
         """Tiles of columns that a block computes."""
-        return up(self.wide(product), _TILE)
+        return ceil_div(self.wide(product), _TILE)
 
     def pitch(self, shared: Value) -> int:
-        return up(self.row(shared), _CHUNK * self.warps) * _CHUNK * self.warps
+        return ceil_div(self.row(shared), _CHUNK * self.warps) * _CHUNK * self.warps
 
     @cached_property
     def registers(self) -> int:
@@ -72,7 +73,7 @@ class TensorCoreDivision(Division):
 def tensor_core_divisions(cell: Cell) -> Iterator[TensorCoreDivision]:
     """Divisions to choose from."""
     widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
-    least, word = max(up(cell.width, MOST_BLOCKS), up(_TILE, widest)), TensorCoreDivision.word
+    least, word = max(ceil_div(cell.width, MOST_BLOCKS), ceil_div(_TILE, widest)), TensorCoreDivision.word
     for columns in sorted({min(cell.width, n) for n in (least, word, 2 * word, 3 * word) if n >= least}):
         for warps in _REGISTERS:
             yield TensorCoreDivision(cell, warps, columns)

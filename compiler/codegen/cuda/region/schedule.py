@@ -38,7 +38,7 @@ _MANY_BLOCKS: Final = 4 * _BUSY_BLOCKS  # blocks that leave no multiprocessor wi
 _MANY_FETCHES: Final = (
     4  # elements that a result gathers: neighbouring threads then read neighbours, each for one result
 )
-_NEAR: Final = 8  # elements between neighbours of a result, which a warp then writes to few sectors
+_NEAR: Final = 8  # most elements between neighbours of a result for which a warp writes to few memory sectors
 _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 
 
@@ -95,7 +95,7 @@ def needs_wide_index(region: Region) -> bool:
     dtypes = dtypes_of(region)
     fetched = {let.index for stage in region.stages for let in stage.lets if isinstance(let, Fetch)}
     if any(dtypes[index] is not DType.I32 for index in fetched):
-        return True  # the range of the computed index is unknown; who computes it in i32 knows that its input is small
+        return True  # the range of a computed index is unknown, unless it was computed in i32
     sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
     spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
     spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.mixed_radix) for n, a in zip(spans, arguments)]
@@ -108,7 +108,7 @@ def _flat(region: Region) -> Flat:
     if sum(isinstance(let, Fetch) for stage in region.stages for let in stage.lets) >= _MANY_FETCHES:
         vector = 1
     if any(1 < abs(a.strides[-1]) <= _NEAR for a in flattened(region).outputs if a.strides):
-        vector = 1  # results take turns in memory: neighbouring threads write neighbours
+        vector = 1  # the results alternate in memory, so neighbouring threads write neighbouring elements
     return Flat(count, vector, 2 if _columns_again(region, vector) else 1)
 
 
@@ -270,18 +270,19 @@ def _columns(region: Region) -> Columns:
     parts = BLOCK_THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
-    # The order of sums is decided up to here by sizes and dtypes only, but for few elements of odd lines, of which a
-    # bitmask or a draw keeps the parts. Else bitmasks, draws and register pressure change only the rows per thread.
+    # ``width`` and ``parts`` decide the order of sums; they depend on sizes and dtypes alone. The rules that follow,
+    # for bitmasks, random draws and register pressure, change only the number of rows per thread. The exception are
+    # few elements of odd lines: with a bitmask or a draw, they keep the parts.
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
     drawn = draws(region) and line % DRAW_ELEMENTS == 0
     few = length <= _COLUMN_ELEMENTS and region.rows >= _MANY_BLOCKS * BLOCK_THREADS
-    if nominal == 1 and few and not bits and not drawn:  # of odd lines: a thread alone adds the elements of a row
+    if nominal == 1 and few and not bits and not drawn:  # odd lines: one thread adds all elements of a row
         width = min(BLOCK_THREADS, 1 << (line - 1).bit_length())
         return Columns(lines, line, 1, length, width, 1, 1)
     crowded = nominal == BYTE and _vectors(region) > _MAX_HALF_VECTORS
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
-    alone = nominal == BYTE and not drawn and len(_varying_accesses(region)) == 1  # registers for more loads
+    alone = nominal == BYTE and not drawn and len(_varying_accesses(region)) == 1  # leaves registers for more loads
     wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN_ELEMENTS // vector
     held = max(1, min(wanted, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

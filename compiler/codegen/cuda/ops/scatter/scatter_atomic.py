@@ -25,14 +25,14 @@ PLACES: Final = "places"  # the result is the last place of a key, i32, -1 for n
 
 _THREADS: Final = 256
 _EACH: Final = 4  # elements of a thread
-_FLOAT_SUMS: Final = 4  # the kind of scatter
+_FLOAT_SUMS: Final = 4  # the number of the kind "sums of floats"; ``_KINDS`` has the others
 _LAST_STEP: Final = 3
-_BETWEEN: Final = 4  # the step between the two goes of a sum of floats
+_BETWEEN: Final = 4  # the step between the two passes over the elements of a sum of floats
 _KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
 _SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
 ZEROS: Final = {DType.BF16: 16, DType.F16: 13}  # the last digits of an f32 that was cast from these
-_MOST_SPANS: Final = 512  # blocks that look for the range of exponents: four for each processor of a large GPU
+_MOST_SPANS: Final = 512  # blocks that look for the range of exponents, about four per multiprocessor of an H200
 _LEAST_SPAN: Final = 16  # elements of a thread of such a block
 MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
 

@@ -27,7 +27,7 @@ _MAX_READ_LINE: Final = 1 << 14  # most elements of a line, of enough to keep a 
 _MANY_LINES: Final = 4 * H200.multiprocessors  # that keep a GPU busy with a block each
 _MAX_READS: Final = 4  # how many times, at most
 _BLOCK: Final = 256
-_MANY: Final = 4  # of the elements of a tile, one in so many: then all are sorted
+_MANY: Final = 4  # if more than one in so many elements of a tile are wanted, the whole tile is sorted
 
 
 @described("TopK", "dtype before count after k largest file")
