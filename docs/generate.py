@@ -228,6 +228,13 @@ def compiler_page() -> str:
     return fill((HERE / "compiler.md").read_text(encoding="utf-8"))
 
 
+def passes_of_compiler_page() -> str:
+    """docs/passes.md, from the order of the passes and their docstrings."""
+    from passes_page import passes_page
+
+    return passes_page()
+
+
 def python_interface_page() -> str:
     """docs/python.md, from the docstrings of what ``dslc`` exports."""
     from python_page import python_page
@@ -241,6 +248,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "config.md": config_page,
     "errors.md": errors_page,
     "ops.md": ops_page,
+    "passes.md": passes_of_compiler_page,
     "python.md": python_interface_page,
 }
 

@@ -30,7 +30,7 @@ SECTIONS: Final[dict[str, list[str]]] = {
         "docs/ops.md", "docs/own_ops.md", "docs/config.md", "docs/commands.md", "docs/python.md", "docs/errors.md",
     ],
     "Internals": [
-        "docs/compiler.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md",
+        "docs/compiler.md", "docs/passes.md", "docs/artifact.md", "docs/robust.md", "docs/fault_tests.md",
         "CONTRIBUTING.md", "CHANGELOG.md",
     ],
     "Benchmarks": ["benchmarks/README.md", *(

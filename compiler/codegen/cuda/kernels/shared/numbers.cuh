@@ -83,7 +83,7 @@ __device__ __forceinline__ long long wide(long long x) { return x; }
 __device__ __forceinline__ void store(int *to, int x) { *to = x; }
 __device__ __forceinline__ void store(long long *to, long long x) { *to = x; }
 
-// x / size for 0 <= x < 2^31, by the magic number and the shift of the size (cpp.py makes them).
+// x / size for 0 <= x < 2^31, by the magic number and the shift of the size (cuda_cpp.py: Numbers.divisor).
 __device__ __forceinline__ int quotient(int x, int magic, int shift) {
   return (int)(__umulhi(2u * (unsigned)x, (unsigned)magic) >> shift);
 }
