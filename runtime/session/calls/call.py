@@ -61,7 +61,7 @@ class Call:
             )
 
     def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
-        """The arrays, the float arguments (with defaults) and the value of each dim."""
+        """The arrays, the float arguments (with defaults) and the value of each dim. Raises InputError R105."""
         like = self._like
         if like is not None and like.fits(given):
             arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
@@ -73,8 +73,29 @@ class Call:
             check_names(self.call, list(given), required, [*self.optional, *self.defaults], trained)
             present = [t for t in self.tensors if t.name in given]
             arrays, dims = check_inputs(self.call, given, present, self.bounds, convert=self.converts)
+            dims = self.with_built(dims)
+            check_ranges(self.call, arrays, present, dims)
             self._like = Accepted.of(given, present, dims)
         return arrays, self.arguments(given), dims
+
+    def with_built(self, dims: dict[str, int]) -> dict[str, int]:
+        """``dims``, and those that no input determines, such as the number of graphs of which a call gives the nodes:
+        they have the sizes of the programs. InputError R105 if programs were built for several of these sizes."""
+        built: dict[str, set[int]] = {}
+        for program in self.programs:
+            for name, size in self.sizes(program).items():
+                built.setdefault(name, set()).add(size)
+        for name in sorted(built.keys() - dims.keys()):
+            if len(built[name]) > 1:
+                sizes = " and ".join(map(str, sorted(built[name])))
+                raise InputError(
+                    "R105",
+                    f"`{self.call}` was built for {name} = {sizes}, and no input has an axis {name} that tells which",
+                    place=self.call,
+                    help=f"build it for one {name}, with --size, or give the model an input that has the axis {name}",
+                )
+            dims = {**dims, name: min(built[name])}
+        return dims
 
     def arguments(self, given: Mapping[str, object]) -> dict[str, float]:
         """The float arguments, with defaults for missing ones."""

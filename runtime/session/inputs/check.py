@@ -1,4 +1,6 @@
-"""Checks the arguments of a call before any byte of them is copied: names, dtypes, shapes, and ranges of values."""
+"""Checks the arguments of a call before any byte of them is copied: names, dtypes, shapes, and ranges of values.
+
+``check_ranges`` comes last: a range may be the size of an axis that no input has, which the built programs know."""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ def check_inputs(
     """The arrays of ``given`` (views, not copies, unless ``convert`` and the dtype differs) and the value of each dim
     that they determine.
 
-    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or value
-    range; the message states the expected and the given value.
+    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank or shape; the
+    message states the expected and the given value.
     """
     arrays: dict[str, NDArray[Any] | OnDevice] = {
         t.name: as_array(call, t, given[t.name], convert=convert) for t in tensors
@@ -71,9 +73,7 @@ def check_inputs(
     found = solve(call, arrays, tensors, dims)
     for tensor in tensors:
         check_shape(call, tensor, arrays[tensor.name].shape, found)
-    values = {name: value for name, (value, _) in found.items()}
-    check_ranges(call, arrays, tensors, values)
-    return arrays, values
+    return arrays, {name: value for name, (value, _) in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,3 +55,31 @@ def test_indices_to_measure_with_cover_their_axis(tmp_path: Path) -> None:
     with opened(tmp_path, GRAPH.replace("dim E in 1..64 = 4", "dim E in 1..64 = 64"), sizes={}) as session:
         inputs = random_inputs(session, session._programs["train_step"][0])
     assert set(inputs["source"]) == set(inputs["chain"]) == set(range(5)) and set(inputs["kind"]) == set(range(3))
+
+
+POOLED = """nn 1
+dim G in 1..16 = 3
+dim N in 1..64 = 5
+
+model Pooled(x: [N, 2], graph: i32[N]) -> (sums: [G, 2]) {
+  return index_put(zeros([G, 2]), [graph], x, mode="add")
+}
+"""
+
+
+def test_a_size_that_no_input_has_is_that_of_the_program(tmp_path: Path) -> None:
+    """The number of graphs of a batch: it is the size of the result, and the range of an input."""
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    with opened(tmp_path, POOLED, sizes={}) as session:
+        for _ in range(2):
+            sums = session.predict(x=x, graph=np.array([0, 2, 2, 0, 2], np.int32))
+            np.testing.assert_array_equal(sums, [x[0] + x[3], [0, 0], x[1] + x[2] + x[4]])
+            with pytest.raises(InputError, match="`graph` holds 3 in row 1"):
+                session.predict(x=x, graph=np.array([0, 3, 2, 0, 2], np.int32))
+
+
+def test_a_size_that_no_input_has_must_be_the_only_one_built(tmp_path: Path) -> None:
+    given = {"x": np.zeros((5, 2), np.float32), "graph": np.zeros(5, np.int32)}
+    several = pytest.raises(InputError, match="G = 2 and 3, and no input has an axis G")
+    with opened(tmp_path, POOLED, sizes={"predict": {"G": (2, 3)}}) as session, several:
+        session.predict(**given)
