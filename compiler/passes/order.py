@@ -54,6 +54,7 @@ from dslc.compiler.passes.fuse.pointwise.pieces import pieces
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.pointwise.slice_reads import slice_reads
+from dslc.compiler.passes.fuse.pointwise.small_producers import pays, small_producers
 from dslc.compiler.passes.fuse.pointwise.stacked import stacked
 from dslc.compiler.passes.fuse.reduction.cross_entropy import cross_entropy
 from dslc.compiler.passes.fuse.reduction.reduction_epilogue import reduction_epilogue
@@ -71,6 +72,7 @@ from dslc.compiler.passes.lower.fold_scales import fold_scales
 from dslc.compiler.passes.lower.fourier.transforms import transforms
 from dslc.compiler.passes.lower.gradient.autodiff import autodiff
 from dslc.compiler.passes.lower.joined_products import joined_products
+from dslc.compiler.passes.lower.known_values import known_values
 from dslc.compiler.passes.lower.layout.attention_transposes import attention_transposes
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
@@ -128,6 +130,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(attends_in_place, attention_views),
         when(calls_libraries, pad_classes),
     ),
+    when(batches_launches, known_values),
     pad_columns,
 )
 FUSING: Final[tuple[Pass, ...]] = (
@@ -154,6 +157,7 @@ FUSING: Final[tuple[Pass, ...]] = (
         when(fuses_reductions, horizontal_reductions),
         when(fuses_reductions, recompute_outputs),
         when_by(fuses_reductions, row_bodies, row_fits),
+        when_by(batches_launches, small_producers, pays),
         when(reads_slices, slice_reads),
         when(reads_slices, stacked),
     ),

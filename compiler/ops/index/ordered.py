@@ -199,6 +199,9 @@ class OrderedRows(Op):
     with each row. ``parts``: the number of parts into which places and rows of the result are divided. If a place after
     the last start belongs to a part, all rows of the part are nan; integers are the attribute ``lost``, if there is
     one. A place outside of 0..V-1 stands for a row of nan, or 0.
+
+    With the attribute ``taps``, a sum has a fourth input, weights [V * taps]: place p stands for row ``p // taps``
+    times weight p.
     """
 
     name = "ordered_rows"
@@ -206,7 +209,11 @@ class OrderedRows(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         (rows, places, starts, *x), how = types, str_attr(attrs, "how")
         require_kind("ordered_rows", rows.dtype, "number")
-        assert how in _HOW and len(x) == (how != "sum") and int_attr(attrs, "parts") > 0
+        assert how in _HOW and int_attr(attrs, "parts") > 0
+        if "taps" in attrs:
+            [weight], x = x, []
+            assert how == "sum" and weight == TensorType(rows.dtype, (rows.shape[0] * int_attr(attrs, "taps"),))
+        assert len(x) == (how != "sum")
         assert rows.rank == 2 and places.rank == starts.rank == 1 and places.dtype is starts.dtype is DType.I32
         result = TensorType(rows.dtype, (starts.shape[0] - 1, rows.shape[1]))
         assert all(each == result for each in x)
@@ -218,6 +225,9 @@ class OrderedRows(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         rows, places, starts, *x = xs
         parts, count = int(attrs["parts"]), len(starts) - 1
+        if "taps" in attrs:
+            with np.errstate(all="ignore"):
+                rows, x = np.repeat(rows, int(attrs["taps"]), 0) * x[0][:, None], []
         combines: dict[str, Callable[[Array, Array], Array]] = {
             "sum": np.add,
             "prod": np.multiply,

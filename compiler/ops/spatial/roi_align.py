@@ -62,20 +62,16 @@ class RoiAlign(Function):
         fixed = f(sub, f(mul, call.emit(stop_gradient, boxes), scale), 0.5 if aligned else 0.0)
         lines = []
         for axis, (n, m) in enumerate(zip(space, cells)):
-            low, high = f.part(fixed, 1 - axis), f.part(fixed, 3 - axis)
-            places = _places(f, low, high, m * sampling_ratio, m, aligned)
-            places = f.shaped(places, count, m, sampling_ratio, 1)
-            taps = _taps(f, places, n, sampling_ratio)
-            shape = (count, *((m, 1, 2 * sampling_ratio, 1), (1, m, 1, 2 * sampling_ratio))[axis])
-            assert taps.weight is not None
-            lines.append(Taps(f.shaped(taps.index, *shape), f.shaped(taps.weight, *shape)))
+            first, high = (f.shaped(f.part(fixed, at - axis), count, *(1,) * 6) for at in (1, 3))
+            places = _places(f, first, high, m, sampling_ratio, axis, aligned)
+            lines.append(_taps(f, places, n, sampling_ratio, axis))
         index, weight = mixed(f, lines, space)
         assert weight is not None
         table, _ = pixel_rows(call, x)
         pixels = table.type.shape[1]
         if image.type.dtype is not DType.I32:
             image = call.emit(cast, image, dtype=DType.I32)
-        first = f.shaped(f(mul, image, f.size(pixels, DType.I32)), count, *(1,) * 4)
+        first = f(mul, f.shaped(image, count, *(1,) * 6), f.size(pixels, DType.I32))
         each = (count, *cells, 4 * sampling_ratio**2)
         table = call.emit(reshape, table, shape=(batch * pixels, channels))
         ids = f.shaped(f(add, index, first), *each)
@@ -83,25 +79,33 @@ class RoiAlign(Function):
         return call.emit(transpose, y, perm=(0, 3, 1, 2))
 
 
-def _places(f: Formula, low: Value, high: Value, places: int, cells: int, aligned: bool) -> Value:
-    """[R, places]: evenly from low to high [R, 1], in the middles of as many parts."""
+def _along(axis: int, cell: int, sample: int, tap: int) -> tuple[int, ...]:
+    """The shape of what depends on the cell, the sample and the pixel along one axis alone, with the axes [box, cell,
+    cell, sample, pixel, sample, pixel]."""
+    cells = (cell, 1) if axis == 0 else (1, cell)
+    return (1, *cells, *((sample, tap, 1, 1) if axis == 0 else (1, 1, sample, tap)))
+
+
+def _places(f: Formula, low: Value, high: Value, cells: int, ratio: int, axis: int, aligned: bool) -> Value:
+    """``ratio`` places in each of the cells from low to high: evenly, in the middles of as many parts."""
     length = f(sub, high, low)
     if not aligned:
         length = f(maximum, length, 1.0)
     cell = f(div, length, float(cells))
-    number = f(add, f.call.emit(cast, f.count(places), dtype=low.type.dtype), 0.5)
-    return f(add, low, f(mul, f(div, number, places / cells), cell))
+    number = f.shaped(f(add, f.call.emit(cast, f.count(cells * ratio), dtype=low.type.dtype), 0.5),
+                      *_along(axis, cells, ratio, 1))  # fmt: skip
+    return f(add, low, f(mul, f(div, number, float(ratio)), cell))
 
 
-def _taps(f: Formula, at: Value, n: Size, ratio: int) -> Taps:
-    """The two pixels around positions [..., 1], and their weights in the mean of ``ratio`` of them. More than a pixel
-    outside, a position counts 0; else the border is taken."""
+def _taps(f: Formula, at: Value, n: Size, ratio: int, axis: int) -> Taps:
+    """The two pixels around positions, and their weights in the mean of ``ratio`` of them. More than a pixel outside, a
+    position counts 0; else the border is taken."""
     dtype = at.type.dtype
     last = f.size(n - 1, dtype)
     valid = f(logical_and, f(ge, at, -1.0), f(le, at, f.size(n, dtype)))
     at = f(minimum, f(maximum, at, 0.0), last)
     low = f(floor, at)
-    past, second = f(sub, at, low), f(gt, f.count(2), 0)
+    past, second = f(sub, at, low), f(gt, f.shaped(f.count(2), *_along(axis, 1, 1, 2)), 0)
     weight = f(div, f.where(second, past, f(sub, 1.0, past)), float(ratio))
     index = f.call.emit(cast, low, dtype=DType.I32)
     index = f.where(second, f(minimum, f(add, index, 1), f.size(n - 1, DType.I32)), index)

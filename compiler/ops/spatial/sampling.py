@@ -176,8 +176,8 @@ class GridSample(Function):
                 raise Mismatch(f"`grid_sample` of {x.type}", "at least one pixel on each axis", "E0308")
         lines = []
         for axis, n in enumerate(space):
-            at = _pixel(f, f.part(grid, axes - 1 - axis), n, align_corners)
-            at = f.shaped(at, *places[:-1], *(1,) * axes)
+            place = f.shaped(f.part(grid, axes - 1 - axis), *places[:-1], *(1,) * axes)
+            at = _pixel(f, place, n, align_corners)
             lines.append(_Line(f, n, mode, padding_mode, align_corners).taps(at, axis, axes))
         index, weight = mixed(f, lines, space)
         assert weight is not None

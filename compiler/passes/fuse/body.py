@@ -112,9 +112,11 @@ def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Va
     for producer in producers:
         body.add(producer, [new.get(v, v) for v in producer.inputs])
     place = body.add(node, read)
-    origins, attrs = origins_of((*producers, node)), {"body": tuple(body.steps)}
+    origins, attrs = origins_of((*producers, node)), dict[str, Attr](body=tuple(body.steps))
     if node.op is not fused_sums:
         op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused
+        if "results" in node.attrs:
+            attrs["results"] = tuple(map(place, int_tuple(node.attrs, "results")))
         return node.replaced(op=op, inputs=body.inputs, attrs=attrs, origins=origins)
     own = {name: tuple(map(place, int_tuple(node.attrs, name))) for name in ("summed", "kept") if name in node.attrs}
     return node.replaced(inputs=body.inputs, attrs={**node.attrs, **attrs, **own}, origins=origins)

@@ -39,6 +39,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "training_epilogue",
     "partial_windows",
     "transforms",
+    "known_values",
     "attention_transposes",
 }
 #: Passes whose own tests have a smaller example than the models here.

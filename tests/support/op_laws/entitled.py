@@ -24,7 +24,7 @@ SUMS: Final = frozenset({
     *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
     *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "fold"),
     *("adaptive_avgpool_last", "adaptive_avgpool_grad_last", "interpolate_last", "interpolate_grad_last"),
-    *("border_grad", "scatter_add", "scatter_rows_add", "weighted_rows", "weighted_rows_dot"),
+    *("border_grad", "scatter_add", "scatter_rows_add", "weighted_rows", "weighted_rows_dot", "ordered_rows"),
     "recurrence",
 })  # fmt: skip
 

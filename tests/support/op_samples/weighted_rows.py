@@ -50,6 +50,15 @@ def in_order(ids: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([*(at for each in places for at in each), *lost], int), np.array(starts)
 
 
+def weighted(rows: np.ndarray, places: np.ndarray, starts: np.ndarray, weight: np.ndarray, **attrs: Any) -> Any:
+    taps, keys = attrs["taps"], len(starts) - 1
+    y = np.zeros((keys, rows.shape[1]))
+    for k in range(keys):
+        for i in places[starts[k] : starts[k + 1]]:
+            y[k] += rows[i // taps] * weight[i]
+    return y
+
+
 def combined(rows: np.ndarray, places: np.ndarray, starts: np.ndarray, *x: np.ndarray, how: str, parts: int) -> Any:
     count = len(starts) - 1
     y = x[0].copy() if x else np.zeros((count, rows.shape[1]), rows.dtype)
@@ -193,6 +202,9 @@ SAMPLES: dict[str, list[Sample]] = {
             [Spec((40, 8), "int32", -9, 9), *_ordered((2, 20), 4, -1)], {"how": "sum", "parts": 2}, (), combined, ()
         ),
         Sample([Spec((40, 1)), *_ordered((2, 20), 4, -1)], {"how": "sum", "parts": 2}, (), combined, ()),
+        Sample(
+            [Spec((10, 3)), *_ordered((1, 40), 4), Spec((40,))], {"how": "sum", "parts": 1, "taps": 4}, (), weighted, ()
+        ),
         *(
             Sample([Spec((90, 4)), *_ordered((1, 90), 3), Spec((3, 4))], {"how": how, "parts": 1}, (), combined, ())
             for how in ("max", "min")

@@ -13,9 +13,11 @@ After::
     %4 = ordered_rows %y, %3, %2 {how=sum, parts=1} : f32[9000, 64]  # spread forward
     %5 = ordered_rows %w, %1, %2 {how=sum, parts=1} : f32[9000, 8]  # spread forward
 
-Rows that were gathered are read where they are, unless that keeps more bytes: a graph convolution has no tensor of its
-edges. Rows are combined in the order of their places, as before. Where each element has its own index, the axis is made
-the last one first, so that elements are rows. GPU only: on a CPU a thread goes through all rows of its columns.
+Rows that are weighted first are multiplied when they are added: of the gradient of ``weighted_rows``, the weights and
+the rows are in memory, but not each product. Rows that were gathered are read where they are, unless that keeps more
+bytes: a graph convolution has no tensor of its edges. Rows are combined in the order of their places, as before. Where
+each element has its own index, the axis is made the last one first, so that elements are rows. GPU only: on a CPU a
+thread goes through all rows of its columns.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from dslc.compiler.passes.fuse.indexed.last_indices import last_indices
 from dslc.compiler.passes.queries import before_reshapes
 
 _MAX_SCANNED: Final = 64  # indices along an axis that each element of the result soon goes through
+_WEIGHTED: Final = (DType.F64, DType.F32)  # of which a product is rounded to the dtype in which sums are computed
 _ORDERED: Final = (DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32)
 
 
@@ -124,6 +127,12 @@ class _Scatter:
                 orders[read] = (b(OPS["gather_rows"], _reshaped(b, source, (all,)), places),)
             [places] = orders[read]
             rows, all = table, table.type.ints[0]
+        if (weighted := self._weighted()) is not None:
+            table, weight, taps = weighted
+            given = (_reshaped(b, table, (all // taps, self.inner)), places, starts, _reshaped(b, weight, (all,)))
+            return _reshaped(
+                b, b(OPS["ordered_rows"], *given, how="sum", parts=self.parts, taps=taps), node.types[0].ints
+            )
         given = _reshaped(b, rows, (all, self.inner))
         flat = (self.parts * self.count, self.inner)
         x = tuple(_reshaped(b, each, flat) for each in self.x)
@@ -131,6 +140,28 @@ class _Scatter:
         lost = {"lost": node.attrs["lost"]} if "lost" in node.attrs else {}
         y = b(OPS["ordered_rows"], given, places, starts, *x, **attrs, **lost)
         return _reshaped(b, y, node.types[0].ints)
+
+    def _weighted(self) -> tuple[Value, Value, int] | None:
+        """The table and the weights of rows that are products, [*L, 1, D] times [*L, taps, 1], and ``taps``."""
+        made, dtype = before_reshapes(self.rows).producer, self.rows.type.dtype
+        is_sum = self.node.attrs.get("how", "sum") == "sum" and "lost" not in self.node.attrs
+        if (
+            not is_sum
+            or dtype not in _WEIGHTED
+            or not isinstance(made, Node)
+            or made.op.name != "mul"
+            or made.types[0].rank < 2
+        ):
+            return None
+        *lead, taps, columns = made.types[0].ints
+        for table, weight in (made.inputs, made.inputs[::-1]):
+            if (
+                table.type.ints == (*lead, 1, columns)
+                and weight.type.ints == (*lead, taps, 1)
+                and columns == self.inner
+            ):
+                return table, weight, taps
+        return None
 
 
 def _has_own(how: object, parts: int, length: int, count: int, dtype: DType) -> bool:

@@ -4,7 +4,7 @@
 // with an id that does not exist, whose places come last, are FILLER, if there is one.
 #include "rows.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const int *__restrict__ places, const int *__restrict__ starts, ARGUMENT_X T *__restrict__ y, SUM *__restrict__ parts, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const int *__restrict__ places, const int *__restrict__ starts, ARGUMENT_WEIGHT ARGUMENT_X T *__restrict__ y, SUM *__restrict__ parts, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   const long long unit = ((long long)blockIdx.x * THREADS + threadIdx.x) / TEAM;
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
   SUM held[VEC];
 #pragma unroll
   for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
-  combine_rows(held, rows + column, s.INNER, places + start + done, all - done < PART ? all - done : PART, s.TABLE);
+  combine_rows(held, rows + column, s.INNER, places + start + done, all - done < PART ? all - done : PART, s.TABLE, WEIGHT);
   if (whole) {
     finish(to, AT_X((long long)key * s.INNER + column), held);
   } else {

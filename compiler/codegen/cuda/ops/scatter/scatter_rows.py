@@ -104,10 +104,29 @@ class Rows(Keyed):
         nan = "SUM(__uint_as_float(0x7FC00000u))"
         text += f"#define FILLER {nan if floats else 'SUM(s.LOST)'}\n#define ABSENT {nan if floats else 'SUM(0)'}\n"
         given = ("const T *__restrict__ x, ", "x + (i)") if self.x else ("", "y")
-        return text + f"#define ARGUMENT_X {given[0]}\n#define AT_X(i) ({given[1]})\n"
+        text += f"#define ARGUMENT_X {given[0]}\n#define AT_X(i) ({given[1]})\n"
+        return text + self._weighted()
+
+    def _weighted(self) -> str:
+        """The product of an element and the weight of its place."""
+        text = constants(WEIGHTED=0, TAPS=1) + "#define ARGUMENT_WEIGHT\n#define WEIGHT nullptr\n"
+        return text + "__device__ __forceinline__ SUM weighted(SUM x, SUM) { return x; }\n"
 
     def numbers(self, **more: int) -> Numbers:
         return Numbers(INNER=self.inner, LOST=self.lost or 0, **more)
+
+
+@dataclass(frozen=True)
+class WeightedRows(Rows):
+    """Rows that ``taps`` neighbouring places have each, times the weight of the place; products are rounded."""
+
+    taps: int = 1
+
+    def _weighted(self) -> str:
+        name = {DType.F32: "__fmul_rn", DType.F64: "__dmul_rn"}[self.dtype]
+        text = constants(WEIGHTED=1, TAPS=self.taps)
+        text += "#define ARGUMENT_WEIGHT const T *__restrict__ weight,\n#define WEIGHT weight\n"
+        return text + f"__device__ __forceinline__ SUM weighted(SUM x, SUM factor) {{ return {name}(x, factor); }}\n"
 
 
 @dataclass(frozen=True)
@@ -162,7 +181,8 @@ class RowsFew(Numbered):
 
 @dataclass(frozen=True)
 class OrderedRows(Numbered):
-    """``k(rows, places, starts, [x,] y, parts, numbers)``: ``table`` rows, combined by key or to ``parts``."""
+    """``k(rows, places, starts, [weight or x,] y, parts, numbers)``: rows at places below ``table``, combined by key or
+    to ``parts``."""
 
     rows: Rows
     table: int
@@ -225,10 +245,11 @@ def combined_rows(
     rows: Rows, given: Value, order: tuple[Argument, Argument], x: tuple[Value, ...], out: Value,
     *, table: int, checked: bool, scratch: int,
 ) -> list[Launch]:  # fmt: skip
-    """The launches that combine rows in an order. ``scratch``: the number of a block of scratch memory."""
+    """The launches that combine rows in an order. ``x``: what they are combined with, or the weights of places.
+    ``scratch``: the number of a block of scratch memory."""
     parts = Scratch(scratch, max(1, rows.lines) * rows.inner * rows.dtype.computed.itemsize)
     sums = Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))
-    join = Launch(RowsJoin(rows, table, checked), (*order, parts, *x), (out,))
+    join = Launch(RowsJoin(rows, table, checked), (*order, parts, *(x if rows.x else ())), (out,))
     return [sums, join] if rows.lines else [sums]
 
 
@@ -254,9 +275,14 @@ def ordered_rows(node: Node) -> list[Launch] | None:
     if dtype.computed not in _COMPUTED:
         return None
     sizes = parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
-    rows = Rows(dtype, combine, *sizes, len(node.inputs) == 4, lost)
     given, order, starts, *x = node.inputs
-    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=table.ints[0], checked=True, scratch=0)
+    taps = optional_int_attr(node.attrs, "taps")
+    if taps is None:
+        rows = Rows(dtype, combine, *sizes, bool(x), lost)
+    else:
+        rows = WeightedRows(dtype, combine, *sizes, False, lost, taps)
+    known = table.ints[0] * (taps or 1)
+    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=known, checked=True, scratch=0)
 
 
 def _scanned(node: Node, length: int, count: int) -> Launch:

@@ -83,6 +83,25 @@ def test_rows_are_gathered_if_their_table_is_larger() -> None:
     assert next(n for n in found.nodes if n.op.name == "gather_rows").types[0].ints == (EDGES, 3)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_weighted_rows_are_multiplied_when_they_are_added(swapped: bool) -> None:
+    dy, weight = input_of("dy", Kind.DATA, 4, 5, 1, 3), input_of("weight", Kind.DATA, 4, 5, 2, 1)
+    ids = input_of("ids", Kind.DATA, 4, 5, 2, dtype=DType.I32)
+    products = B(OPS["mul"], *(each.value for each in ((weight, dy) if swapped else (dy, weight))))
+    y = B(OPS["scatter_rows_add"], products, ids.value, count=COUNT)
+    found = same(graph_of([dy, weight, ids], {"y": y}))
+    assert names(found) == ["row_order", "ordered_rows"]
+    assert next(node for node in found.nodes if node.op.name == "ordered_rows").attrs["taps"] == 2
+
+
+def test_products_of_other_shapes_are_rows() -> None:
+    dy, scale = input_of("dy", Kind.DATA, EDGES, 3), input_of("scale", Kind.DATA, EDGES, 1)
+    rows = input_of("rows", Kind.DATA, EDGES, 3)
+    for other in (scale, rows):
+        y = B(OPS["scatter_rows_add"], B(OPS["mul"], dy.value, other.value), SINK.value, count=COUNT)
+        assert names(same(graph_of([dy, other, SINK], {"y": y}))) == ["mul", "row_order", "ordered_rows"]
+
+
 @pytest.mark.parametrize("how", ["prod", "max", "min"])
 def test_reductions(how: str) -> None:
     x = input_of("x", Kind.DATA, 2, COUNT, 3)

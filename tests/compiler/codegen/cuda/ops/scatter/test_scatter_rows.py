@@ -168,6 +168,28 @@ def test_rows_read_at_places_that_do_not_exist() -> None:
     assert np.isnan(on_machine(node, xs)[0]).all(1).tolist() == [False, True, False, True]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("parts", [1, 64])
+def test_weights_of_places(monkeypatch: pytest.MonkeyPatch, dtype: str, parts: int) -> None:
+    """Each row has three places; products are rounded before they are added. A place that does not exist gives nan."""
+    rng = np.random.default_rng(4)
+    monkeypatch.setattr(scatter_rows, "_PART_RANGE", (4, 4) if parts == 64 else (64, 256))
+    places = rng.permutation(60).astype(np.int32)
+    places[40] = 60
+    starts = np.array([0, 0, 30, 31, 60], np.int32)
+    rows, weight = rng.normal(size=(20, 5)).astype(dtype), rng.normal(size=60).astype(dtype)
+    xs = [rows, places, starts, weight]
+    types = (DType(dtype.replace("loat", "")), DType.I32, DType.I32, DType(dtype.replace("loat", "")))
+    given = [value(t, x.shape) for t, x in zip(types, xs)]
+    node = Builder(name="here").node(OPS["ordered_rows"], *given, how="sum", parts=1, taps=3)
+    found, [wanted] = on_machine(node, xs)[0], OPS["ordered_rows"].meaning(xs, {**node.attrs, "parts": 1})
+    assert np.isnan(found[3]).all() and not np.isnan(found[:3]).any()
+    if parts == 1:
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [type(launch.spec) for launch in lower(scattered(np.zeros(70), (3,), DType.F32, 2)[0]) or []]
     assert kinds == [RowsFew]
