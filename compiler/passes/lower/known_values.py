@@ -41,8 +41,9 @@ _SOURCES: Final = frozenset({"arange", "ramp", "literal", "tri"})
 _EXACT: Final = _SOURCES | {
     "full", "reshape", "slice", "transpose", "expand", "concat", "cast", "add", "sub", "mul", "div", "neg", "abs",
     "floor", "minimum", "maximum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not",
-    "where", "mod", "floordiv",
+    "where",
 }  # fmt: skip
+_OF_INTEGERS: Final = frozenset({"mod", "floordiv"})
 _DTYPES: Final = frozenset({DType.B1, DType.I32, DType.I64, DType.F32, DType.F64})
 
 
@@ -70,12 +71,16 @@ def _known(graph: Graph) -> dict[Value, tuple[Array, bool]]:
         if source.kind is Kind.CONSTANT and source.stored is not None and _is_small(source.value.type):
             known[source.value] = (source.stored.numbers(source.value.type.dtype), True)
     for node in graph.nodes:
-        if node.op.name not in _EXACT or not _is_small(node.types[0]) or not all(v in known for v in node.inputs):
+        if not _is_exact(node) or not _is_small(node.types[0]) or not all(v in known for v in node.inputs):
             continue
         with np.errstate(all="ignore"):
             [numbers] = node.op.meaning([known[v][0] for v in node.inputs], plain(node.attrs))
         known[node.out] = (numbers, node.op.name in _SOURCES or any(known[v][1] for v in node.inputs))
     return known
+
+
+def _is_exact(node: Node) -> bool:
+    return node.op.name in _EXACT or (node.op.name in _OF_INTEGERS and node.types[0].dtype.is_int)
 
 
 def _is_small(type: TensorType) -> bool:
