@@ -63,7 +63,7 @@ class Dft(Function):
                 x = [call.emit(mul, each, weight) for each in x]
         y = call.emit_all(
             fourier, *x, count=count, outputs=outputs, sign=1 if inverse else -1,
-            parts=1 if onesided and inverse else 2, scale=1.0 / count if inverse else 1.0,
+            parts="re" if onesided and inverse else "both", scale=1.0 / count if inverse else 1.0,
         )  # fmt: skip
         found = tuple(_back(call, each, at) for each in y)
         return found if len(found) > 1 else found[0]

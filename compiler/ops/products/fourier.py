@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.graph import Attrs, Node
 from dslc.compiler.ir.op import Builder, Cost, Op, register
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.attrs import float_attr, int_attr, str_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, neg, require_kind
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
+
+
+#: Values of the attribute ``parts`` -> the real parts, 0, and the imaginary ones, 1.
+PARTS: Final = {"re": (0,), "im": (1,), "both": (0, 1)}
 
 
 def unit_root(number: int, count: int) -> tuple[float, float]:
@@ -29,9 +33,9 @@ class Fourier(Op):
     """fourier(re[, im]): the transform of order ``count`` of the last axis: result k is the sum of ``scale * (re + i *
     im)[n] * exp(sign * 2 * pi * i * n * k / count)``.
 
-    Attributes: ``sign`` 1 or -1; ``outputs``, the first so many results; ``parts``, 2 for the real and the imaginary
-    parts of the results, 1 for the real ones alone. Without ``im`` the input is real. An input shorter than ``count``
-    goes on with zeros. So the gradient is a transform with the other sign, of as many results as there are inputs.
+    Attributes: ``sign`` 1 or -1; ``outputs``, the first so many results; ``parts``, those of the results: "re", "im",
+    or "both". Without ``im`` the input is real. An input shorter than ``count`` goes on with zeros. So the gradient is
+    a transform with the other sign, of as many results as there are inputs.
     """
 
     name = "fourier"
@@ -44,16 +48,16 @@ class Fourier(Op):
         assert len(types) in (1, 2) and all(t == x for t in types) and int_attr(attrs, "sign") in (1, -1)
         given = x.shape[-1]
         assert isinstance(given, int) and 1 <= given <= count and 1 <= outputs <= count
-        return (TensorType(x.dtype, (*x.shape[:-1], outputs)),) * int_attr(attrs, "parts")
+        return (TensorType(x.dtype, (*x.shape[:-1], outputs)),) * len(PARTS[str_attr(attrs, "parts")])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        inputs = len(node.inputs)
         attrs = {**node.attrs, "sign": -int_attr(node.attrs, "sign"), "outputs": node.inputs[0].type.ints[-1]}
         given = [dy for dy in dys if dy is not None]
-        if dys[0] is not None:
-            return b.node(fourier, *given, **{**attrs, "parts": inputs}).outputs
-        re, im = b.node(fourier, *given, **{**attrs, "parts": 2}).outputs  # of an imaginary gradient, so times i
-        return (b(neg, im), re)[:inputs]
+        inputs, imaginary = len(node.inputs), dys[0] is None or node.attrs["parts"] == "im"
+        if not imaginary:
+            return b.node(fourier, *given, **{**attrs, "parts": "re" if inputs == 1 else "both"}).outputs
+        found = b.node(fourier, *given, **{**attrs, "parts": "im" if inputs == 1 else "both"}).outputs  # times i
+        return (b(neg, found[-1]), *found[:-1])
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         count, outputs = int(attrs["count"]), int(attrs["outputs"])
@@ -63,7 +67,7 @@ class Fourier(Op):
                 z.imag = xs[1]
             y = np.fft.fft(z, count) if attrs["sign"] < 0 else np.fft.ifft(z, count) * count
             y = y[..., :outputs] * float(attrs["scale"])
-            return [part.astype(xs[0].dtype) for part in (y.real, y.imag)[: int(attrs["parts"])]]
+            return [part.astype(xs[0].dtype) for part in ((y.real, y.imag)[i] for i in PARTS[attrs["parts"]])]
 
     def cost(self, node: Node) -> Cost:
         """Arithmetic of a product with a matrix."""
@@ -75,13 +79,6 @@ class Fourier(Op):
         if len(set(axes)) > 1 or axes[0] == node.types[0].rank - 1:
             return None
         return (axes[0],) * len(node.types)
-
-
-def transform(
-    b: Builder, *x: Value, count: int, outputs: int, sign: int, parts: int, scale: float = 1.0
-) -> tuple[Value, ...]:
-    """The results of a transform of re, or of re and im."""
-    return b.node(fourier, *x, count=count, outputs=outputs, sign=sign, parts=parts, scale=scale).outputs
 
 
 fourier = register(Fourier())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,11 +38,12 @@ class Roots:
         re, im = self.table()
         return re[place], im[place]
 
-    def blocks(self, down: int, across: int, inputs: int, parts: int) -> Array:
+    def blocks(self, down: int, across: int, inputs: int, parts: Sequence[int]) -> Array:
         """The matrix [inputs * down, parts * across] that multiplies rows of real parts, then of imaginary parts if
-        ``inputs`` is 2; it gives the real parts, then the imaginary parts if ``parts`` is 2."""
+        ``inputs`` is 2; it gives the real parts for each 0 of ``parts``, the imaginary ones for each 1."""
         re, im = self.powers(down, across)
-        return np.block([[re, im][:parts], [-im, re][:parts]][:inputs])
+        rows = [(re, im), (-im, re)][:inputs]
+        return np.block([[row[part] for part in parts] for row in rows])
 
 
 @lru_cache(64)

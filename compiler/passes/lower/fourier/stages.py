@@ -41,24 +41,26 @@ class Stages:
     store: Store
     roots: Roots
 
-    def whole(self, x: Sequence[Value], outputs: int, parts: int) -> list[Value]:
+    def whole(self, x: Sequence[Value], outputs: int, parts: Sequence[int]) -> list[Value]:
         """The results [*L, outputs] of one matrix, from re, or from re and im: [*L, given]. A gradient is multiplied by
         the transposed matrices of its transform, which has the other sign."""
-        b, given, is_back = self.b, x[0].type.ints[-1], self.b.phase is Phase.BACKWARD
+        given, is_back = x[0].type.ints[-1], self.b.phase is Phase.BACKWARD
         roots = replace(self.roots, sign=-self.roots.sign) if is_back else self.roots
-        cosines, sines = self._matrices(roots, *((outputs, given) if is_back else (given, outputs)), x[0].type.dtype)
-        y = [self._rows(x[0], cosines)]
-        if len(x) == 2:
-            y[0] = b(add if is_back else sub, y[0], self._rows(x[1], sines))
-        if parts == 2:
-            im = self._rows(x[0], sines)
-            if len(x) == 2:
-                other = self._rows(x[1], cosines)
-                im = b(sub, other, im) if is_back else b(add, im, other)
-            elif is_back:
-                im = b(neg, im)
-            y.append(im)
-        return y
+        matrices = self._matrices(roots, *((outputs, given) if is_back else (given, outputs)), x[0].type.dtype)
+        return [self._imaginary(x, *matrices) if part else self._real(x, *matrices) for part in parts]
+
+    def _real(self, x: Sequence[Value], cosines: Value, sines: Value) -> Value:
+        y = self._rows(x[0], cosines)
+        if len(x) == 1:
+            return y
+        return self.b(add if self.b.phase is Phase.BACKWARD else sub, y, self._rows(x[1], sines))
+
+    def _imaginary(self, x: Sequence[Value], cosines: Value, sines: Value) -> Value:
+        y, is_back = self._rows(x[0], sines), self.b.phase is Phase.BACKWARD
+        if len(x) == 1:
+            return self.b(neg, y) if is_back else y
+        other = self._rows(x[1], cosines)
+        return self.b(sub, other, y) if is_back else self.b(add, y, other)
 
     def of_orders(self, x: Sequence[Value], shape: Shape, orders: Sequence[int]) -> list[Value]:
         """The same in stages; L is one axis, that of the batch."""
@@ -95,7 +97,7 @@ class Stages:
         """The parts of the results [batch, outputs or more, inner] of x, [batch, inputs * given, inner]."""
         b, dtype = self.b, x.type.dtype
         if not orders:
-            matrix = roots.blocks(shape.given, shape.outputs, shape.inputs, shape.parts).T.reshape(shape.parts, -1)
+            matrix = roots.blocks(shape.given, shape.outputs, shape.inputs, shape.parts).T.reshape(len(shape.parts), -1)
             rows = (shape.outputs, shape.inputs * shape.given)
             return [self._product(self._stored(part.reshape(rows), dtype), x) for part in matrix]
         order, *others = orders
@@ -122,7 +124,7 @@ class Stages:
             x = b(reshape, x, shape=(batch, shape.inputs, shape.given, inner))
             high = (0, 0, given * rest - shape.given, 0)
             x = b(pad, x, low=(0,) * 4, high=high, interior=(0,) * 4, value=0.0)
-        blocks, rows = roots.blocks(given, order, shape.inputs, 2), shape.inputs * given
+        blocks, rows = roots.blocks(given, order, shape.inputs, (0, 1)), shape.inputs * given
         x = b(reshape, x, shape=(batch, rows, rest * inner))
         if inner == 1:
             y = b(matmul, x, self._stored(blocks, dtype), transpose_a=True, transpose_b=False)

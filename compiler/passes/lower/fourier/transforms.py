@@ -2,7 +2,7 @@
 
 Before, 1513 rows of 693 real numbers::
 
-    %1, %2 = fourier %0 {count=693, outputs=347, parts=2, scale=1.0, sign=-1} : f32[1513, 347], f32[1513, 347]
+    %1, %2 = fourier %0 {count=693, outputs=347, parts=both, scale=1.0, sign=-1} : f32[1513, 347], f32[1513, 347]
 
 After, with the stages of the orders 21 and 33::
 
@@ -33,10 +33,10 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.stored import Stored
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.attrs import float_attr, int_attr, str_attr
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.products.fourier import fourier
+from dslc.compiler.ops.products.fourier import PARTS, fourier
 from dslc.compiler.ops.shape.views import reshape
 from dslc.compiler.passes.lower.fourier.matrices import Array, Roots, Store
 from dslc.compiler.passes.lower.fourier.stages import Stages
@@ -103,10 +103,10 @@ def _in_loop(node: Node, build: Build, store: Store) -> Node | None:
 def _composed(node: Node, build: Build, store: Store) -> list[Value]:
     """The results of a transform."""
     b, x, dtype = Builder().at(node, node.phase), list(node.inputs), node.types[0].dtype
-    attrs = {name: int_attr(node.attrs, name) for name in ("count", "sign", "outputs", "parts")}
+    attrs = {name: int_attr(node.attrs, name) for name in ("count", "sign", "outputs")}
     stages = Stages(b, store, Roots(attrs["count"], attrs["sign"], float_attr(node.attrs, "scale")))
     *lead, given = x[0].type.ints
-    shape = Shape(attrs["count"], prod(lead), len(x), given, 1, attrs["parts"], attrs["outputs"])
+    shape = Shape(attrs["count"], prod(lead), len(x), given, 1, PARTS[str_attr(node.attrs, "parts")], attrs["outputs"])
     way = _stages_that_pay(shape, dtype, build)
     if way is None:
         return stages.whole(x, shape.outputs, shape.parts)
@@ -125,7 +125,7 @@ def _stages_that_pay(shape: Shape, dtype: DType, build: Build) -> Way | None:
     found, own = Ways(machine, wide).several(shape), Ways(machine, dtype)
     if found is None:
         return None
-    rows = shape.inputs * shape.given + shape.parts * shape.outputs
+    rows = shape.inputs * shape.given + len(shape.parts) * shape.outputs
     casts = own.moving(shape.batch * rows) if dtype.is_half else 0.0
     return found if found.seconds + casts < own.whole(shape) else None
 

@@ -24,15 +24,16 @@ _TWIDDLE: Final = 6  # operations of a product of complex numbers
 @dataclass(frozen=True)
 class Shape:
     """A transform of order ``count`` along the middle axis of [batch, inputs * given, inner]: ``given`` elements, of
-    real numbers or, with ``inputs`` 2, of the real and then the imaginary parts. It gives ``parts`` tensors, [batch,
-    outputs, inner]; a split one more than ``outputs``, if its first order does not divide them."""
+    real numbers or, with ``inputs`` 2, of the real and then the imaginary parts. It gives a tensor [batch, outputs,
+    inner] for each of ``parts``, 0 for real and 1 for imaginary ones. That of a split is longer than ``outputs``, if
+    its first order does not divide them."""
 
     count: int
     batch: int
     inputs: int
     given: int
     inner: int
-    parts: int
+    parts: tuple[int, ...]
     outputs: int
 
     def first(self, order: int) -> tuple[int, int]:
@@ -67,9 +68,9 @@ class Ways:
         """Seconds of products with the matrices of a whole transform, which has no inner elements."""
         results = shape.batch * shape.outputs
         one = self.product((shape.batch, shape.given), (shape.given, shape.outputs))
-        time = shape.inputs * shape.parts * one
+        time = shape.inputs * len(shape.parts) * one
         if shape.inputs == 2:
-            time += shape.parts * self.moving(results)  # sums of two products
+            time += len(shape.parts) * self.moving(results)  # sums of two products
         return time + (2 * self.moving(shape.given * shape.outputs) if shape.count > MOST_STORED else 0.0)
 
     def several(self, shape: Shape) -> Way | None:
@@ -81,7 +82,7 @@ class Ways:
         if shape.inputs == 2:
             time += self.moving(2 * shape.batch * shape.given)
         if shape.outputs % found.orders[0]:
-            time += shape.parts * self.moving(shape.batch * shape.outputs)
+            time += len(shape.parts) * self.moving(shape.batch * shape.outputs)
         return replace(found, seconds=time)
 
     def moving(self, elements: int) -> float:
@@ -108,7 +109,7 @@ class Ways:
         if shape not in self._known:
             rows = shape.inputs * shape.given
             one = self.product((shape.outputs, rows), (shape.batch, rows, shape.inner))
-            whole = Way((), shape.parts * one)
+            whole = Way((), len(shape.parts) * one)
             split = self._split(shape)
             self._known[shape] = whole if split is None or whole.seconds <= split.seconds else split
         return self._known[shape]

@@ -21,7 +21,7 @@ from dslc.compiler.ir.stored import Stored
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.ops.products.fourier import fourier
+from dslc.compiler.ops.products.fourier import PARTS, fourier
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.fourier.matrices import Array, Roots
 from dslc.compiler.passes.lower.fourier.stages import Stages
@@ -32,15 +32,15 @@ from dslc.compiler.pipeline import compile_entry
 RNG = np.random.default_rng(7)
 
 
-def expected(x: list[np.ndarray], roots: Roots, outputs: int, parts: int) -> list[np.ndarray]:
+def expected(x: list[np.ndarray], roots: Roots, outputs: int, parts: str) -> list[np.ndarray]:
     z = x[0] + (1j * x[1] if len(x) == 2 else 0)
     y = np.fft.fft(z, roots.count) if roots.sign < 0 else np.fft.ifft(z, roots.count) * roots.count
     y = roots.scale * y[..., :outputs]
-    return [y.real, y.imag][:parts]
+    return [(y.real, y.imag)[i] for i in PARTS[parts]]
 
 
 def found(
-    x: list[np.ndarray], roots: Roots, outputs: int, parts: int, orders: tuple[int, ...] | None,
+    x: list[np.ndarray], roots: Roots, outputs: int, parts: str, orders: tuple[int, ...] | None,
     dtype: DType = DType.F64, phase: Phase = Phase.FORWARD,
 ) -> list[np.ndarray]:  # fmt: skip
     """The results of the nodes for these orders; of one matrix without them."""
@@ -55,15 +55,15 @@ def found(
     feeds |= {value: a.astype(dtype.value.replace("f", "float")) for value, a in zip(given, x)}
     stages = Stages(Builder(phase=phase), store, roots)
     if orders is None:
-        values = stages.whole(given, outputs, parts)
+        values = stages.whole(given, outputs, PARTS[parts])
     else:
         batch, length = x[0].shape
-        values = stages.of_orders(given, Shape(roots.count, batch, len(x), length, 1, parts, outputs), orders)
+        values = stages.of_orders(given, Shape(roots.count, batch, len(x), length, 1, PARTS[parts], outputs), orders)
     return run(values, feeds)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize(("inputs", "parts"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("inputs", "parts"), [(1, "re"), (1, "im"), (1, "both"), (2, "re"), (2, "im"), (2, "both")])
 @pytest.mark.parametrize(
     ("count", "orders"),
     [(12, None), (70, None), (12, (3,)), (12, (6,)), (35, (7,)), (64, (4, 4)), (60, (2, 3)), (105, (5, 3)),
@@ -71,7 +71,7 @@ def found(
     ids=str,
 )  # fmt: skip
 def test_numbers_are_those_of_numpy(
-    count: int, orders: tuple[int, ...] | None, inputs: int, parts: int, sign: int
+    count: int, orders: tuple[int, ...] | None, inputs: int, parts: str, sign: int
 ) -> None:
     """Whole transforms, those of the first numbers, and those that give the first results."""
     roots = Roots(count, sign, 0.75)
@@ -87,15 +87,15 @@ def test_numbers_are_those_of_numpy(
 def test_stages_are_as_exact_as_a_product(count: int, orders: tuple[int, ...]) -> None:
     """In f32, next to numpy's in f64."""
     x, roots = [RNG.uniform(-1, 1, (4, count)) for _ in range(2)], Roots(count, -1)
-    right = np.array(expected([a.astype(np.float32).astype(np.float64) for a in x], roots, count, 2))
+    right = np.array(expected([a.astype(np.float32).astype(np.float64) for a in x], roots, count, "both"))
     errors = [
-        np.abs(np.array(found(x, roots, count, 2, way, DType.F32)) - right).max() / np.abs(right).max()
+        np.abs(np.array(found(x, roots, count, "both", way, DType.F32)) - right).max() / np.abs(right).max()
         for way in (orders, None)
     ]
     assert errors[0] <= errors[1] < 1e-5
 
 
-def graph_of(rows: int, count: int, dtype: DType = DType.F32, parts: int = 2, outputs: int = 0) -> Graph:
+def graph_of(rows: int, count: int, dtype: DType = DType.F32, parts: str = "both", outputs: int = 0) -> Graph:
     x = Input("x", Kind.DATA, TensorType(dtype, (rows, count)))
     attrs = {"count": count, "outputs": outputs or count, "sign": -1, "parts": parts, "scale": 1.0}
     node = Builder(name="dft").node(fourier, x.value, **attrs)
@@ -154,10 +154,10 @@ def test_constants_are_inputs_that_the_artifact_stores() -> None:
 def test_the_time_of_a_way_is_that_of_its_stages() -> None:
     """Seconds grow with the rows, and a split of the second stage is taken only if it is faster."""
     ways = Ways(machine_of("sm_90", "own"), DType.F32)
-    short, long = (ways.several(Shape(1 << 14, rows, 1, 1 << 14, 1, 2, 1 << 14)) for rows in (4, 4096))
+    short, long = (ways.several(Shape(1 << 14, rows, 1, 1 << 14, 1, (0, 1), 1 << 14)) for rows in (4, 4096))
     assert short is not None and long is not None and short.seconds < long.seconds
     assert len(short.orders) <= len(long.orders)
-    assert ways.several(Shape(509, 4, 1, 509, 1, 2, 509)) is None
+    assert ways.several(Shape(509, 4, 1, 509, 1, (0, 1), 509)) is None
 
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
