@@ -129,10 +129,9 @@ class _Scatter:
             rows, all = table, table.type.ints[0]
         if (weighted := self._weighted()) is not None:
             table, weight, taps = weighted
-            given = (_reshaped(b, table, (all // taps, self.inner)), places, starts, _reshaped(b, weight, (all,)))
-            return _reshaped(
-                b, b(OPS["ordered_rows"], *given, how="sum", parts=self.parts, taps=taps), node.types[0].ints
-            )
+            parts = _reshaped(b, table, (all // taps, self.inner)), places, starts, _reshaped(b, weight, (all,))
+            y = b(OPS["ordered_rows"], *parts, how="sum", parts=self.parts, taps=taps)
+            return _reshaped(b, y, node.types[0].ints)
         given = _reshaped(b, rows, (all, self.inner))
         flat = (self.parts * self.count, self.inner)
         x = tuple(_reshaped(b, each, flat) for each in self.x)
