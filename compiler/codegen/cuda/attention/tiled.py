@@ -194,7 +194,7 @@ def sdpa_grad(node: Node, views: Sequence[View] = (), writes: Sequence[Value] = 
         each = zip(views[6:], blocks, results)
         found += [Launch(_summed(k.type, parts, view), (block,), (to,)) for view, block, to in each]
     if slopes:
-        found += bias_gradient(node, [*operands, in_dy], given, slopes[0], 3)
+        found += bias_gradient(node, [*operands, in_dy], given, slopes[0], 1 if parts == 1 else 3)
     return found
 
 

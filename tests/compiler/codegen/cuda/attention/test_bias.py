@@ -108,6 +108,18 @@ def test_few_rows_have_one_kernel_and_a_sum() -> None:
     assert not fits_whole(longer) and len(lower(longer) or []) == 5
 
 
+@pytest.mark.parametrize("keys_heads", [8, 2])
+@pytest.mark.parametrize("bias", [(8, 196, 196), (32, 8, 196, 196)])
+def test_scratch_blocks_are_counted_from_zero(bias: tuple[int, ...], keys_heads: int) -> None:
+    """Whether the gradients of keys are computed in parts or not, and the bias is shared by images or not."""
+    q, k = value(DType.BF16, (32, 8, 196, 32)), value(DType.BF16, (32, keys_heads, 196, 32))
+    terms, attrs = (value(DType.BF16, bias),), {"causal": False, "scale": 0.2}
+    forward = Builder(name="here").node(OPS["sdpa"], q, k, k, *terms, **attrs)
+    back = Builder(name="here").node(OPS["sdpa_grad"], q, k, k, *forward.outputs, q, *terms, **attrs, bias=True)
+    numbers = {block.number for launch in lower(back) or [] for block in launch.scratch}
+    assert numbers and numbers == set(range(len(numbers)))
+
+
 @pytest.mark.parametrize(
     ("heads", "rows", "one"), [(528, 64, True), (528, 49, True), (527, 64, False), (528, 48, False), (528, 65, False)]
 )
