@@ -39,6 +39,7 @@ from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.fourier import PARTS, fourier
 from dslc.compiler.ops.shape.views import reshape
 from dslc.compiler.passes.lower.fourier.matrices import Array, Roots, Store
+from dslc.compiler.passes.lower.fourier.narrowed import narrowed
 from dslc.compiler.passes.lower.fourier.stages import Stages
 from dslc.compiler.passes.lower.fourier.ways import Shape, Way, Ways
 
@@ -70,7 +71,7 @@ def _rewritten(graph: Graph, build: Build, store: Store) -> Graph:
             return _in_loop(node, build, store)
         return _composed(node, build, store) if node.op is fourier else None
 
-    return graph.rewrite(rule)
+    return narrowed(graph).rewrite(rule)
 
 
 def _in_loop(node: Node, build: Build, store: Store) -> Node | None:
