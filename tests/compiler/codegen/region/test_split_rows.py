@@ -75,6 +75,23 @@ def test_a_row_that_is_overwritten_is_written_last(target: str) -> None:
         assert (stored > last) == late
 
 
+@pytest.mark.parametrize(("inner", "axis"), [((256, 999), 0), ((2, 40_000), 1), ((40_000, 2), 0), ((41, 4096), 0)])
+def test_parts_on_a_cpu_read_runs_of_memory(inner: tuple[int, int], axis: int) -> None:
+    """The axes keep their order, also if the last one is the longest; no part is larger than the others."""
+    outer, last = inner
+    whole, row = Access(DType.F32, (outer * last, last, 1)), Access(DType.F32, (1, 0, 0))
+    builder = RegionBuilder((2,), inner, [whole, Access(DType.F32, (0, 1, 0))], [row])
+    builder.element()
+    total = builder.reduce("sum", builder.let(builder.input(0) * builder.input(1), DType.F32))
+    builder.row()
+    builder.store(0, total)
+    chosen = cpu.split_choice(builder.region())
+    assert chosen is not None
+    region, cut = chosen
+    assert region == builder.region() and cut.axis == axis and cut.count > 4
+    assert cut.parts * cut.size + cut.rest == inner[axis] and cut.rest <= cut.size
+
+
 def test_limits_are_inclusive() -> None:
     """Few tasks with many elements are split, as long as each part is long enough."""
     limits = GPU_ROW_SPLITS
