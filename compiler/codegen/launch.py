@@ -55,7 +55,7 @@ class Launch:
     """A kernel and its arguments. The ``canonical`` text of ``spec`` is complete: equal text, equal code.
 
     ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``prototype``: a launch with the
-    same ``spec`` whose code is reused; ``of`` changes the kernel, ``on`` the arguments.
+    same ``spec`` whose code is reused; ``with_spec`` changes the kernel, ``on_values`` the arguments.
     """
 
     spec: Any
@@ -66,11 +66,11 @@ class Launch:
     def __post_init__(self) -> None:
         assert self.prototype is None or self.prototype.spec is self.spec, "code of another kernel would be reused"
 
-    def of(self, spec: Any) -> Launch:
+    def with_spec(self, spec: Any) -> Launch:
         """The launch of another kernel on the same values."""
         return Launch(spec, self.reads, self.writes)
 
-    def on(self, place: Mapping[Value, Value]) -> Launch:
+    def on_values(self, place: Mapping[Value, Value]) -> Launch:
         """The launch of the same kernel on other values."""
         reads, writes = (
             tuple([x if isinstance(x, Scratch) else place[x] for x in xs]) for xs in (self.reads, self.writes)

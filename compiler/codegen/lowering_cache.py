@@ -36,7 +36,7 @@ def lowered(node: Node, target: str, vendor: bool, choice: Choice | None = None)
     if launches is None:
         return None
     place = dict(zip((*first.inputs, *first.outputs), (*node.inputs, *node.outputs)))
-    return [launch.on(place) for launch in launches]
+    return [launch.on_values(place) for launch in launches]
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class Target(Protocol):
         """The names of the ways in which own kernels can compute a node, the default's empty one first; empty if the
         node has no kernel. Only sums may differ between them, by their order."""
 
-    def layout(self, node: Node, operand: int) -> Attrs | None:
+    def panel_attrs(self, node: Node, operand: int) -> Attrs | None:
         """The attributes of the op ``panels`` by which the kernels of a product first copy an operand; None if they
         read it in place."""
 
@@ -108,13 +108,13 @@ class Target(Protocol):
         """Why a node that a library is for runs as own kernels, ``OTHERWISE`` if the library computes it and they were
         chosen; None for others."""
 
-    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+    def resident_loop(self, loop: Node) -> tuple[Choice, float] | None:
         """How one kernel computes all steps of a loop, and its modelled seconds; None if none can."""
 
-    def in_chain(self, node: Node) -> bool:
+    def may_chain(self, node: Node) -> bool:
         """Whether a node may be part of a chain; only for targets whose blocks may wait for one another."""
 
-    def as_chain(self, body: Graph) -> int:
+    def chain_length(self, body: Graph) -> int:
         """How many nodes of a chain's body, from the first on, one kernel computes faster than the kernels of single
         nodes; only for targets whose blocks may wait for one another."""
 

@@ -63,11 +63,11 @@ def _described(node: Node) -> list[Launch] | None:
 def _on_cpu(launch: Launch) -> Launch:
     """The launch with the CPU's description in place of one that all targets share."""
     kind = SHARED.get(type(launch.spec))
-    return launch if kind is None else launch.of(kind(launch.spec))
+    return launch if kind is None else launch.with_spec(kind(launch.spec))
 
 
 def _without_canonical_strides(launch: Launch) -> Launch:
     """The launch without ``canonical_strides``, so that it is identified by its merged axes only."""
     if not isinstance(launch.spec, Region) or not launch.spec.canonical_strides:
         return launch
-    return launch.of(replace(launch.spec, canonical_strides=()))
+    return launch.with_spec(replace(launch.spec, canonical_strides=()))

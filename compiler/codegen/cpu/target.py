@@ -42,7 +42,7 @@ class Cpu:
     def variants(self, node: Node) -> tuple[str, ...]:
         return () if lower(node) is None else ("",)
 
-    def layout(self, node: Node, operand: int) -> Attrs | None:
+    def panel_attrs(self, node: Node, operand: int) -> Attrs | None:
         return layout_of(node, operand)
 
     def library(self, node: Node) -> str | None:
@@ -51,13 +51,13 @@ class Cpu:
     def why_no_library(self, node: Node) -> str | None:
         return None
 
-    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+    def resident_loop(self, loop: Node) -> tuple[Choice, float] | None:
         return None
 
-    def in_chain(self, node: Node) -> bool:
+    def may_chain(self, node: Node) -> bool:
         return False
 
-    def as_chain(self, body: Graph) -> int:
+    def chain_length(self, body: Graph) -> int:
         return 0
 
     def geometry(self, spec: Any) -> Geometry:

@@ -1,8 +1,12 @@
-"""Lowers nodes to GPU kernels."""
+"""Lowers nodes to GPU kernels.
+
+A node becomes regions or descriptions of CUDA C++ kernels (``lower``). Regions are then rewritten for the GPU
+(``_optimised``), and kernels that can take their sizes as arguments do so (``_size_generic``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen.cuda.ops.package_kernels import own_kernel
@@ -35,37 +39,52 @@ def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
     rows are split."""
     if not any(type.bytes for type in node.types):
         return []
-    elementwise = is_elementwise(node.op)
-    if elementwise:
-        launches: list[Launch] | None = pointwise.pointwise(node)
-    elif isinstance(node.op, FusedRows):
+    if is_elementwise(node.op):
+        return _size_generic(pointwise.pointwise(node))
+    if isinstance(node.op, FusedRows):
         return _with_neighbours(node, choose)
-    elif isinstance(node.op, Composed):
-        launches = own_kernel(node)
-    else:
-        found = LOWERINGS.get(node.op.name)
-        launches = None if found is None else found(node)
-    if launches is None:
-        return None
-    return _size_generic(launches) if elementwise else finished(node, launches, choose)
+    launches = own_kernel(node) if isinstance(node.op, Composed) else _by_lowering(node)
+    return None if launches is None else for_gpu(node, launches, choose)
 
 
-def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:
-    """The launches of a node that is not pointwise as the GPU runs them, from those of its lowering."""
-    return _size_generic(_prepared(node, launches, choose))
+def for_gpu(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:
+    """The launches of a node that is not pointwise as the GPU runs them, from those that its lowering returned."""
+    return _size_generic(_optimised(node, launches, choose))
+
+
+def _by_lowering(node: Node) -> list[Launch] | None:
+    """What the function that ``@lowers`` the node's op returns; None without one."""
+    lowering = LOWERINGS.get(node.op.name)
+    return None if lowering is None else lowering(node)
 
 
 def _with_neighbours(node: Node, choose: Chooser) -> list[Launch] | None:
     """The launches of an op with pointwise steps before and after it; None if its kernels cannot compute them."""
     core, steps = core_of(node)
-    found = LOWERINGS.get(core.op.name)
-    launches = None if found is None else found(core)
+    launches = _by_lowering(core)
     if launches is None:
         return None
     try:
-        return _size_generic(with_neighbours(_prepared(core, launches, choose), core, steps, node.out))
+        return _size_generic(with_neighbours(_optimised(core, launches, choose), core, steps, node.out))
     except Unfit:
         return None
+
+
+def _optimised(node: Node, launches: list[Launch], choose: Chooser) -> list[Launch]:
+    """The launches with fewer axes, values inside of ops in f32, and long rows split; without those that write
+    nothing."""
+    launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
+    launches = _each_region(launches, merge_axes)
+    if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops, which are rounded
+        launches = _each_region(launches, promote_f32)
+    blocks = {block for launch in launches for block in launch.scratch}
+    is_pair = len(launches) == 2 and all(isinstance(x.spec, Region) for x in launches)
+    swept = sweep(launches[0], launches[1], len(blocks)) if is_pair else None
+    return split_rows(swept or launches, choose, inplace_pairs(node))
+
+
+def _each_region(launches: list[Launch], rewrite: Callable[[Region], Region]) -> list[Launch]:
+    return [x.with_spec(rewrite(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
 
 
 def _size_generic(launches: list[Launch]) -> list[Launch]:
@@ -76,22 +95,7 @@ def _size_generic(launches: list[Launch]) -> list[Launch]:
             case Region():
                 found.append(sized(launch))
             case Draw() as draw:
-                found.append(launch.of(DrawKernel(draw)))
+                found.append(launch.with_spec(DrawKernel(draw)))
             case _:
                 found.append(launch)
     return found
-
-
-def _prepared(node: Node, launches: list[Launch], choose: Chooser) -> list[Launch]:
-    """The launches with f32 inside ops and long rows split; drops launches that write nothing."""
-    launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
-    launches = [x.of(merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
-    if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops
-        launches = [x.of(promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
-    blocks = {block for launch in launches for block in launch.scratch}
-    swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
-    return split_rows(swept or launches, choose, inplace_pairs(node))
-
-
-def _regions(launches: list[Launch]) -> int:
-    return sum(isinstance(x.spec, Region) for x in launches)

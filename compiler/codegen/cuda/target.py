@@ -41,7 +41,7 @@ class Cuda:
         call = library_call(node, self.architecture) if self.vendor else None
         return [call] if isinstance(call, Launch) else lower(node)
 
-    def layout(self, node: Node, operand: int) -> Attrs | None:
+    def panel_attrs(self, node: Node, operand: int) -> Attrs | None:
         return None
 
     def library(self, node: Node) -> str | None:
@@ -54,15 +54,15 @@ class Cuda:
     def variants(self, node: Node) -> tuple[str, ...]:
         return variants(node)
 
-    def as_one(self, loop: Node) -> tuple[Choice, float] | None:
+    def resident_loop(self, loop: Node) -> tuple[Choice, float] | None:
         """None also if blocks may not wait for one another, as they do after each step."""
         seconds = resident_seconds(loop) if traits_of(self.architecture).blocks_may_wait else None
         return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
 
-    def in_chain(self, node: Node) -> bool:
+    def may_chain(self, node: Node) -> bool:
         return is_member(node)
 
-    def as_chain(self, body: Graph) -> int:
+    def chain_length(self, body: Graph) -> int:
         try:
             return len(body.nodes) if is_faster(body) else 0
         except Misfit as misfit:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.attention import variants as attention
 from dslc.compiler.codegen.cuda.contraction import variants as contraction
-from dslc.compiler.codegen.cuda.lower import finished, lower
+from dslc.compiler.codegen.cuda.lower import for_gpu, lower
 from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
 from dslc.compiler.codegen.cuda.recurrent.lower import resident, why_not_resident
 from dslc.compiler.codegen.cuda.region import variants as region
@@ -54,7 +54,7 @@ def lower_variant(node: Node, choice: Choice) -> list[Launch] | None:
         if whole != default:
             found = whole
         elif tiled is not None:
-            found = finished(node, tiled)
+            found = for_gpu(node, tiled)
         else:
             found = attention.lowered(default, name) or region.lowered(default, name)
     if found is None:

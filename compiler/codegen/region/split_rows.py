@@ -42,7 +42,7 @@ def split_rows(launches: Sequence[Launch], choose: Chooser, conflicts: Iterable[
         made = [launch]
         if chosen is not None:
             region, cut = chosen
-            splitter = _Splitter(launch.of(region), cut, pairs, free)
+            splitter = _Splitter(launch.with_spec(region), cut, pairs, free)
             made, free = splitter.launches(), splitter.free
         found += made
     return found

@@ -28,7 +28,7 @@ def is_pointwise(node: Node) -> bool:
     return not draws(node) if node.op is fused else isinstance(node.op, Pointwise) and not node.op.random
 
 
-def is_chain(node: Node) -> bool:
+def is_pointwise_or_draw(node: Node) -> bool:
     """Whether a node is pointwise with one result, possibly with random draws."""
     return len(node.outputs) == 1 and node.op is not fused_sums and (is_pointwise(node) or draws(node))
 

@@ -41,7 +41,7 @@ def pack_weights(program: Program, build: Build) -> Program:
         if node.op.kernel_kind != "product":
             return None
         choice = [i for i, value in enumerate(node.inputs) if value in fixed]
-        layout: Attrs | None = target.layout(node, choice[0]) if len(choice) == 1 else None
+        layout: Attrs | None = target.panel_attrs(node, choice[0]) if len(choice) == 1 else None
         if layout is None:
             return None
         first, last = packed(node, choice[0], layout)

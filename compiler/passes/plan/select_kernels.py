@@ -73,7 +73,7 @@ def _as_one(node: Node, program: Program, build: Build) -> tuple[Choice | None, 
 def _modelled(node: Node, body: Program, build: Build) -> Choice | None:
     """One kernel for all steps of a loop, if the model says that it is faster than the kernels of the body."""
     vendor = build.provider == "vendor" and traits_of(body.target).has_libraries
-    found = target_of(body.target, vendor).as_one(node)
+    found = target_of(body.target, vendor).resident_loop(node)
     if found is not None and found[1] < int_count(node) * total_seconds(body.computing, machine_for(build)):
         return found[0]
     return None

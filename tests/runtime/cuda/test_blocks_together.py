@@ -33,6 +33,6 @@ def test_code_that_small_gpus_run_too_has_no_such_kernel_by_default(monkeypatch:
 
     monkeypatch.setattr(target, "resident_seconds", lambda loop: 1e-6)
     node: Any = None
-    assert {name: target_of(name).as_one(node) is not None for name in ARCHITECTURES} == {
+    assert {name: target_of(name).resident_loop(node) is not None for name in ARCHITECTURES} == {
         "sm_80": False, "sm_90": True, "sm_100": True
     }  # fmt: skip

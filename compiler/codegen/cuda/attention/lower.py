@@ -192,7 +192,7 @@ def strided_sdpa(node: Node) -> list[Launch] | None:
     [(number, y), _] = writes_of(node.attrs)
     made = tiled.sdpa(own, [*reads_of(node.attrs)[:3], y])
     place = dict(zip((*own.inputs, *own.outputs), (*node.inputs, node.outputs[number], node.outputs[1 - number])))
-    return [launch.on(place) for launch in made]
+    return [launch.on_values(place) for launch in made]
 
 
 @lowers("strided_sdpa_grad", target="cuda")
@@ -207,4 +207,4 @@ def strided_sdpa_grad(node: Node) -> list[Launch] | None:
     outputs = [node.outputs[number] for number, _ in writes]
     made = tiled.sdpa_grad(own, views, outputs)
     place = dict(zip((*own.inputs, *outputs), (*node.inputs, *outputs)))
-    return [launch.on(place) for launch in made]
+    return [launch.on_values(place) for launch in made]

@@ -37,7 +37,7 @@ def _changed(launches: Sequence[Launch]) -> dict[str, list[Launch]]:
             for tile in _others(spec.tile):
                 changed = replace(spec, tile=tile)
                 if changed.geometry.shared_bytes <= max(BLOCK_SHARED_BYTES, spec.geometry.shared_bytes):
-                    made = [*launches[:at], launch.of(changed), *launches[at + 1 :]]
+                    made = [*launches[:at], launch.with_spec(changed), *launches[at + 1 :]]
                     found[_name_in(spec, tile)] = made
     return found
 

@@ -48,7 +48,7 @@ class SizeGenericRegion(SizeGeneric):
 def sized(launch: Launch) -> Launch:
     """The launch with its region's sizes as kernel arguments, if the region's kernel supports that."""
     flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
-    return launch.of(SizeGenericRegion(launch.spec, whole_vectors(launch.spec))) if flat else launch
+    return launch.with_spec(SizeGenericRegion(launch.spec, whole_vectors(launch.spec))) if flat else launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def lowered(launches: Sequence[Launch], name: str) -> list[Launch] | None:
     if at is None or name not in shapes:
         return None
     spec = ScheduledRegion(launches[at].spec, shapes[name])
-    return [*launches[:at], launches[at].of(spec), *launches[at + 1 :]]
+    return [*launches[:at], launches[at].with_spec(spec), *launches[at + 1 :]]
 
 
 def _flats(launch: Launch) -> dict[str, Launch]:
@@ -78,7 +78,7 @@ def _flats(launch: Launch) -> dict[str, Launch]:
     spec = launch.spec
     if not isinstance(spec, SizeGenericRegion):
         return {}
-    return {f"vectors={flat.held}": launch.of(replace(spec, flat=flat)) for flat in narrow(spec.region)}
+    return {f"vectors={flat.held}": launch.with_spec(replace(spec, flat=flat)) for flat in narrow(spec.region)}
 
 
 def _largest(launches: Sequence[Launch]) -> int | None:

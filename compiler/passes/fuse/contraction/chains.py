@@ -41,7 +41,7 @@ def chains(program: Program, build: Build) -> Program:
     if program.entry != "predict" or not build.fuse or not traits_of(build.target).blocks_may_wait:
         return program
     target = target_of(build.target)
-    return dataclasses.replace(program, graph=with_chains(program.graph, target.in_chain, target.as_chain))
+    return dataclasses.replace(program, graph=with_chains(program.graph, target.may_chain, target.chain_length))
 
 
 def with_chains(graph: Graph, is_member: Member, fits: Fits) -> Graph:

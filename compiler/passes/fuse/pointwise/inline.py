@@ -45,7 +45,7 @@ from dslc.compiler.passes.fuse.body import (
     draws,
     has_neighbours,
     inlined,
-    is_chain,
+    is_pointwise_or_draw,
     is_small,
     ops_of,
     with_producers,
@@ -68,7 +68,7 @@ def _chosen(graph: Graph, fits: Fits) -> dict[Node, list[Node]]:
     found: dict[Node, set[Node]] = {}
     vanishing: set[Node] = set()
     for made in reversed(graph.nodes):
-        own = readers.get(made.out, []) if is_chain(made) else []
+        own = readers.get(made.out, []) if is_pointwise_or_draw(made) else []
         if not own or any(reader in vanishing for reader in own):
             continue
         late = len(own) == 1 and is_small(made.out)
@@ -101,7 +101,7 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits,
         drawn = draws(made) or draws(reader)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))
     operand = reader.op.name != "dropout" or made.out is reader.inputs[0]  # not one of dropout's scalars
-    return is_chain(reader) and operand
+    return is_pointwise_or_draw(reader) and operand
 
 
 def _widens(made: Node) -> bool:

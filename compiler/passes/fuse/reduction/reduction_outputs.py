@@ -33,7 +33,7 @@ from dslc.compiler.passes.fuse.body import (
     body_of,
     draws,
     has_neighbours,
-    is_chain,
+    is_pointwise_or_draw,
     is_small,
     ops_of,
     with_producers,
@@ -103,7 +103,7 @@ def _operands(graph: Graph, fits: Fits) -> dict[Node, _Operand]:
 
 def _fits(made: Node, sums: Node) -> bool:
     """Whether the node is a chain of the shape of the summed tensor."""
-    if not is_chain(made) or is_small(made.out) or (draws(made) and not has_neighbours(made.out)):
+    if not is_pointwise_or_draw(made) or is_small(made.out) or (draws(made) and not has_neighbours(made.out)):
         return False
     if sums.op is not fused_sums:
         return True
