@@ -11,6 +11,13 @@ from dslc.compiler.ir.scan import scan
 
 #: The kinds of inputs that only training, a load or an assignment changes.
 WEIGHTS: Final = (Kind.PARAM, Kind.BUFFER, Kind.CONSTANT)
+#: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
+SMALL_BYTES: Final = 1 << 16
+
+
+def is_small(value: Value) -> bool:
+    """Whether moving the value takes next to no time."""
+    return value.type.bytes <= SMALL_BYTES
 
 
 def producer_before(value: Value, skipped: Collection[str]) -> Node | Input:

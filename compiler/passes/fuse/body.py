@@ -14,13 +14,6 @@ from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
 from dslc.compiler.passes.rebuild import rebuilt
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
-#: Most bytes of a tensor that takes next to no time to read again, and less to compute than a kernel to launch.
-SMALL_BYTES: Final = 1 << 16
-
-
-def is_small(value: Value) -> bool:
-    """Whether moving the value takes next to no time."""
-    return value.type.bytes <= SMALL_BYTES
 
 
 def is_pointwise(node: Node) -> bool:

@@ -30,8 +30,8 @@ from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, terms_of
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import is_plain, plain
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rounding import tf32_rounded
 
 
 def attention_forms(program: Program, build: Build) -> Program:
@@ -41,7 +41,7 @@ def attention_forms(program: Program, build: Build) -> Program:
     def rule(node: Node) -> Sequence[Value] | Node | None:
         if node.op not in (sdpa, sdpa_grad):
             return None
-        found = rounded(node) if build.precision.tf32 else node
+        found = tf32_rounded(node) if build.precision.tf32 else node
         if is_plain(found) or (tiles and fits_tiles(found)):
             return None if found is node else found
         return _plain(found, Builder().at(node, node.phase))

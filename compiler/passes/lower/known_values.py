@@ -30,8 +30,8 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.stored import Stored
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.passes.fuse.body import SMALL_BYTES
 from dslc.compiler.passes.lower.simplify.simplify import plain
+from dslc.compiler.passes.queries import SMALL_BYTES
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

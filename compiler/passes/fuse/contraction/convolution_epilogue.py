@@ -33,7 +33,7 @@ from dslc.compiler.passes.fuse.contraction.pointwise_join import (
     measured_faster,
     products_read,
 )
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded
+from dslc.compiler.passes.rounding import tf32_rounded
 
 CONVOLUTIONS: Final = ("conv", "conv_last", "conv_dgrad", "conv_dgrad_last")
 
@@ -58,7 +58,7 @@ def convolution_rule(build: Build) -> JoinRule:
     vendor, tf32 = build.provider == "vendor", build.precision.tf32
 
     def rule(product: Node, reader: Node, joined: Node) -> bool:
-        product, joined = (rounded(node) if tf32 else node for node in (product, joined))
+        product, joined = (tf32_rounded(node) if tf32 else node for node in (product, joined))
         of_both, of_product = (lowered(node, build.target, vendor) or () for node in (joined, product))
         called = any(isinstance(launch.spec, LibraryCall) for launch in of_both)
         own = not any(isinstance(launch.spec, LibraryCall) for launch in of_product)

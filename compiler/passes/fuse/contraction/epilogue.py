@@ -35,7 +35,7 @@ from dslc.compiler.passes.fuse.contraction.pointwise_join import (
     measured_faster,
     products_read,
 )
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded
+from dslc.compiler.passes.rounding import tf32_rounded
 
 
 def epilogue(graph: Graph, rule: JoinRule = always) -> Graph:
@@ -48,7 +48,7 @@ def epilogue_rule(build: Build) -> JoinRule:
     own, tf32 = build.provider != "vendor", build.precision.tf32
 
     def rule(product: Node, reader: Node, joined: Node) -> bool:
-        product, joined = (rounded(node) if tf32 else node for node in (product, joined))
+        product, joined = (tf32_rounded(node) if tf32 else node for node in (product, joined))
         faster = measured_faster(build, (product, reader), joined, OWN_KERNELS)
         return own if faster is None else faster
 
@@ -61,7 +61,7 @@ def compared_nodes(graph: Graph, *, tf32: bool) -> list[Node]:
     found: list[Node] = []
 
     def note(*nodes: Node) -> bool:
-        found.extend(rounded(node) if tf32 else node for node in nodes)
+        found.extend(tf32_rounded(node) if tf32 else node for node in nodes)
         return True
 
     epilogue(graph, note)

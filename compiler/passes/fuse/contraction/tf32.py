@@ -14,24 +14,15 @@ without an epilogue, and to the products of attention, unless ``attention_forms`
 
 from __future__ import annotations
 
-from dslc.compiler.cost import MATRIX_KINDS, kind
 from dslc.compiler.ir.graph import Graph, Node
-from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import flag_attr
+from dslc.compiler.passes.rounding import tf32_rounded
 
 
 def tf32(graph: Graph) -> Graph:
     """The graph with f32 products marked as tf32. Idempotent."""
 
     def rule(node: Node) -> Node | None:
-        found = rounded(node)
+        found = tf32_rounded(node)
         return None if found is node else found
 
     return graph.rewrite(rule)
-
-
-def rounded(node: Node) -> Node:
-    """The node, marked as tf32 if it is an f32 product or attention that is not."""
-    if kind(node) not in MATRIX_KINDS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
-        return node
-    return node.replaced(attrs={**node.attrs, "tf32": True})

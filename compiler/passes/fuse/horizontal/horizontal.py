@@ -24,7 +24,8 @@ from typing import Final
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Node, Phase, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
+from dslc.compiler.passes.queries import is_small
 
 MAX_RESULTS: Final = 16
 

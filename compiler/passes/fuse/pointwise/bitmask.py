@@ -27,7 +27,8 @@ from dslc.compiler.ops.compound.bits import BYTE
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused, results_of, steps
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.ops.elementwise.logic import Comparison
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise
+from dslc.compiler.passes.queries import is_small
 
 #: A comparison with a constant: its op, and the constant, a step without inputs.
 _Test: TypeAlias = "tuple[str, Attr]"

@@ -40,17 +40,16 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import (
-    SMALL_BYTES,
     body_of,
     draws,
     has_neighbours,
     inlined,
     is_pointwise_or_draw,
-    is_small,
     ops_of,
     with_producers,
 )
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, joins, times_computed
+from dslc.compiler.passes.queries import SMALL_BYTES, is_small
 
 _MAX_FREE_STEPS: Final = 12  # of a value that costs nothing
 

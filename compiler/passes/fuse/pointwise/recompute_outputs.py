@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise, is_small
+from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
+from dslc.compiler.passes.queries import is_small
 from dslc.compiler.passes.rebuild import reading
 
 

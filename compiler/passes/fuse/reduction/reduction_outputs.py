@@ -29,17 +29,9 @@ from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import (
-    body_of,
-    draws,
-    has_neighbours,
-    is_pointwise_or_draw,
-    is_small,
-    ops_of,
-    with_producers,
-)
+from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_pointwise_or_draw, ops_of, with_producers
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, in_rows
-from dslc.compiler.passes.queries import needed_after
+from dslc.compiler.passes.queries import is_small, needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 

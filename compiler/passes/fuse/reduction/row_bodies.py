@@ -27,7 +27,8 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, PLACES
 from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
-from dslc.compiler.passes.fuse.body import SMALL_BYTES, Body, body_of, draws, is_pointwise, ops_of, packs_bits
+from dslc.compiler.passes.fuse.body import Body, body_of, draws, is_pointwise, ops_of, packs_bits
+from dslc.compiler.passes.queries import SMALL_BYTES
 
 Fits: TypeAlias = Callable[[Node], bool]
 

@@ -13,9 +13,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.passes.fuse.contraction.epilogue import epilogue, epilogue_rule
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.order import PIPELINE
+from dslc.compiler.passes.rounding import tf32_rounded
 from dslc.compiler.passes.runner import pass_name
 
 F32 = Precision()
@@ -95,7 +95,7 @@ def decided(provider: str, joined: float | None, apart: tuple[float, float], pre
     given = graph(y=B(OPS["relu"], B(OPS["add"], product(), BIAS.value)))
     [first, last], [both] = given.nodes, epilogue(given).nodes
     if precision.tf32:
-        first, both = rounded(first), rounded(both)
+        first, both = tf32_rounded(first), tf32_rounded(both)
     library = Measured(Choice("cublaslt" if provider == "vendor" else "own", "", 64), apart[0])
     ways = {key_of(first): (library,), key_of(last): (Measured(Choice("own"), apart[1]),)}
     ways |= {} if joined is None else {key_of(both): (Measured(Choice("own"), joined),)}

@@ -24,7 +24,8 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.contraction import product_and_epilogue
 from dslc.compiler.options import Options, precision_of, recorded_options
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded, tf32
+from dslc.compiler.passes.fuse.contraction.tf32 import tf32
+from dslc.compiler.passes.rounding import tf32_rounded
 from dslc.compiler.pipeline import Program, build, compile_entry
 
 LENET = MODELS / "lenet.nn"
@@ -132,7 +133,7 @@ def test_the_product_of_a_contraction_is_marked_with_it() -> None:
     x, w = (input_of(n, Kind.DATA, *shape).value for n, shape in (("x", (2, 3, 8, 8)), ("w", (4, 3, 3, 3))))
     each = (("dilation", (1, 1)), ("groups", 1), ("pad", (1, 1)), ("stride", (1, 1)))
     plain = Builder(name="conv").node(OPS["contraction"], x, w, product="conv", each=each, body=(("relu", (0,), ()),))
-    marked = [product_and_epilogue(node)[0].attrs.get("tf32") for node in (plain, rounded(plain))]
+    marked = [product_and_epilogue(node)[0].attrs.get("tf32") for node in (plain, tf32_rounded(plain))]
     assert marked == [None, True]
 
 

@@ -23,9 +23,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.passes.fuse.contraction.tf32 import rounded
 from dslc.compiler.passes.fuse.contraction.training_epilogue import training_epilogue
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
+from dslc.compiler.passes.rounding import tf32_rounded
 
 BUILD = Build(target="sm_90", provider="vendor")
 TF32 = Build(target="sm_90", provider="vendor", precision=Precision(DType.F32, DType.F32, tf32=True))
@@ -88,7 +88,7 @@ def test_windows_of_one_place_are_a_product_of_matrices(name: str, build: Build)
     make, kinds = TAKEN[name]
     given = Given()
     node = joined(given.graph(make(given)), build)
-    launch = library_call(rounded(node) if build is TF32 else node, "sm_90")
+    launch = library_call(tf32_rounded(node) if build is TF32 else node, "sm_90")
     assert isinstance(launch, Launch) and isinstance(launch.spec, VendorSum)
     compute: Literal["f32", "tf32"] = "f32" if build is BUILD else "tf32"
     assert launch.spec.gemm == VendorGemm((1024, 96), (64, 96), (1024, 64), False, True, compute)
@@ -130,7 +130,7 @@ def test_cudnn_adds_to_windows_of_16_bits() -> None:
 )
 def test_own_kernels_add_to_convolutions_that_they_compute(given: Given, build: Build) -> None:
     node = joined(given.graph(TAKEN["bias"][0](given)), build)
-    launches = lowered(rounded(node) if build is TF32 else node, "sm_90", True)
+    launches = lowered(tf32_rounded(node) if build is TF32 else node, "sm_90", True)
     assert launches and not any(isinstance(launch.spec, LibraryCall) for launch in launches)
 
 

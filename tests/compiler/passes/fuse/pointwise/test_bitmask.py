@@ -18,7 +18,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.constants.constant import constant
-from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes import queries
 from dslc.compiler.passes.fuse.pointwise.bitmask import _stretch, bitmask
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
@@ -35,7 +35,7 @@ def names(node: Node) -> list[str]:
 @pytest.mark.parametrize("last", [False, True])
 def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a block is compared with zero by sums that also write what they add up."""
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: last))))
     before = reduction_outputs(inline(fuse_graph(graph), lambda _: True))
     found = bitmask(before)
@@ -59,7 +59,7 @@ def test_only_what_is_compared_and_nothing_more(
     shape: tuple[int, ...], also: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not where the node reads the value for something else, too, nor where bytes would not be whole."""
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 0)
     b = Builder(name="layer")
     x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
     y = b(OPS["relu"], b(OPS["add"], x.value, x.value))
@@ -80,7 +80,7 @@ def test_only_what_is_compared_and_nothing_more(
 
 def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """An op that nothing is fused with becomes the first step of a node of two results."""
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 0)
     b, shape = Builder(name="layer"), (4, 16)
     x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
     y = b(OPS["relu"], x.value)

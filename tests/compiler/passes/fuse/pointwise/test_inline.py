@@ -17,7 +17,8 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.constants.constant import constant
-from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes import queries
+from dslc.compiler.passes.fuse.body import body_of
 from dslc.compiler.passes.fuse.pointwise import inline as rules
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
@@ -37,14 +38,14 @@ def test_nodes_take_their_inputs_in_with_the_same_bits(
 ) -> None:
     """The sums of a batchnorm compute what only they and one more node read, and the masks of relu from what they
     read."""
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)  # bytes; the images here are small
+    monkeypatch.setattr(queries, "SMALL_BYTES", 128)  # bytes; the images here are small
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: True))))
     fused = fuse_graph(graph)
     monkeypatch.setattr(rules, "_MAX_FREE_STEPS", 0)
     vanishing = inline(fused, never)
     if free:
         monkeypatch.undo()
-        monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+        monkeypatch.setattr(queries, "SMALL_BYTES", 128)
     found = inline(fused, never)
     verify_graph(found)
     assert inline(found, never) is found
@@ -56,7 +57,7 @@ def test_nodes_take_their_inputs_in_with_the_same_bits(
 
 
 def test_a_mask_put_together_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 16)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 16)
     x, b = Input("x", Kind.DATA, TensorType(DType.F32, (8, 4))), Builder(name="a")
     body = (("gt", (0, 1), ()), ("lt", (0, 2), ()), ("logical_and", (3, 4), ()), ("logical_not", (5,), ()))
     low, high, zero = (constant(b, value, x.value) for value in (0.25, 0.75, 0.0))
@@ -79,7 +80,7 @@ def test_a_chain_vanishes_into_all_of_its_readers() -> None:
     results = {name: b(OPS[name], second) for name in ("exp", "sigmoid")}
     graph = Graph((x,), order(list(results.values())), results)
     found = inline(graph, never)
-    assert [[step[0] for step in bodies.body_of(n)] for n in found.nodes] == [
+    assert [[step[0] for step in body_of(n)] for n in found.nodes] == [
         ["exp", "tanh", "exp"],
         ["exp", "tanh", "sigmoid"],
     ]
@@ -168,7 +169,7 @@ def test_a_decision_waits_until_its_readers_are_known() -> None:
     root = b(OPS["sqrt"], total)
     results = {"tanh": b(OPS["tanh"], total), "exp": b(OPS["exp"], root), "sigmoid": b(OPS["sigmoid"], root)}
     found = inline(Graph(tuple(values), order(list(results.values())), results), never)
-    assert sorted(len(bodies.body_of(n)) for n in found.nodes) == [1, 2, 2, 2]
+    assert sorted(len(body_of(n)) for n in found.nodes) == [1, 2, 2, 2]
 
 
 def test_a_mask_of_two_readers_is_drawn_once() -> None:

@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes import queries
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.pointwise.recompute_outputs import recompute_outputs
@@ -77,7 +77,7 @@ def _expanded(value: Value) -> Value:
 
 
 def test_every_bit_is_kept(fuzz_count: Callable[[int], int], fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 64)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 64)
     rng = random.Random(fuzz_seed)
     merged = 0
     for case in range(fuzz_count(1000)):

@@ -13,7 +13,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
-from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes import queries
 from dslc.compiler.passes.fuse.horizontal.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.pointwise.inline import inline
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
@@ -25,7 +25,7 @@ from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the sum of a block and its relu the gradient takes two paths, and passes a norm."""
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+    monkeypatch.setattr(queries, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), Rule(lambda node: True))))
     absorbed = inline(fuse_graph(graph), lambda _: True)
     found = reduction_outputs(absorbed)
