@@ -1,17 +1,20 @@
 // A scatter of src [outer, LENGTH, INNER], with an id below COUNT for each element, into y [outer, COUNT, INNER] by atomic operations
-// on integers, whose result does not depend on their order. KIND 0: the greatest place; 1, 2: the maximum, the minimum, of integers in
-// the order of the elements; 3: sums of integers. KIND 4: sums of floats as integers, in units of 2^-SHIFT of the last bit that the
-// greatest number of a sum has. If all elements are whole in the units of the greatest of all, they are added in one go; else in two:
-// the greatest exponent of each key, then the sums. Both give the same bits, since in two goes elements of such a range are whole, too.
-// STEP 0: what is held at first, and spans [SPANS, 2]: the greatest exponent of a part of the elements, and TOP less the least. STEP 1,
-// 2: the goes; between them STEP 4 moves the exponents, which are held first, to tops. STEP 3: the results. After the spans comes the
-// greatest exponent of all if there is one go, else -1. lost: for each line, whether an id does not exist.
+// on integers, whose result does not depend on their order. The names of KIND and STEP are in scatter_atomic.py.
+//
+// KIND 0: the greatest place. 1, 2: the maximum, the minimum, of integers in the order of the elements. 3: sums of integers. 4: sums of
+// floats as integers, in units of 2^-SHIFT of the last bit of the greatest number of a sum. If all elements are whole in the units of
+// the greatest element of all, one pass adds them. Otherwise one pass finds the greatest exponent of each key, and a second one adds.
+// Both ways give the same bits, since elements of such a range are whole in the units of their key, too.
+//
+// STEP 0: what is held at first, and spans [SPANS, 2]: the greatest exponent of a part of the elements, and TOP less the least. STEP 1
+// and 2: the passes. STEP 4, between them: moves the exponents, which are held first, to tops. STEP 3: the results. The word after the
+// spans is the greatest exponent of all if there is one pass, else -1. lost: for each line, whether an id does not exist.
 
 #if KIND == 4
 #include "whole_sums.cuh"
 #endif
 
-constexpr int MANY = 4;  // lanes of one key that are combined before
+constexpr int MANY = 4;  // fewest lanes with one key that are combined before the atomic operation
 
 struct Least {
   using Part = HOLD;
@@ -178,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS)
 #endif
   }
 #if KIND == 4 && STEP == 1
-  const int common = common_top(spans, s);  // while the elements come
+  const int common = common_top(spans, s);  // while the loads of the elements are in flight
   if (first == 0) spans[2 * s.SPANS] = common;
 #elif KIND == 4
   unsigned highest[EACH];

@@ -9,6 +9,7 @@ is rounded, as most tensors of 16 bits, the kernels find that out and add them i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
@@ -25,16 +26,36 @@ PLACES: Final = "places"  # the result is the last place of a key, i32, -1 for n
 
 _THREADS: Final = 256
 _EACH: Final = 4  # elements of a thread
-_FLOAT_SUMS: Final = 4  # the number of the kind "sums of floats"; ``_KINDS`` has the others
-_LAST_STEP: Final = 3
-_BETWEEN: Final = 4  # the step between the two passes over the elements of a sum of floats
-_KINDS: Final = {LAST: 0, PLACES: 0, "max": 1, "min": 2}
 _SUM_BITS: Final = 62  # of sums, without their sign
 _DIGITS: Final = 24  # of an f32
 ZEROS: Final = {DType.BF16: 16, DType.F16: 13}  # the last digits of an f32 that was cast from these
 _MOST_SPANS: Final = 512  # blocks that look for the range of exponents, about four per multiprocessor of an H200
 _LEAST_SPAN: Final = 16  # elements of a thread of such a block
 MOVED: Final = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}  # for elements that are only moved
+
+
+class Kind(IntEnum):
+    """What the scratch memory holds for each key: ``KIND`` of ``scatter_atomic.cu``."""
+
+    PLACE = 0  # the place of the last element
+    MAX = 1
+    MIN = 2
+    INTEGER_SUM = 3
+    FLOAT_SUM = 4
+
+
+class Step(IntEnum):
+    """The launches, as ``STEP`` of ``scatter_atomic.cu``. They run in the order BEGIN, COMBINE, (TOPS, ADD,) FINISH;
+    TOPS and ADD are for sums of floats and return at once if COMBINE could add all elements exactly."""
+
+    BEGIN = 0  # what is held at first; of floats also the range of their exponents
+    COMBINE = 1  # combines elements; of floats that cannot be added exactly, their exponents
+    ADD = 2  # adds floats in units of the greatest exponent of their key
+    FINISH = 3  # writes the results
+    TOPS = 4  # moves the greatest exponents to memory of their own, and sets the sums to 0
+
+
+_KINDS: Final = {LAST: Kind.PLACE, PLACES: Kind.PLACE, "max": Kind.MAX, "min": Kind.MIN}
 
 
 def sum_shift(length: int) -> int:
@@ -44,9 +65,11 @@ def sum_shift(length: int) -> int:
 
 @dataclass(frozen=True)
 class AtomicScatter(Numbered):
-    """Step 0: ``k([x,] held, lost)``; 1: ``k([src,] ids, held, lost)``; 3: ``k([src,] held, lost, [x,] y)``. For sums
-    of floats step 0: ``k(src, held, lost, spans)``; 1: ``k(src, ids, held, lost, spans)``; 4: ``k(held, tops, spans)``;
-    2: ``k(src, ids, tops, spans, held)``; 3: ``k(held, tops, lost, spans, y)``. Each with numbers."""
+    """BEGIN: ``k([x,] held, lost)``; COMBINE: ``k([src,] ids, held, lost)``; FINISH: ``k([src,] held, lost, [x,] y)``.
+    For sums of floats BEGIN: ``k(src, held, lost, spans)``; COMBINE: ``k(src, ids, held, lost, spans)``; TOPS:
+    ``k(spans, held, tops)``; ADD: ``k(src, ids, tops, spans, held)``; FINISH: ``k(held, tops, lost, spans, y)``. Each
+    with numbers. ``src`` and ``ids`` [outer, length, inner]; ``x``, ``y``, ``held`` and ``tops`` [outer, count, inner];
+    ``lost`` [outer, inner]: whether a line has an id that does not exist; ``spans``: see the CUDA source."""
 
     dtype: DType
     ids: DType
@@ -57,20 +80,19 @@ class AtomicScatter(Numbered):
     count: int
     x: bool
     lost: int | None
-    step: int
+    step: Step
 
     @property
-    def kind(self) -> int:
-        return _KINDS.get(self.how, _FLOAT_SUMS if self.dtype.is_float else _FLOAT_SUMS - 1)
+    def kind(self) -> Kind:
+        return _KINDS.get(self.how, Kind.FLOAT_SUM if self.dtype.is_float else Kind.INTEGER_SUM)
 
     @property
     def held(self) -> DType:
         """The integers that are held for keys."""
-        if self.kind == 0:
+        if self.kind is Kind.PLACE:
             return DType.I32
-        return (
-            DType.I64 if self.kind == _FLOAT_SUMS or self.dtype.computed.itemsize == DType.I64.itemsize else DType.I32
-        )
+        is_wide = self.kind is Kind.FLOAT_SUM or self.dtype.computed.itemsize == DType.I64.itemsize
+        return DType.I64 if is_wide else DType.I32
 
     @property
     def keys(self) -> int:
@@ -87,15 +109,15 @@ class AtomicScatter(Numbered):
     @property
     def spans(self) -> int:
         """Blocks that look for the range of exponents; 0 if there is none to look for."""
-        return min(_MOST_SPANS, -(-self.all // (_THREADS * _LEAST_SPAN))) if self.kind == _FLOAT_SUMS else 0
+        return min(_MOST_SPANS, -(-self.all // (_THREADS * _LEAST_SPAN))) if self.kind is Kind.FLOAT_SUM else 0
 
     @property
     def geometry(self) -> Geometry:
-        each = self.all if self.step in (1, 2) else self.keys
+        each = self.all if self.step in (Step.COMBINE, Step.ADD) else self.keys
         blocks = -(-each // (_THREADS * _EACH))
-        if self.step == _BETWEEN:
-            blocks = min(blocks, _MOST_SPANS)  # which go through all keys: there is mostly nothing to do
-        return Geometry((max(blocks, 0 if self.step else self.spans), 1, 1), (_THREADS, 1, 1))
+        if self.step is Step.TOPS:
+            blocks = min(blocks, _MOST_SPANS)  # each loops over keys: mostly there is nothing to do
+        return Geometry((max(blocks, self.spans if self.step is Step.BEGIN else 0), 1, 1), (_THREADS, 1, 1))
 
     @property
     def numbers(self) -> Numbers:
@@ -108,7 +130,7 @@ class AtomicScatter(Numbered):
 
     @property
     def code(self) -> Code:
-        floats, moved, kind = self.dtype.is_float, self.kind == 0, self.kind
+        floats, moved, kind = self.dtype.is_float, self.kind is Kind.PLACE, self.kind
         how: Combine = "max" if self.how == "max" else "min" if self.how == "min" else "sum"
         dtype = MOVED[self.dtype.itemsize] if moved and not floats else self.dtype
         if moved and not floats:
@@ -123,7 +145,7 @@ class AtomicScatter(Numbered):
         fills = floats or self.lost is not None
         text += f"#define FILL(to) {f'store(to, {filler})' if fills else '((void)0)'}\n"
         text += f"#define OLD(key) {'x[key]' if self.x else 'T{}'}\n"
-        first = {0: "-1", 1: "in_order({})", 2: "in_order({})"}.get(kind, "0")
+        first = {Kind.PLACE: "-1", Kind.MAX: "in_order({})", Kind.MIN: "in_order({})"}.get(kind, "0")
         text += f"#define FIRST_HELD(key) {first.format('wide(x[key])' if self.x else 'NEUTRAL')}\n"
         text += f"#define ARGUMENTS {self._arguments}\n"
         for name, number in (("KIND", kind), ("STEP", self.step), ("IS_FLOAT", floats), ("PLACES", self.how == PLACES)):
@@ -134,22 +156,22 @@ class AtomicScatter(Numbered):
     @property
     def _arguments(self) -> str:
         """The kernel's pointers."""
-        moved, ends = self.kind == 0, self.step == _LAST_STEP
+        moved, ends = self.kind is Kind.PLACE, self.step is Step.FINISH
         const = "const " if ends else ""
         src = "" if self.how == PLACES else "const T *__restrict__ src"
         x = "const T *__restrict__ x" if self.x else ""
         held, lost, ids = f"{const}HOLD *__restrict__ held", f"{const}int *lost", "const I *__restrict__ ids"
-        if self.kind == _FLOAT_SUMS:
+        if self.kind is Kind.FLOAT_SUM:
             spans, tops = "int *__restrict__ spans", "int *__restrict__ tops"
             listed = {
-                0: [src, held, lost, spans],
-                1: [src, ids, held, lost, spans],
-                _BETWEEN: [f"const {spans}", held, tops],
-                2: [src, ids, f"const {tops}", f"const {spans}", held],
-                _LAST_STEP: [held, f"const {tops}", lost, f"const {spans}", "T *__restrict__ y"],
+                Step.BEGIN: [src, held, lost, spans],
+                Step.COMBINE: [src, ids, held, lost, spans],
+                Step.TOPS: [f"const {spans}", held, tops],
+                Step.ADD: [src, ids, f"const {tops}", f"const {spans}", held],
+                Step.FINISH: [held, f"const {tops}", lost, f"const {spans}", "T *__restrict__ y"],
             }[self.step]
-        elif self.step == 0:
-            listed = [x if self.kind in (1, 2) else "", held, lost]
+        elif self.step is Step.BEGIN:
+            listed = [x if self.kind in (Kind.MAX, Kind.MIN) else "", held, lost]
         elif ends:
             listed = [src if moved else "", held, lost, x if moved else "", "T *__restrict__ y"]
         else:
@@ -163,24 +185,23 @@ def atomic_scatter(problem: ScatterProblem) -> list[Launch] | None:
     src, ids, x, out = problem.source, problem.ids, problem.x, problem.out
     if not by_atomics(problem.how, problem.dtype, outer * max(length, count) * inner):
         return None
-    steps = [
-        AtomicScatter(*problem.dtypes, problem.how, *problem.sizes, bool(x), problem.lost, step) for step in range(5)
-    ]
-    first, kind = steps[0], steps[0].kind
+    parts = *problem.dtypes, problem.how, *problem.sizes, bool(x), problem.lost
+    spec = {step: AtomicScatter(*parts, step) for step in Step}
+    first = spec[Step.BEGIN]
     held, spoilt = Scratch(0, first.keys * first.held.itemsize), Scratch(1, 4 * first.lines)
     given = () if src is None else (src,)
-    if kind == _FLOAT_SUMS:
+    if first.kind is Kind.FLOAT_SUM:
         tops, spans = Scratch(2, 4 * first.keys), Scratch(3, 4 * (2 * first.spans + 1))
         return [
-            Launch(steps[0], given, (held, spoilt, spans)),
-            Launch(steps[1], (*given, ids), (held, spoilt, spans)),
-            Launch(steps[_BETWEEN], (spans,), (held, tops)),
-            Launch(steps[2], (*given, ids, tops, spans), (held,)),
-            Launch(steps[_LAST_STEP], (held, tops, spoilt, spans), (out,)),
+            Launch(spec[Step.BEGIN], given, (held, spoilt, spans)),
+            Launch(spec[Step.COMBINE], (*given, ids), (held, spoilt, spans)),
+            Launch(spec[Step.TOPS], (spans,), (held, tops)),
+            Launch(spec[Step.ADD], (*given, ids, tops, spans), (held,)),
+            Launch(spec[Step.FINISH], (held, tops, spoilt, spans), (out,)),
         ]
-    moved = kind == 0
+    moved = first.kind is Kind.PLACE
     return [
-        Launch(steps[0], x if kind in (1, 2) else (), (held, spoilt)),
-        Launch(steps[1], (*(() if moved else given), ids), (held, spoilt)),
-        Launch(steps[_LAST_STEP], (*(given if moved else ()), held, spoilt, *(x if moved else ())), (out,)),
+        Launch(spec[Step.BEGIN], x if first.kind in (Kind.MAX, Kind.MIN) else (), (held, spoilt)),
+        Launch(spec[Step.COMBINE], (*(() if moved else given), ids), (held, spoilt)),
+        Launch(spec[Step.FINISH], (*(given if moved else ()), held, spoilt, *(x if moved else ())), (out,)),
     ]
