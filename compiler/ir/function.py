@@ -131,6 +131,8 @@ class Function(ABC):
     not_finite: ClassVar[frozenset[str]] = frozenset()
     #: What arguments must hold for the result to be right: LOGITS, LOG_PROBS or PROBS.
     takes: ClassVar[Mapping[str, str]] = {}
+    #: The help for a call without what is required, if other frameworks have another function of this name; else "".
+    elsewhere: ClassVar[str] = ""
     build: Any  # (self, call: Call, *arguments) -> Value | tuple[Value, ...]
 
     @property

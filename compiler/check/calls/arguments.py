@@ -34,6 +34,23 @@ def bind_function(
     function: Function, given: list[Given], span: Span, frame: Frame, expander: Expander
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments for ``build``; E0201 for missing or unexpected ones, E0202 for wrong types."""
+    try:
+        return _bound(function, given, span, frame, expander)
+    except Problem as wrong:
+        if wrong.code == "E0201" and function.elsewhere and not _names_required(function, given):
+            wrong.help = function.elsewhere
+        raise
+
+
+def _names_required(function: Function, given: list[Given]) -> bool:
+    """Whether a call names one of the required arguments."""
+    named = {arg.name for arg in given}
+    return any(p.name in named for p in function.parameters if p.default is inspect.Parameter.empty)
+
+
+def _bound(
+    function: Function, given: list[Given], span: Span, frame: Frame, expander: Expander
+) -> tuple[list[Any], dict[str, Any]]:
     parameters, extra = signature(function)
     named: dict[str, Any] = {}
     order = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]

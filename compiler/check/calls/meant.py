@@ -71,6 +71,8 @@ def listed(function: Function, given: list[Given]) -> str | None:
     if len(rest) < 2 or not all(is_int(g.value) or (sizes and isinstance(g.value, Poly)) for g in rest):
         return None
     texts, tensor = [str(g.span.text) for g in rest], given[0].value if place else None
+    if place and isinstance(tensor, Value) and not sizes and len(rest) > _most(function.parameters[place], tensor):
+        return None
     if function.name == "transpose" and isinstance(tensor, Value) and len(rest) == 2:
         order = list(range(tensor.type.rank))
         axes = [int(g.value) for g in rest if isinstance(g.value, int) and -len(order) <= g.value < len(order)]
@@ -80,6 +82,11 @@ def listed(function: Function, given: list[Given]) -> str | None:
         texts = [str(axis) for axis in order]
     before = [_written(g) for g in given[:place]]
     return f"write `{function.name}({', '.join([*before, '[' + ', '.join(texts) + ']'])})`"
+
+
+def _most(parameter: inspect.Parameter, x: Value) -> int:
+    """The most numbers that such a list has: one for each axis, of a window one for each spatial axis."""
+    return x.type.rank - 2 if parameter.name == "k" else x.type.rank
 
 
 def known_size(function: Function, given: list[Given]) -> str | None:

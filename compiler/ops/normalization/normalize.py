@@ -25,8 +25,11 @@ class Normalize(Function):
     """
 
     name = "normalize"
+    elsewhere = (
+        "vectors of length 1 are `x / maximum(norm(x, over=1, keep=true), 1e-12)`; this function divides by `std=`"
+    )
 
-    def build(self, call: Call, x: Value, mean: Floats, std: Floats, axis: Axis = -1) -> Value:
+    def build(self, call: Call, x: Value, *, mean: Floats, std: Floats, axis: Axis = -1) -> Value:
         axis = from_zero(self.name, x.type, axis)
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, x.type.shape[axis]):

@@ -139,7 +139,7 @@ class UnfoldFunction(Function):
     name = "unfold"
 
     def build(
-        self, call: Call, x: Value, k: Ints, stride: Ints = (1,), pad: Ints = (0,), dilation: Ints = (1,)
+        self, call: Call, x: Value, k: Ints, *, stride: Ints = (1,), pad: Ints = (0,), dilation: Ints = (1,)
     ) -> Value:
         form, edges = _arguments(spatial_axes(self.name, x.type), k, stride, pad, dilation)
         count = _counts(self.name, x.type.shape[2:], **form, pad=edges)
@@ -164,8 +164,9 @@ class FoldFunction(Function):
     name = "fold"
 
     def build(
-        self, call: Call, x: Value, size: Shape, k: Ints, stride: Ints = (1,), pad: Ints = (0,), dilation: Ints = (1,)
-    ) -> Value:
+        self, call: Call, x: Value, size: Shape, k: Ints, *, stride: Ints = (1,), pad: Ints = (0,),
+        dilation: Ints = (1,),
+    ) -> Value:  # fmt: skip
         axes = max(map(len, (size, k, stride, pad, dilation)))
         form, edges = _arguments(axes, k, stride, pad, dilation)
         if len(size) != axes:

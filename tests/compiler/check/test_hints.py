@@ -213,3 +213,29 @@ def test_classes_may_be_a_size_that_the_build_chooses() -> None:
     assert checked.graph.bind({"N": 5}).outputs["result.output"].type.ints == (4, 5)
     with pytest.raises(CompileError, match="E0308"):
         check_program(files(text.format("N - 2")))
+
+
+LENGTH = "`x / maximum(norm(x, over=1, keep=true), 1e-12)`"
+BY_NAME = "and by name stride, pad, dilation"
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("normalize(x)", LENGTH),
+        ("normalize(x, dim=1)", LENGTH),
+        ("normalize(x, 2, 1)", LENGTH),  # the norm and the axis in another framework, once taken for mean and std
+        ("normalize(x, mean=0.5)", "normalize(x, mean, std, axis=-1)"),
+        ("normalize(x, mean=0.5, std=2.0, dim=1)", "write `axis=1`"),
+        ("unfold(i, 3, 1, 1, 2)", BY_NAME),  # the order in another framework is dilation, padding, stride
+        ("fold(c, [6, 6], 3, 1, 1)", BY_NAME),
+        ("conv(i, 8, 3, 1, 1)", BY_NAME),
+        ("conv(i, 8, 3, 3)", "write `conv(i, 8, [3, 3])`"),
+        ("maxpool(i, 2, 2, 1, 1)", "and by name dilation"),
+    ],
+)
+def test_a_number_without_a_name_is_not_taken_for_another(call: str, hint: str) -> None:
+    text = f"nn 1\nmodel M(x: [2, 4], i: [2, 4, 6, 6], c: [2, 9, 16]) -> [_] {{\n  y = [x, i, c]\n  return {call}\n}}\n"
+    with pytest.raises(CompileError, match="E0201") as error:
+        check_program(files(text))
+    assert hint in str(error.value)
