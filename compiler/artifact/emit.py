@@ -64,7 +64,7 @@ def emit_artifact(
     blobs = [Blob(f"plan.{number}", "plan", plan.encode()) for number, plan in enumerate(plans)]
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
-        raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
+        raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help=_smaller(programs))
     entries = [_program_entry(program, blob.name, about.provider) for program, blob in zip(programs, blobs)]
     blobs += [Blob(name, "constant", data) for name, data in sorted(constants.items())]
     for target, described in kernels.items():
@@ -91,6 +91,19 @@ def emit_artifact(
     if about.packages:
         header["packages"] = [dict(each) for each in about.packages]
     return write_artifact(header, blobs), header
+
+
+def _smaller(programs: Sequence[Program]) -> str:
+    """How a build has smaller plans: with one size of each entry, or of a smaller model if no entry has several."""
+    found: list[str] = []
+    for entry, option in (("eval_step", "eval"), ("predict", "predict")):
+        built = [program.sizes for program in programs if program.entry == entry]
+        for dim in built[0] if built else ():
+            sizes = {each[dim] for each in built}
+            found += [f"--size {option}:{dim}={min(sizes)}"] if len(sizes) > 1 else []
+    if found:
+        return f"build for fewer sizes: `{' '.join(found)}`"
+    return "fewer layers, or a `scan` over equal ones, whose parameters have an axis for the layer; fewer targets"
 
 
 def _program_entry(program: Program, plan: str, provider: str) -> dict[str, Any]:

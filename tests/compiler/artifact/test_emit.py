@@ -13,10 +13,12 @@ from graphs.random_graphs import build_for, graph_of, input_of
 
 from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
+from dslc.base.json_size import count_values
 from dslc.compiler.artifact.emit import About, emit_artifact
 from dslc.compiler.artifact.labels import output_port, where
 from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.artifact.state_layout import StateLayout, StateTensor
+from dslc.compiler.check.model import check_file
 from dslc.compiler.check.rows import Rows
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
@@ -24,10 +26,12 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
+from dslc.compiler.pipeline import build
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.dsl.span import Source, Span
-from dslc.runtime.artifact import plan_schema
+from dslc.runtime.artifact import container, plan_schema
 from dslc.runtime.artifact.instructions import Copy, Reference
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.artifact.plan_check import check
@@ -131,7 +135,34 @@ def test_plans_that_no_load_would_read_are_refused_by_the_build(monkeypatch: pyt
         with monkeypatch.context() as patch, pytest.raises(BuildError, match="plans") as raised:
             patch.setattr(plan_schema, limit, 100)
             _artifact()
-        assert raised.value.code == "E0606"
+        assert raised.value.code == "E0606" and "fewer layers" in str(raised.value.help)
+
+
+def test_the_help_for_plans_that_are_too_large_names_options_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.nn").write_text("""nn 1
+dim B in 1..8 = 4
+model M(x: [B, 3]) -> [B, 2] { return linear(x, 2) }
+train M(y: [B, 2]) {
+  loss = mse(output, y)
+  optimizer = sgd(lr=0.1)
+}
+""")
+    checked = check_file(tmp_path / "m.nn")
+    smaller = {"eval": {"B": (1,)}, "predict": {"B": (1,)}}
+    most = _values(build(checked, Options(provider="reference", sizes=smaller)).artifact)
+    assert most < _values(build(checked, Options(provider="reference")).artifact)
+    monkeypatch.setattr(plan_schema, "MAX_VALUES", most)
+    with pytest.raises(BuildError, match="values together") as raised:
+        build(checked, Options(provider="reference"))
+    assert "`--size eval:B=1 --size predict:B=1`" in str(raised.value.help)
+    build(checked, Options(provider="reference", sizes=smaller))
+
+
+def _values(data: bytes) -> int:
+    read = container.unpack(data, lambda header: None)
+    return sum(count_values(bytes(blob.data)) for blob in read.blobs.values() if blob.kind == "plan")
 
 
 def test_golden(golden: Callable[[str, str], None]) -> None:
