@@ -6,6 +6,7 @@ A ``Size`` is an int or a ``Poly``; arithmetic on either returns the simplest fo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,6 +142,16 @@ def to_multiple(value: Size, divisor: Size) -> str | None:
     return f"declare a multiple: `dim K in 1..64` and `{divisor}*K` for the size {value}"
 
 
+def to_exact(size: Size) -> str | None:
+    """The help for a size that holds a quotient of a dim, rounded down; None for others."""
+    for atoms, _ in size.terms if isinstance(size, Poly) else ():
+        for atom in atoms:
+            if isinstance(atom, FloorDiv) and len(atom.value.dims) == 1:
+                [dim] = atom.value.dims
+                return f"`{atom}` rounds down; {to_multiple(of_dim(dim), atom.divisor)}"
+    return None
+
+
 def ceil_div(count: int, size: int) -> int:
     """``count / size``, rounded up: the number of pieces of a size that hold so many."""
     return -(-count // size)
@@ -268,3 +279,20 @@ def to_fix(size: Size) -> str:
     dims = sorted(size.dims, key=lambda dim: dim.name) if isinstance(size, Poly) else []
     shown = " and ".join(f"`dim {dim.name} = {dim.default}`" for dim in dims[:2])
     return f"the build chooses this size; fix it, which makes it an int: {shown}"
+
+
+def to_reach(size: Size, least: int) -> str | None:
+    """The declaration of a dim with which a size is always at least ``least``; None for a size of no dim or several, or
+    if no value suffices."""
+    dims = list(size.dims) if isinstance(size, Poly) else []
+    if len(dims) != 1:
+        return None
+    [dim] = dims
+
+    def suffices(value: int) -> bool:
+        return bind(size, {dim.name: value}) >= least
+
+    if not suffices(dim.high):
+        return None
+    low = dim.low + bisect_left(range(dim.low, dim.high), True, key=suffices)
+    return f"dim {dim.name} in {low}..{dim.high} = {max(low, dim.default)}"

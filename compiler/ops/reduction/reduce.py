@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dslc.compiler.ir.function import Axes, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Size, bounds
+from dslc.compiler.ir.sizes import Size, bounds, to_reach
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_tuple, ints_attr
 from dslc.compiler.ops.constants.constant import constant
@@ -35,7 +35,8 @@ def require_elements(op: str, sizes: Sequence[Size]) -> None:
         if least < 1:
             help = "each reduced axis needs at least one"
             if not isinstance(size, int):
-                help += f", and `{size}` may be {least}: raise the lower bound of its dim, as in `dim N in 8..64`"
+                declared = to_reach(size, 1) or "dim N in 8..64"
+                help += f", and `{size}` may be {least}: raise the lower bound of its dim, as in `{declared}`"
             raise Mismatch(f"`{op}` over {size} elements", help, "E0308")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, Ints, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Size, exact_div, product
+from dslc.compiler.ir.sizes import Size, exact_div, product, to_exact
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple, ints_attr, shape_attr
 from dslc.compiler.ops.elementwise.arithmetic import Gradients, only
@@ -33,7 +33,8 @@ class Reshape(Op):
         have, want = types[0].elements, product(shape)
         if have != want:
             why = f"{written(types[0].shape)} has {have} elements, {written(shape)} has {want}"
-            raise Mismatch(why, "one size may be -1: it is derived from the others", "E0302")
+            help = to_exact(have - want) or "one size may be -1: it is derived from the others"
+            raise Mismatch(why, help, "E0302")
         return (TensorType(types[0].dtype, shape),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:

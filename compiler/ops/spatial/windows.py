@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size, bounds, floor_div
+from dslc.compiler.ir.sizes import Size, bounds, floor_div, to_reach
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.lazy import np
 
@@ -40,10 +40,13 @@ def window_count(op: str, size: Size, k: int, stride: int, pad: int, dilation: i
     count = floor_div(size + 2 * pad - reach, stride) + 1
     if bounds(count)[0] < 1:
         padded = f"{size} + 2*{pad}" if pad else str(size)
-        lack = reach - bounds(size)[0] - 2 * pad
+        least = bounds(size)[0]
+        may_be = "" if isinstance(size, int) else f", where `{size}` may be {least}"
+        declared = to_reach(size, reach - 2 * pad)
+        help = f"a smaller window, or `pad={pad + (reach - least - 2 * pad + 1) // 2}`"
         raise Mismatch(
-            f"`{op}` has no output: its window covers {reach} along axis {axis}, the input has {padded}",
-            f"a smaller window, or `pad={pad + (lack + 1) // 2}`",
+            f"`{op}` has no output: its window covers {reach} along axis {axis}, the input has {padded}{may_be}",
+            help if declared is None else f"raise the lower bound of the dim: `{declared}`; or {help}",
             "E0308",
         )
     return count

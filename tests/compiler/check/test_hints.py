@@ -203,7 +203,39 @@ def test_an_axis_that_may_be_empty_names_its_least_size() -> None:
     with pytest.raises(CompileError, match="E0308") as error:
         check_program(files(text))
     assert "`N - 4` may be 0: raise the lower bound of its dim" in str(error.value)
+    assert "`dim N in 5..9 = 9`" in str(error.value)
     check_program(files(text.replace("4..9", "5..9")))
+
+
+@pytest.mark.parametrize(
+    ("dim", "size", "declared"),
+    [
+        ("N in 1..99 = 8", "N", "N in 16..99 = 16"),
+        ("K in 1..9 = 7", "10*K - 5", "K in 3..9 = 7"),
+        ("N in 1..9 = 4", "N", ""),
+    ],
+)
+def test_a_window_that_does_not_fit_all_sizes_names_the_lower_bound(dim: str, size: str, declared: str) -> None:
+    text = f"nn 1\ndim {dim}\nmodel M(x: [4, 1, {size}]) -> [4, 2, _] {{ return conv(x, 2, 16) }}\n"
+    with pytest.raises(CompileError, match="E0308") as error:
+        check_program(files(text))
+    assert (f"raise the lower bound of the dim: `dim {declared}`" in str(error.value)) is bool(declared)
+    assert f"where `{size}` may be " in str(error.value)
+    if declared:
+        check_program(files(text.replace(dim, declared)))
+
+
+def test_a_reshape_to_a_size_that_was_rounded_down_says_which_multiple_to_declare() -> None:
+    text = """nn 1
+dim N in 16..99 = 64
+model M(x: [4, 1, N]) -> [4, N] {
+  return x |> conv(3, 16, stride=8) |> conv_transpose(1, 16, stride=8) |> reshape([4, N])
+}
+"""
+    with pytest.raises(CompileError, match="E0302") as error:
+        check_program(files(text))
+    assert "`N//8` rounds down; declare a multiple: `dim K in 1..64` and `8*K` for the size N" in str(error.value)
+    check_program(files(text.replace("[4, N]", "[4, 8*K]").replace("1, N]", "1, 8*K]").replace("N in", "K in")))
 
 
 def test_classes_may_be_a_size_that_the_build_chooses() -> None:
