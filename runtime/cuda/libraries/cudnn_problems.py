@@ -19,6 +19,7 @@ _ROLES: Final = {"sdpa": ("q", "k", "v"), "sdpa_grad": ("q", "k", "v", "o", "sta
 TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 #: Forbidden properties of a plan. Tensor cores compute f32 as TF32, which must have been requested.
 _INEXACT: Final = ("DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
+_CORES: Final = "TENSOR_CORE"
 
 #: Sizes and strides of the axes of an operand's part, and its first element; in elements.
 Part: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -55,7 +56,12 @@ class Convolution:
     @property
     def forbidden(self) -> tuple[str, ...]:
         """Numerical notes of cuDNN that its plans must not have."""
-        return (*_INEXACT, "TENSOR_CORE") if self.dtype == self.compute == "f32" else _INEXACT
+        return _INEXACT if self.units else (*_INEXACT, _CORES)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The numerical notes of cuDNN that its plans have if the GPU's fastest units for the dtype compute them."""
+        return () if self.dtype == self.compute == "f32" else (_CORES,)
 
     def describe(self, module: Any, graph: Any) -> None:
         """Adds it to an empty graph, whose tensors are numbered from 1: the operands, then the result."""
@@ -107,6 +113,7 @@ class Attention:
 
     compiles: ClassVar = True
     forbidden: ClassVar = _INEXACT
+    units: ClassVar[tuple[str, ...]] = ()  # all its plans are on tensor cores
 
     def __str__(self) -> str:
         shapes = (f"{self.dtype}{list(sizes)}" for sizes, _, _ in self.reads[:3])

@@ -146,6 +146,19 @@ def test_the_default_is_of_the_first_mode_that_proposes_one(bench: Any) -> None:
     assert caught.value.code == "R202"
 
 
+def test_the_default_is_on_tensor_cores_if_they_multiply_the_dtype(bench: Any) -> None:
+    """Also where a mode names a plan without them first, or has only such plans; of f32 without TF32, none may."""
+    on, _, dnn = bench
+    dnn.plans.sort(key=lambda plan: "TENSOR_CORE" in plan[2])
+    half, exact = convolution(on, "bf16")[0], convolution(on)[0]
+    rounded = replace(exact, attrs={**exact.attrs, "compute": "tf32"})
+    for modes in ({}, {"A": ("eng1",)}):
+        dnn.proposes.update(modes)
+        assert [on.default(call)[0] for call in (half, rounded, exact)] == ["eng5_k2=4_k13=0"] * 2 + ["eng1"]
+    dnn.proposes["B"] = ("eng7",)
+    assert [on.default(call)[0] for call in (half, rounded, exact)] == ["eng1"] * 3
+
+
 def test_a_named_algorithm_is_used_or_refused_by_name(bench: Any) -> None:
     on, _, dnn = bench
     (gemm, _), (graph, result) = product(on), convolution(on)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,18 @@ def test_the_default_is_no_fallback_where_another_mode_proposes_plans() -> None:
     )
     fallback = {made.algorithm for made in library._proposed(problem, library.module.heur_mode.FALLBACK, True)}
     assert fallback and library.default(problem)[0] not in fallback
+
+
+def test_the_default_is_on_tensor_cores() -> None:
+    """Mode A of cuDNN 9.19 names ``eng0`` first for this gradient of SlowFast's."""
+    library, image = Counting(), (8, 32, 7, 7, 64)
+    problem = Convolution(
+        "conv_dgrad", (image, (64, 1, 3, 3, 64)), image, "bf16", True, (1,) * 3, (0, 1, 1), (1,) * 3, 32 << 20
+    )
+    proposed = partial(library._proposed, problem, library.module.heur_mode.A, True)
+    first, on_cores = next(proposed()).algorithm, {made.algorithm for made in proposed(problem.units)}
+    assert on_cores < {made.algorithm for made in proposed()} and first not in on_cores
+    assert library.default(problem)[0] in on_cores
 
 
 def test_numbers_of_knobs_are_those_of_the_header() -> None:

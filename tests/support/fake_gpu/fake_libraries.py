@@ -329,6 +329,7 @@ class Graph:
     def __init__(self, module: FakeCudnn) -> None:
         self.module = module
         self.barred: set[str] = set()
+        self.needed: set[str] = set()
         self.limit = 0
         self.chosen: int | None = None
         self.plans: list[tuple[str, int, set[str]]] = []
@@ -419,6 +420,10 @@ class Graph:
 
     deselect_behavior_notes = deselect_numeric_notes
 
+    def select_numeric_notes(self, notes: list[str]) -> None:
+        assert self.plans
+        self.needed |= set(notes)
+
     def deselect_workspace_greater_than(self, limit: int) -> None:
         self.limit = limit
 
@@ -436,7 +441,7 @@ class Graph:
     def build_plan_at_index(self, index: int) -> None:
         self._believe()
         name, need, notes = self.plans[index]
-        if notes & self.barred or need > self.limit:
+        if notes & self.barred or self.needed - notes or need > self.limit:
             raise NotSupported("Deselecting execution plan")
         self.chosen = index
         self.module.built.append(name)
