@@ -24,7 +24,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.libraries.cublaslt import VendorGemm
 from dslc.compiler.codegen.cuda.libraries.cudnn import VendorConv
 from dslc.compiler.codegen.cuda.libraries.library import MIN_WORK, WORKSPACE, NoCall
-from dslc.compiler.codegen.cuda.libraries.registry import library_call
+from dslc.compiler.codegen.cuda.libraries.registry import LIBRARIES, library_call
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.choice import Choice
@@ -111,6 +111,8 @@ CONVS = [
         (((16, 16, 14, 15), (24, 16, 3, 3)), {"stride": (2, 3), "dilation": (2, 1), "pad": (0, 3)}),
         (((4, 32, 150), (64, 32, 5)), {"stride": (2,), "pad": (1,), "dilation": (2,)}),
         (((2, 16, 7, 8, 9), (24, 16, 3, 2, 3)), {"stride": (1, 2, 1), "dilation": (1, 2, 2), "pad": (0, 1, 2)}),
+        (((2, 32, 7, 8, 9), (64, 32, 1, 3, 3)), {"stride": (1, 2, 1), "dilation": (3, 1, 2), "pad": (0, 1, 2)}),
+        (((2, 32, 7, 8, 9), (64, 32, 3, 1, 1)), {"stride": (2, 1, 1), "dilation": (2, 1, 1), "pad": (1, 0, 0)}),
     ]
 ]
 
@@ -122,6 +124,27 @@ def test_a_call_means_what_its_node_means(made: Node) -> None:
     [expected] = made.op.meaning(xs, made.attrs)
     got = by_numpy(called(made), *xs).reshape(expected.shape)
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["conv", "conv_dgrad", "conv_wgrad"])
+@pytest.mark.parametrize("last", [True, False])
+def test_windows_of_one_place_join_two_axes_in_f32(name: str, last: bool) -> None:
+    """(3, 1, 1) sees depth and plane, (1, 1, 3) plane and width; padded axes stay, and all of them in 16 bits."""
+    image, deep = (2, 32, 6, 7, 8), (64, 32, 3, 1, 1)
+
+    def asked(window: tuple[int, ...], dtype: DType = DType.F32, **given: Any) -> VendorConv:
+        found = LIBRARIES["cudnn"].call(convolution(name, image, window, last, dtype=dtype, **given))
+        assert isinstance(found, VendorConv)
+        return found
+
+    spec = asked(deep, stride=(2, 1, 1), pad=(1, 0, 0))
+    assert (spec.stride, spec.pad, spec.dilation) == ((2, 1), (1, 0), (1, 1)) and 56 in spec.inputs[0]
+    spec = asked((64, 32, 1, 1, 3), stride=(1, 1, 2), pad=(0, 0, 1))
+    assert (spec.stride, spec.pad) == ((1, 2), (0, 1)) and 42 in spec.inputs[0]
+    for window, pad in ((deep, (1, 1, 0)), ((64, 32, 1, 3, 3), (0, 1, 1)), ((64, 32, 1, 3, 1), (0, 1, 0))):
+        assert len(asked(window, pad=pad).out) == 5
+    if last:
+        assert len(asked(deep, DType.BF16, pad=(1, 0, 0)).out) == 5
 
 
 @pytest.mark.parametrize(
