@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache as once
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import dslc.base
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
     from dslc.compiler.options import Options
     from dslc.compiler.report.slow import Slow
+    from dslc.compiler.report.unmeasured import Unmeasured
     from dslc.dsl.load import Module
 
 REPORT: Final = "report.html"
@@ -88,21 +90,26 @@ def finished(
     from dslc.compiler.pipeline import build
     from dslc.compiler.report.page import report
     from dslc.compiler.report.slow import slow_lines
+    from dslc.compiler.report.unmeasured import unmeasured
 
     result = build(checked, options, progress, cache)
     counts = replace(result.cache)
     faces = {file: text.encode() for file, text in face_files(result.header).items()}
-    slow = slow_lines(result.programs, {target: each.choices for target, each in options.tuned.items()})
+    choices = {target: each.choices for target, each in options.tuned.items()}
+    slow = slow_lines(result.programs, choices)
     page = report(result, checked.graph, slow=slow)
     files = {**faces, REPORT: page.encode(), f"{name}.dslc": result.artifact}
-    facts = facts_of(result, slow)
+    facts = facts_of(result, slow, unmeasured(result.programs, choices))
     cache.put(_KIND, fields, _pack(facts, files), keep=not result.loose)
     return Finished(name, files, facts, counts.compiled, counts, time.monotonic() - started, result)
 
 
-def facts_of(result: BuildResult, slow: Sequence[Slow] = ()) -> dict[str, Any]:
-    """Facts of a build for people and scripts: bytes, nodes, where contractions run, the ``slow`` lines, and for each
-    program its memory in bytes and its passes. The seconds of a pass are those of the build that ran it."""
+def facts_of(
+    result: BuildResult, slow: Sequence[Slow] = (), unmeasured: Mapping[str, Unmeasured] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Facts of a build for people and scripts: bytes, nodes, where contractions run, the ``slow`` lines, the
+    ``unmeasured`` calls of libraries, and for each program its memory in bytes and its passes. The seconds of a pass
+    are those of the build that ran it."""
     from dslc.compiler.report.contractions import census
 
     rest: Counter[str] = Counter()  # nodes that run through numpy, by op
@@ -122,6 +129,7 @@ def facts_of(result: BuildResult, slow: Sequence[Slow] = ()) -> dict[str, Any]:
         "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
         "kernels": result.kernels,
         "slow": [each.as_json() for each in slow],
+        "unmeasured": {target: each.as_json() for target, each in unmeasured.items()},
         "choices": {target: each.as_json() for target, each in result.origins.items()},
         "programs": [
             {

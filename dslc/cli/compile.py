@@ -16,7 +16,7 @@ from dslc.base.visible import one_line
 from dslc.base.within import require_within
 from dslc.cli.as_built import LINK, artifact_as_built, foreign_because, path_as_built
 from dslc.cli.build_options import options_of
-from dslc.cli.locks.find import choices_lines, with_lock
+from dslc.cli.locks.find import advice_lines, choices_lines, with_lock
 from dslc.cli.locks.providers import needs_line
 from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_slow, tell_warnings
@@ -121,6 +121,7 @@ def artifact_of(
     note(one_line(f"built {path} in {built.seconds:.2f} s{only}{why}"))
     for line in (
         *choices_lines(built.facts["choices"]),
+        *advice_lines(built.facts["unmeasured"]),
         *needs_line(built.facts["contractions"]["libraries"], options),
     ):
         note(one_line(line))

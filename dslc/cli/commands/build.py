@@ -9,7 +9,7 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.locks.find import choices_lines
+from dslc.cli.locks.find import advice_lines, choices_lines
 from dslc.cli.locks.providers import needs_line
 from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, lock_options, size_option
 from dslc.cli.output import emit, size_text, table
@@ -166,6 +166,7 @@ def _how_it_runs(made: Finished) -> list[str]:
         f"{nodes['kernels']:,} nodes run as kernels{listed}",
         *_contractions(made.facts["contractions"]),
         *choices_lines(made.facts["choices"]),
+        *advice_lines(made.facts["unmeasured"]),
         f"kernels: {made.compiled:,} compiled, {made.facts['kernels'] - made.compiled:,} from the cache",
     ]
 

@@ -69,3 +69,13 @@ def _line(target: str, counts: Mapping[str, Any]) -> str:
         "" if not counts["missing"] else "; `dslc tune` measures the rest" if counts["lock"] else "; none from a lock"
     )
     return f"choices for {on}: {', '.join(parts) or 'none needed'}{advice}"
+
+
+def advice_lines(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Advice to measure where libraries take most of a GPU program in ways that were not, one line a target; the data
+    are ``facts["unmeasured"]``."""
+    return [
+        f"{each['calls']:,} unmeasured calls of libraries take {each['share']:.0%} of {each['entry']}'s modelled time "
+        f"on {target}: `dslc tune --budget 50s` measures the longest first"
+        for target, each in facts.items()
+    ]
