@@ -174,7 +174,7 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
     for time, node in enumerate(facts.schedule):
         if not any(map(chosen, origins_of(node))):
             continue
-        step = facts.step_of[time]
+        step = max(0, facts.step_of[time])  # a view before all work counts to the first step
         told = work.get(step)
         places = tuple(
             f"{place.region}+{place.offset:,}" + (f", steps {first} to {last}" if place.region == "work" else "")

@@ -94,6 +94,15 @@ def test_a_kernel_is_told_with_the_file_that_describes_it(target: str, said: str
     assert (ROOT / said.split(" of ")[1].partition(",")[0]).is_file()
 
 
+def test_a_view_before_all_work_counts_to_the_first_step(tmp_path: Path) -> None:
+    source = tmp_path / "net.nn"
+    source.write_text("nn 1\nmodel M(x: [4, 8], w: [32]) -> [4, 4] {\n  return x @ reshape(w, [8, 4])\n}\n")
+    kept: dict[str, Program] = {}
+    compile_entry(check_file(str(source)), "predict", {}, Options(), keep=kept.__setitem__)
+    endings = history(kept, wanted("net.nn:3", kept.values())).endings
+    assert [(ending.runs[0] == "a view", ending.step) for ending in endings] == [(True, 0), (False, 0)]
+
+
 def test_a_line_has_all_nodes_that_stand_on_it(programs: dict[str, Program]) -> None:
     found = history(programs, wanted("lenet.nn:8", programs.values()))
     names = {text.split("  ")[1].split()[0] for text in found.changes[0].new}
