@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import RowsBuilder
+from dslc.compiler.codegen.region.reduction import Kind, RowsBuilder
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call
 from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.spatial.channels_last import first_type
 
 
 @lowers("layernorm")
@@ -124,30 +126,110 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
     return [*rows.launch(), *columns.launch()]
 
 
-@lowers("groupnorm")
+@lowers("groupnorm", "groupnorm_last")
 def groupnorm(node: Node) -> list[Launch]:
     """Rows are the groups of an image; inner axes are a group's channels and their elements."""
-    shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
-    rows = RowsBuilder(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
+    x = _Grouped(node, int_attr(node.attrs, "groups"))
+    reads: list[Kind] = ["x", x.channel, x.channel, "first"]
+    rows = RowsBuilder(node, x.shape, x.of_group, reads, ["x", "row", "row"], _and_first(node))
     return _normalised(rows, float_attr(node.attrs, "eps"))
 
 
-@lowers("groupnorm_grad")
+@lowers("groupnorm_grad", "groupnorm_grad_last")
 def groupnorm_grad(node: Node) -> list[Launch]:
     """Reduces the gradient of x by groups, and those of weight and bias by channels, in a second launch."""
-    shape, channel, row = _groups(node, node.input_types[2].ints[1])
-    rows = RowsBuilder(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
+    x = _Grouped(node, node.input_types[2].ints[1])
+    reads: list[Kind] = ["x", x.channel, "row", "row", "x"]
+    rows = RowsBuilder(node, x.shape, x.of_group, reads, ["x"], outputs=node.outputs[:1])
     _through_moments(rows)
-    inputs = (node.inputs[0], *node.inputs[2:])
-    columns = RowsBuilder(node, shape, (0, 3), ["x", row, row, "x"], ["row", "row"], inputs, node.outputs[1:])
+    inputs, reads = (node.inputs[0], *node.inputs[2:]), ["x", x.row, x.row, "x"]
+    columns = RowsBuilder(node, x.shape, x.of_channel, reads, ["row", "row"], inputs, node.outputs[1:])
     return [*rows.launch(), *_of_weights(columns)]
 
 
-def _groups(node: Node, groups: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """x as [batch, groups, channels per group, elements]; the strides of a channel vector and of a statistic."""
-    batch, channels, *space = node.input_types[0].ints
-    each = channels // groups
-    return (batch, groups, each, math.prod(space)), (0, each, 1, 0), (groups, 1, 0, 0)
+@lowers("channel_sums")
+def channel_sums(node: Node) -> list[Launch]:
+    """Rows are the channels of an image."""
+    batch, *space, channels = node.input_types[0].ints
+    twice = (*node.inputs, *node.inputs)
+    rows = RowsBuilder(node, (batch, math.prod(space), channels), (1,), ["x", "first"], ["row", "row"], twice)
+    rows.b.element()
+    apart = rows.let(rows.input(0) - rows.input(1))
+    squares = rows.let(apart * apart)
+    sums = [rows.b.reduce("sum", value) for value in (apart, squares)]
+    rows.b.row()
+    for number, value in enumerate(sums):
+        rows.store(number, value)
+    return rows.launch()
+
+
+@lowers("group_moments")
+def group_moments(node: Node) -> list[Launch]:
+    """Rows are groups, their inner axis is the channels."""
+    each, places = node.input_types[0].ints[2], float(int_attr(node.attrs, "places"))
+    shift: list[Kind] = [
+        (math.prod(t.ints[1:]), each, along) for t in node.input_types[3:] for along in (1, 0)
+    ]  # of each channel, and of the group's first
+    rows = _channel_rows(node, shift, ["row", "row", "x", "x"], (*node.inputs, *node.inputs[3:]))
+    apart = rows.input(0) / places
+    means = rows.input(3) - rows.input(4) + apart if shift else apart
+    total = rows.sum(means)
+    rows.b.row()
+    middle = rows.let(total / float(each))
+    mean = rows.let(rows.input(4) + middle) if shift else middle
+    rows.b.element()
+    away = rows.let(means - middle)
+    own = rows.let(call("max", rows.input(1) - rows.input(0) * apart, 0.0))
+    squares = rows.b.reduce("sum", rows.let(own + away * away * places))
+    rows.b.row()
+    scale = rows.let(1 / call("sqrt", squares / (places * each) + float_attr(node.attrs, "eps")))
+    rows.store(0, mean)
+    rows.store(1, scale)
+    rows.b.element()
+    rows.store(2, mean)
+    rows.store(3, scale * rows.input(2))
+    return rows.launch()
+
+
+@lowers("group_slopes")
+def group_slopes(node: Node) -> list[Launch]:
+    """Rows are groups, their inner axis is the channels."""
+    channels = _channel_rows(node, ["row"], ["x", "x"])
+    added, sloped, weight, scale = (channels.input(i) for i in range(4))
+    first, second = _both_sums(channels, added * weight, sloped * weight)
+    channels.b.row()
+    share = channels.let(scale / float(int_attr(node.attrs, "count")))
+    slope, shift = channels.let(second * scale * scale * share), channels.let(first * share)
+    channels.b.element()
+    channels.store(0, slope)
+    channels.store(1, shift)
+    return channels.launch()
+
+
+def _channel_rows(
+    node: Node, reads: Sequence[Kind], writes: Sequence[Kind], inputs: Sequence[Value] | None = None
+) -> RowsBuilder:
+    """Rows of sums ``[B, groups, channels of a group]``; the third input is a vector over all channels. ``reads``: the
+    kinds of the others."""
+    shape = node.input_types[0].ints
+    return RowsBuilder(node, shape, (2,), ["x", "x", (0, shape[2], 1), *reads], writes, inputs)
+
+
+class _Grouped:
+    """x as ``[batch, groups, channels per group, elements]``, or with channels last ``[batch, elements, groups,
+    channels per group]``. ``of_group`` and ``of_channel``: the axes of a group's and of a channel's elements;
+    ``channel`` and ``row``: the strides of a channel vector and of a statistic."""
+
+    def __init__(self, node: Node, groups: int) -> None:
+        last = node.op.name.endswith("_last")
+        batch, channels, *space = first_type(node.input_types[0]).ints if last else node.input_types[0].ints
+        each, places = channels // groups, math.prod(space)
+        order = (0, 3, 1, 2) if last else (0, 1, 2, 3)
+        self.shape, self.channel, self.row = (
+            tuple(numbers[axis] for axis in order)
+            for numbers in ((batch, groups, each, places), (0, each, 1, 0), (groups, 1, 0, 0))
+        )
+        self.of_group, self.of_channel = ((1, 3), (0, 1)) if last else ((2, 3), (0, 3))
 
 
 def _axis(node: Node) -> list[int]:
@@ -203,4 +285,11 @@ def _sums(rows: RowsBuilder, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
     rows.b.element()
     first = rows.let(g)
     second = rows.let(first * rows.let(xhat))
+    return rows.b.reduce("sum", first), rows.b.reduce("sum", second)
+
+
+def _both_sums(rows: RowsBuilder, first: Expr, second: Expr) -> tuple[Expr, Expr]:
+    """The sums of two values, in one element stage."""
+    rows.b.element()
+    first, second = rows.let(first), rows.let(second)
     return rows.b.reduce("sum", first), rows.b.reduce("sum", second)

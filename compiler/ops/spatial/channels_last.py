@@ -15,6 +15,7 @@ from dslc.compiler.ir.op import Builder, Cost, KernelKind, NoGradient, Op, regis
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.normalization.batchnorm import batchnorm, batchnorm_grad
+from dslc.compiler.ops.normalization.groupnorm import groupnorm, groupnorm_grad
 from dslc.compiler.ops.spatial.adaptive_pool import adaptive_avgpool, adaptive_avgpool_grad, adaptive_maxpool
 from dslc.compiler.ops.spatial.conv import conv, conv_dgrad, conv_wgrad
 from dslc.compiler.ops.spatial.interpolate import interpolate, interpolate_grad
@@ -137,6 +138,18 @@ class BatchNormGradLast(ChannelsLast):
     name, inner = "batchnorm_grad_last", batchnorm_grad
 
 
+class GroupNormLast(ChannelsLast):
+    """groupnorm_last(x, weight, bias): ``groupnorm`` of x ``[B, *space, C]`` -> y like x; mean and 1/std."""
+
+    name, inner, needs, mirror = "groupnorm_last", groupnorm, groupnorm.needs, groupnorm.mirror
+
+
+class GroupNormGradLast(ChannelsLast):
+    """groupnorm_grad_last(x, weight, mean, invstd, dy): ``groupnorm_grad`` of x and dy ``[B, *space, C]``."""
+
+    name, inner = "groupnorm_grad_last", groupnorm_grad
+
+
 class AdaptiveAvgPoolLast(ChannelsLast):
     """adaptive_avgpool_last(x): ``adaptive_avgpool`` of x ``[B, *space, C]`` -> ``[B, *count, C]``."""
 
@@ -184,3 +197,5 @@ RESAMPLED_LAST: Final[dict[Op, Op]] = {
         InterpolateGradLast(),
     )
 }  # fmt: skip
+#: The same of normalisations whose kernels read few channels at once: only where ``decompose`` follows.
+GROUPED_LAST: Final[dict[Op, Op]] = {made.inner: register(made) for made in (GroupNormLast(), GroupNormGradLast())}

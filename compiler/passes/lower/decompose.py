@@ -1,4 +1,4 @@
-"""Decomposes batch normalisations into reductions and pointwise ops, which then fuse with their neighbours.
+"""Decomposes normalisations of images into reductions and pointwise ops, which then fuse with their neighbours.
 
 Before::
 
@@ -16,123 +16,33 @@ reads its inputs twice and writes once. The variance is computed from sums of di
 data, which keeps it accurate (Chan, Golub and LeVeque 1983: shifted data). For 16-bit data the shift is the running
 mean. For wider data it is each channel's first element: the running mean starts at 0, so in the first steps a large
 offset would cancel all digits. GPU only, because these steps are bound by memory.
+
+Group normalisations of images with channels last become the same steps (``norms/groupnorm.py``); those with channels
+first have kernels of their own, whose rows lie in memory one after another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value
-from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ops.attrs import float_attr
-from dslc.compiler.ops.compound.fused_sums import fused_sums
-from dslc.compiler.ops.constants.constant import constant
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.passes.lower.norms.batchnorm import BatchNorm
+from dslc.compiler.passes.lower.norms.groupnorm import GroupNorm
 
-_FORWARD: Final = ("batchnorm", "batchnorm_last")
-_BACKWARD: Final = ("batchnorm_grad", "batchnorm_grad_last")
+_NORMS: Final[dict[str, type[BatchNorm | GroupNorm]]] = {
+    **dict.fromkeys(("batchnorm", "batchnorm_last", "batchnorm_grad", "batchnorm_grad_last"), BatchNorm),
+    **dict.fromkeys(("groupnorm_last", "groupnorm_grad_last"), GroupNorm),
+}
 
 
 def decompose(graph: Graph) -> Graph:
     """The graph without such normalisations; the same object if it has none."""
 
     def rule(node: Node) -> Sequence[Value] | None:
-        if node.op.name in _FORWARD:
-            return _Norm(node).forward()
-        return _Norm(node).backward() if node.op.name in _BACKWARD else None
+        if node.op.name not in _NORMS:
+            return None
+        norm = _NORMS[node.op.name](node)
+        return norm.backward() if "_grad" in node.op.name else norm.forward()
 
     return graph.rewrite(rule)
-
-
-class _Norm:
-    """One normalisation: x, the axes that it reduces, and the dtype of its statistics."""
-
-    def __init__(self, node: Node) -> None:
-        self.node, self.b = node, Builder().at(node, node.phase)
-        self.x = node.inputs[0]
-        shape = self.x.type.ints
-        channels = len(shape) - 1 if node.op.name.endswith("_last") else 1
-        self.over = tuple(a for a in range(len(shape)) if a != channels)
-        self.count = prod(shape[a] for a in self.over)
-        self.inner = node.inputs[1].type.dtype
-
-    def op(self, name: str, *inputs: Value | float, **attrs: Attr) -> Value:
-        """A node; numbers become constants of the statistics' dtype."""
-        like = self.node.inputs[1]
-        values = [v if isinstance(v, Value) else constant(self.b, v, like) for v in inputs]
-        return self.b(OPS[name], *values, **attrs)
-
-    def column(self, v: Value) -> Value:
-        """A vector over channels, shaped to broadcast against x."""
-        shape = [1] * self.x.type.rank
-        [channels] = {*range(len(shape))} - {*self.over}
-        shape[channels] = v.type.ints[0]
-        return self.b(OPS["reshape"], v, shape=tuple(shape))
-
-    def shift(self, old_mean: Value) -> Value:
-        """A value per channel close to the channel's elements, so that sums of differences from it cancel little.
-
-        The first element is always close, whatever the offset of the data. For 16-bit data with an offset, rounding the
-        elements moves the variance at least as much as f32 sums lose to that offset. So the running mean is as good
-        there and needs no gather.
-        """
-        if self.x.type.dtype is not self.inner:
-            return old_mean
-        shape = self.x.type.ints
-        stops = tuple(1 if axis in self.over else size for axis, size in enumerate(shape))
-        first = self.op("slice", self.x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))
-        return self.op("reshape", first, shape=old_mean.type.shape)
-
-    def wide(self, v: Value) -> Value:
-        return v if v.type.dtype is self.inner else self.op("cast", v, dtype=self.inner)
-
-    def narrow(self, v: Value) -> Value:
-        dtype = self.x.type.dtype
-        return v if dtype is self.inner else self.op("cast", v, dtype=dtype)
-
-    def forward(self) -> Sequence[Value]:
-        _, weight, bias, old_mean, old_var = self.node.inputs
-        momentum, eps = float_attr(self.node.attrs, "momentum"), float_attr(self.node.attrs, "eps")
-        cast: tuple[Attr, ...] = () if self.x.type.dtype is self.inner else (("cast", (0,), (("dtype", self.inner),)),)
-        at = 2 + len(cast)  # index of the difference from the shift
-        body = (*cast, ("sub", (at - 1 if cast else 0, 1), ()), ("mul", (at, at), ()))
-        shift = self.shift(old_mean)
-        sums = self.b.node(fused_sums, self.x, self.column(shift), body=body, summed=(at, at + 1), over=self.over)
-        apart = self.op("div", sums.outputs[0], float(self.count))  # mean minus shift
-        mean = self.op("add", shift, apart)
-        square = self.op("sub", self.op("div", sums.outputs[1], float(self.count)), self.op("mul", apart, apart))
-        var = self.op("maximum", square, 0.0)
-        invstd = self.op("rsqrt", self.op("add", var, eps))
-        unbiased = self.op("mul", var, self.count / max(1, self.count - 1))
-        running = [
-            self.op("add", self.op("mul", old, 1 - momentum), self.op("mul", new, momentum))
-            for old, new in ((old_mean, mean), (old_var, unbiased))
-        ]
-        centred = self.op("sub", self.wide(self.x), self.column(mean))
-        scale = self.column(self.op("mul", invstd, weight))
-        y = self.narrow(self.op("add", self.op("mul", centred, scale), self.column(bias)))
-        return (y, *running, mean, invstd)
-
-    def backward(self) -> Sequence[Value]:
-        x, weight, mean, invstd, dy = self.node.inputs
-        middle, scale = self.column(mean), self.column(invstd)
-        # inputs dy, x, mean, 1/std; sums of dy and of dy * (x - mean) / std
-        body: tuple[Attr, ...] = ()
-        wide_dy, wide_x = 0, 1
-        if x.type.dtype is not self.inner:
-            body = (("cast", (0,), (("dtype", self.inner),)), ("cast", (1,), (("dtype", self.inner),)))
-            wide_dy, wide_x = 4, 5
-        at = 4 + len(body)
-        body = (*body, ("sub", (wide_x, 2), ()), ("mul", (at, 3), ()), ("mul", (wide_dy, at + 1), ()))
-        summed = (wide_dy, at + 2)
-        sums = self.b.node(fused_sums, dy, x, middle, scale, body=body, summed=summed, over=self.over)
-        d_bias, d_weight = sums.outputs
-        # dy * outer - ((x - mean) * slope + shift): few operations and few channel vectors per element
-        outer = self.op("mul", invstd, weight)  # the forward pass computes it, too
-        slope = self.op("mul", self.op("mul", self.op("mul", d_weight, invstd), outer), 1 / self.count)
-        shift = self.op("mul", self.op("mul", d_bias, outer), 1 / self.count)
-        along = self.op("mul", self.op("sub", self.wide(x), middle), self.column(slope))
-        own = self.op("mul", self.wide(dy), self.column(outer))
-        dx = self.op("sub", own, self.op("add", along, self.column(shift)))
-        return self.narrow(dx), d_weight, d_bias

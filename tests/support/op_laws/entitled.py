@@ -100,7 +100,7 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
         ),
     ),
     **dict.fromkeys(
-        ("batchnorm", "batchnorm_last", "groupnorm", "layernorm"),
+        ("batchnorm", "batchnorm_last", "groupnorm", "groupnorm_last", "layernorm"),
         (
             Excuse(_HUGE, _SQUARES),
             # of the statistics see test_moments_of_an_offset_keep_their_digits
@@ -111,7 +111,10 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "norm": (Excuse(("denormal", "small", *_HUGE), _SQUARES),),
     "global_norm": (Excuse(("denormal", *_HUGE), _SQUARES),),
     **{f"{norm}norm_grad": (Excuse(("",), _BACK),) for norm in ("batch", "group", "layer", "rms")},
-    "batchnorm_grad_last": (Excuse(("",), _BACK),),
+    **{f"{norm}norm_grad_last": (Excuse(("",), _BACK),) for norm in ("batch", "group")},
+    **dict.fromkeys(
+        ("channel_sums", "group_moments", "group_slopes"), (Excuse(("",), "sums that need not be those of one tensor"),)
+    ),
     "softmax_grad": (Excuse((*_TOP, "offset"), "dy - sum(y * dy), where y need not be a softmax"),),
     "log_softmax_grad": (
         Excuse(("far", *_TOP), "exp(y) * sum(dy), where y need not be a logarithm"),

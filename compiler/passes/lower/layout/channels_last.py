@@ -40,7 +40,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.shape.broadcast import SumTo
-from dslc.compiler.ops.spatial.channels_last import LAST, last_type, to_first, to_last
+from dslc.compiler.ops.spatial.channels_last import GROUPED_LAST, LAST, last_type, to_first, to_last
 from dslc.compiler.ops.spatial.conv import Convolution
 from dslc.compiler.passes.lower.layout.axis_order import attrs_along, reduced_axes, reshaped, summed_shape, transposed
 from dslc.compiler.passes.lower.layout.pointwise_first import Turned, directly, kept_first
@@ -51,6 +51,7 @@ from dslc.compiler.passes.lower.layout.wide_convolutions import widened
 #: nothing else.
 _NORMS: Final = ("layernorm", "layernorm_grad", "rmsnorm", "rmsnorm_grad")
 _HALF: Final = frozenset({DType.BF16, DType.F16})
+_OPS_LAST: Final = {**LAST, **GROUPED_LAST}
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,11 @@ class _Turner:
 
     def _turned(self, node: Node) -> bool:
         """Emits the node with channels last if that is supported and useful; returns whether it did."""
-        if node.op in LAST and node.inputs[0].type.rank > 2 and self._starts(node):
+        if node.op in _OPS_LAST and node.inputs[0].type.rank > 2 and self._starts(node):
             inputs = [self.last(v) for v in node.inputs]
             wide = widened(Builder().at(node, node.phase), node, inputs) if isinstance(node.op, Convolution) else None
             if wide is None:
-                self._emit(node, LAST[node.op], inputs)
+                self._emit(node, _OPS_LAST[node.op], inputs)
             else:
                 self.last_of[node.out] = wide
                 self.computed_last.add(node.out)

@@ -39,6 +39,9 @@ _BODIES = {
   return z[:, 2:, ::2] |> conv(8, 1) as c4 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "norms": """  x = image |> conv(8, 3, pad=1) as c1 |> layernorm(axis=1) as n1 |> conv(8, 3, pad=1) as c2
   return x |> rmsnorm(axis=1) as n2 |> conv(4, 3) as c3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
+    "groups": """  x = image |> conv(8, 3, pad=1) as c1 |> groupnorm(2) as n1 |> silu |> conv(6, 3, pad=1) as c2
+  z = x |> instancenorm(affine=true) as n2 |> relu |> conv(6, 3, pad=1) as c3
+  return concat([x, z], axis=1) |> groupnorm(3) as n3 |> relu |> mean(over=[2, 3]) |> linear(5) as head""",
     "flattened": """  x = image |> conv(4, 3) as c1 |> tanh |> avgpool(2)
   return x |> flatten |> linear(5) as head""",
     "excited": """  x = image |> conv(8, 3, pad=1, bias=false) as c1 |> batchnorm as b1 |> silu
@@ -113,13 +116,13 @@ def _is_weight(node: Node) -> bool:
     return made.name.endswith("weight") or (isinstance(made, Node) and made.op.name == "conv_wgrad_last")
 
 
-@pytest.mark.parametrize("name", ["residual", "fires", "norms", "excited", "shuffled", "pixels"])
+@pytest.mark.parametrize("name", ["residual", "fires", "norms", "groups", "excited", "shuffled", "pixels"])
 def test_images_are_turned_once(name: str, tmp_path: Path) -> None:
     """The net's image comes in with channels first and no tensor of a block is transposed back."""
     graph = _graph(tmp_path, _BODIES[name], "f64")
     turned = simplify_graph(channels_last(graph, Rule(lambda node: True)))
     assert _moved(turned)["image"] == 1
-    assert not any(n.op.name in ("conv", "batchnorm", "maxpool", "conv_dgrad") for n in turned.nodes)
+    assert not any(n.op.name in ("conv", "batchnorm", "groupnorm", "maxpool", "conv_dgrad") for n in turned.nodes)
 
 
 def test_what_is_not_wanted_stays(tmp_path: Path) -> None:
