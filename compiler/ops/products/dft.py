@@ -27,8 +27,8 @@ class Dft(Function):
     ``onesided`` gives the first ``N//2 + 1`` results of a real tensor, which tell the others. With ``inverse`` it takes
     these and gives one result, the real tensor of ``size`` elements, ``2 * (n - 1)`` of n by default.
 
-    It is computed as products of matrices. If N is composite and long, there are several stages of small ones: two of
-    N1 and N2 for N = N1 * N2 cost 4*N*(N1 + N2) operations. A prime N costs N^2. Zeros that a ``pad`` puts behind the
+    It is computed as products of matrices. A long composite N takes several stages of small ones where that is faster:
+    two for N = N1 * N2 cost about 4*N*(N1 + N2) operations. A prime N costs N^2. Zeros that a ``pad`` puts behind the
     elements cost nothing, nor do results behind those that slices take. N must be known in the file.
 
     given: x: [B, 64], y: [B, 33], z: [B, 33]

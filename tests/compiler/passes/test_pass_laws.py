@@ -46,7 +46,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "stacked",
     "few_rows_epilogue", "tf32", "widen_halves", "gather_casts", "placed_pads", "together", "joined_slices",
-    "joined_reshapes", "pieces",
+    "joined_reshapes", "pieces", "small_producers",
 }  # fmt: skip
 
 #: Model and rows of the example whose steps take some seconds in numpy.

@@ -81,14 +81,26 @@ class Stages:
         """The matrices [down, across] of the real and the imaginary parts of the roots. A gradient's are those of its
         transform."""
         if roots.count <= MOST_STORED:
-            return [self._stored(part, dtype) for part in roots.powers(down, across)]
-        b = Builder(name=self.b.name, span=self.b.span)
-        rows = b(reshape, b(arange, shape=(down,), start=0, step=1), shape=(down, 1))
-        columns = b(arange, shape=(across,), start=0, step=1)
-        place = b(mod, b(mul, rows, columns), b(full, value=roots.count, dtype=DType.I32, shape=()))
-        return [b(gather_rows, self._stored(part, dtype), place) for part in roots.table()]
+            return [self.stored(part, dtype) for part in roots.powers(down, across)]
+        place = self._places(0, down, across)
+        return [self._gathered(part, place, dtype) for part in roots.table()]
 
-    def _stored(self, numbers: Array, dtype: DType) -> Value:
+    def rows_times(self, x: Value, first: int, length: int, outputs: int, *, sine: bool) -> Value:
+        """Rows of elements from number ``first`` on times the real or the imaginary parts of the roots."""
+        matrix = self._gathered(self.roots.table()[sine], self._places(first, length, outputs), x.type.dtype)
+        return self.b(matmul, x, matrix, transpose_a=False, transpose_b=False)
+
+    def _places(self, first: int, down: int, across: int) -> Value:
+        """The numbers of the roots in a matrix, whose first row is that of element ``first``."""
+        b = Builder(name=self.b.name, span=self.b.span)
+        rows = b(reshape, b(arange, shape=(down,), start=first, step=1), shape=(down, 1))
+        columns = b(arange, shape=(across,), start=0, step=1)
+        return b(mod, b(mul, rows, columns), b(full, value=self.roots.count, dtype=DType.I32, shape=()))
+
+    def _gathered(self, table: Array, place: Value, dtype: DType) -> Value:
+        return Builder(name=self.b.name, span=self.b.span)(gather_rows, self.stored(table, dtype), place)
+
+    def stored(self, numbers: Array, dtype: DType) -> Value:
         """A constant; 16-bit floats are rounded from the f32 that the artifact holds."""
         wide = self.store(numbers, DType.F32 if dtype.is_half else dtype)
         return self.b(cast, wide, dtype=dtype) if dtype.is_half else wide
@@ -99,12 +111,12 @@ class Stages:
         if not orders:
             matrix = roots.blocks(shape.given, shape.outputs, shape.inputs, shape.parts).T.reshape(len(shape.parts), -1)
             rows = (shape.outputs, shape.inputs * shape.given)
-            return [self._product(self._stored(part.reshape(rows), dtype), x) for part in matrix]
+            return [self._product(self.stored(part.reshape(rows), dtype), x) for part in matrix]
         order, *others = orders
         re, im = self._of_first(x, shape, order, Roots(order, roots.sign))
         rest, axes = shape.count // order, (shape.count // order, order)
         cosine, sine = (
-            b(reshape, self._stored(each, dtype), shape=(*axes, 1))
+            b(reshape, self.stored(each, dtype), shape=(*axes, 1))
             for each in Roots(shape.count, roots.sign).powers(*axes)
         )
         turned = (
@@ -127,9 +139,9 @@ class Stages:
         blocks, rows = roots.blocks(given, order, shape.inputs, (0, 1)), shape.inputs * given
         x = b(reshape, x, shape=(batch, rows, rest * inner))
         if inner == 1:
-            y = b(matmul, x, self._stored(blocks, dtype), transpose_a=True, transpose_b=False)
+            y = b(matmul, x, self.stored(blocks, dtype), transpose_a=True, transpose_b=False)
             return [b(reshape, part, shape=(batch, rest, order, 1)) for part in self._halves(y, 2)]
-        y = self._product(self._stored(blocks.T, dtype), x)
+        y = self._product(self.stored(blocks.T, dtype), x)
         parts = (b(reshape, part, shape=(batch, order, rest, inner)) for part in self._halves(y, 1))
         return [b(transpose, part, perm=(0, 2, 1, 3)) for part in parts]
 

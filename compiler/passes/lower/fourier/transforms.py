@@ -1,6 +1,6 @@
-"""Composes discrete Fourier transforms of products with matrices, in one stage or in several.
+"""Composes discrete Fourier transforms of products with matrices: a whole one, parts of it, or several small ones.
 
-Before, 1513 rows of 693 real numbers::
+Before, 1513 rows of 693 real numbers on a CPU::
 
     %1, %2 = fourier %0 {count=693, outputs=347, parts=both, scale=1.0, sign=-1} : f32[1513, 347], f32[1513, 347]
 
@@ -12,10 +12,10 @@ After, with the stages of the orders 21 and 33::
     %4 = slice of %3 as [1513, 357] : f32[1513, 347]
     %5 and %6, the same for the imaginary parts
 
-So a row takes 4 * 693 * (21 + 33) operations instead of 2 * 693 * 693, but more bytes move. The model of the target's
-time decides (``ways.py``). 16-bit floats have stages in f32, if these are faster than a product on tensor cores. TF32
-keeps one product, since it would round between the stages. The matrices are constants of the artifact; those of long
-transforms of one stage are gathered from a table of roots.
+So a row takes 4 * 693 * (21 + 33) operations instead of 2 * 693 * 693, but more bytes move. A prime order has no
+stages, but half of the matrix suffices (``folded.py``). The model of the target's time decides (``ways.py``). 16-bit
+floats are computed so in f32, if that is faster than a product on tensor cores. TF32 keeps one product, since it would
+round between the stages. The matrices of stages are constants of the artifact; larger ones are gathered from a table.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.products.fourier import PARTS, fourier
 from dslc.compiler.ops.shape.views import reshape
+from dslc.compiler.passes.lower.fourier.folded import Folded
 from dslc.compiler.passes.lower.fourier.matrices import Array, Roots, Store
 from dslc.compiler.passes.lower.fourier.narrowed import narrowed
 from dslc.compiler.passes.lower.fourier.stages import Stages
-from dslc.compiler.passes.lower.fourier.ways import Shape, Way, Ways
+from dslc.compiler.passes.lower.fourier.ways import SURE, Shape, Way, Ways
 
 
 def transforms(program: Program, build: Build) -> Program:
@@ -108,27 +109,31 @@ def _composed(node: Node, build: Build, store: Store) -> list[Value]:
     stages = Stages(b, store, Roots(attrs["count"], attrs["sign"], float_attr(node.attrs, "scale")))
     *lead, given = x[0].type.ints
     shape = Shape(attrs["count"], prod(lead), len(x), given, 1, PARTS[str_attr(node.attrs, "parts")], attrs["outputs"])
-    way = _stages_that_pay(shape, dtype, build)
-    if way is None:
-        return stages.whole(x, shape.outputs, shape.parts)
     wide = DType.F32 if dtype.is_half else dtype
     rows = [b(reshape, _cast(b, each, wide), shape=(shape.batch, given)) for each in x]
-    found = stages.of_orders(rows, shape, way.orders)
+    way = _fastest(shape, dtype, build)
+    if way is None:
+        return stages.whole(x, shape.outputs, shape.parts)
+    if way.orders:
+        found = stages.of_orders(rows, shape, way.orders)
+    else:
+        found = Folded(stages, given, shape.outputs).results(rows, shape.parts)
     return [_cast(b, b(reshape, y, shape=(*lead, shape.outputs)), dtype) for y in found]
 
 
-def _stages_that_pay(shape: Shape, dtype: DType, build: Build) -> Way | None:
-    """The way of several stages, if it is faster than a product with one matrix."""
+def _fastest(shape: Shape, dtype: DType, build: Build) -> Way | None:
+    """The way that is faster than products with whole matrices: of several stages, or of folded matrices, which have no
+    order; None if there is none."""
     on_cores = traits_of(build.target).has_tensor_cores
     if not shape.batch or (build.precision.tf32 and on_cores and not dtype.is_half):
         return None
     machine, wide = machine_for(build), DType.F32 if dtype.is_half else dtype
-    found, own = Ways(machine, wide).several(shape), Ways(machine, dtype)
-    if found is None:
-        return None
+    ways, own = Ways(machine, wide), Ways(machine, dtype)
     rows = shape.inputs * shape.given + len(shape.parts) * shape.outputs
     casts = own.moving(shape.batch * rows) if dtype.is_half else 0.0
-    return found if found.seconds + casts < own.whole(shape) else None
+    able = [way for way in (ways.several(shape), ways.folded(shape)) if way is not None]
+    best = min(able, key=lambda way: way.seconds, default=None)
+    return best if best is not None and best.seconds + casts < SURE * own.whole(shape) else None
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:

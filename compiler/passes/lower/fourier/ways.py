@@ -1,7 +1,8 @@
-"""Chooses the stages of a transform: one product, or the split of Cooley and Tukey (1965), by modelled time.
+"""Chooses how to compute a transform by modelled time: whole matrices, folded ones, or several stages.
 
-A transform of order n = n1 * n2 is n2 transforms of order n1, a product with twiddle factors, and n1 transforms of
-order n2. Those of order n1 are one product with a matrix; those of order n2 are split again if that is faster.
+Stages are the split of Cooley and Tukey (1965). A transform of order n = n1 * n2 is n2 transforms of order n1, a
+product with twiddle factors, and n1 transforms of order n2. Those of order n1 are one product with a matrix; those of
+order n2 are split again if that is faster.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.products.linear import matmul
 
+#: Another way than whole matrices is taken if it has less than this part of their time. On an H200 the model was up to
+#: 11 % too short for stages, and up to 11 % too long for a product (benchmarks/results/ops.md, Transforms).
+SURE: Final = 0.8
 #: The order up to which the matrix of a whole transform is stored. A longer one is gathered from a table in each run.
 MOST_STORED: Final = 64
+#: Rows and columns of the least tile of a GPU's products of many operations (``cuda/contraction/tile_tables.py``).
+_TILE: Final = 32
 _TWIDDLE: Final = 6  # operations of a product of complex numbers
 
 
@@ -51,7 +57,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Way:
-    """The orders of the first stages of a transform; the last stage has the rest. ``seconds``: modelled time."""
+    """The orders of the first stages of a transform, of which the last one has the rest; none for folded matrices.
+    ``seconds``: modelled time."""
 
     orders: tuple[int, ...]
     seconds: float
@@ -73,6 +80,25 @@ class Ways:
             time += len(shape.parts) * self.moving(results)  # sums of two products
         return time + (2 * self.moving(shape.given * shape.outputs) if shape.count > MOST_STORED else 0.0)
 
+    def folded(self, shape: Shape) -> Way | None:
+        """Seconds of products with parts of these matrices, which are symmetric, and of the sums before and after;
+        None for a short one."""
+        half = shape.count // 2
+        if shape.count <= MOST_STORED:
+            return None
+        given = half if shape.given == shape.count else shape.given
+        outputs, products = min(shape.outputs, half + 1), shape.inputs * len(shape.parts)
+        time = products * self.product((shape.batch, given), (given, outputs)) + 2 * self.moving(given * outputs)
+        if given < shape.given:  # both halves and the first element, then sums and differences
+            halves = 2 * self.moving(shape.batch * given) + self.moving(shape.batch)
+            time += shape.inputs * halves + products * self._adding(shape.batch * given, 2)
+        if outputs < shape.outputs or shape.inputs == 2:
+            time += len(shape.parts) * 2 * self._adding(shape.batch * shape.outputs, shape.inputs)
+        return Way((), time)
+
+    def _adding(self, elements: int, inputs: int) -> float:
+        return kernel_seconds("elements", (1 + inputs) * elements * self._dtype.itemsize, elements, self._machine)
+
     def several(self, shape: Shape) -> Way | None:
         """The fastest way of several stages, with the copies before and after them; None for a prime number."""
         found = self._split(shape)
@@ -90,7 +116,12 @@ class Ways:
         return kernel_seconds("copies", 2 * elements * self._dtype.itemsize, 0, self._machine)
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], *, swapped: bool = False) -> float:
-        """Seconds of a product of matrices; ``swapped``: the last axes of the left one."""
+        """Seconds of a product of matrices; ``swapped``: the last axes of the left one. A GPU computes whole tiles of
+        each matrix: 1281 products [205, 818] by [818, 2] take 16 times as long as their operations."""
+        if self._machine.device.multiprocessors:
+            *batch, rows, inner = left
+            left = (*batch, rows, _whole(inner)) if swapped else (*batch, _whole(rows), inner)
+            right = (*right[:-1], _whole(right[-1]))
         a, b = (_tensor(self._dtype, shape) for shape in (left, right))
         return seconds(Builder().node(matmul, a, b, transpose_a=swapped, transpose_b=False), self._machine)
 
@@ -125,6 +156,11 @@ class Ways:
         moved = 2 * numbers * self._dtype.itemsize
         time += kernel_seconds("elements", moved, _TWIDDLE * numbers // 2, self._machine)
         return time + (self.moving(rows * rest * outer) if given * rest > shape.given else 0.0)
+
+
+def _whole(size: int) -> int:
+    """The rows or columns of the tiles that compute so many."""
+    return -(-size // _TILE) * _TILE
 
 
 def _divisors(count: int) -> list[int]:
