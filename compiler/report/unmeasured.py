@@ -1,4 +1,4 @@
-"""How much of a program's modelled time libraries take in ways that were not measured.
+"""The share of a program's modelled time that unmeasured calls of libraries take.
 
 A library's heuristic may choose an algorithm that takes several times as long as its best one. A finished build says so
 where such calls take most of a program, so that a user measures them before a long training. Calls that take little

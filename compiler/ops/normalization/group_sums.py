@@ -1,5 +1,5 @@
-"""What a group normalisation of images with channels last needs of each channel, from sums of each channel's elements.
-The pass ``decompose`` makes these ops."""
+"""Ops that compute group normalisations of images with channels last from sums over each channel. The pass
+``decompose`` makes these ops."""
 
 from __future__ import annotations
 

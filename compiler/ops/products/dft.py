@@ -28,8 +28,8 @@ class Dft(Function):
     these and gives one result, the real tensor of ``size`` elements, ``2 * (n - 1)`` of n by default.
 
     It is computed as products of matrices. A long composite N takes several stages of small ones where that is faster:
-    two for N = N1 * N2 cost about 4*N*(N1 + N2) operations. A prime N costs N^2. Zeros that a ``pad`` puts behind the
-    elements cost nothing, nor do results behind those that slices take. N must be known in the file.
+    two for N = N1 * N2 cost about 4*N*(N1 + N2) operations. A prime N costs N^2. Zeros that a ``pad`` adds after the
+    elements cost nothing, nor do results after the last one that a slice takes. N must be known in the file.
 
     given: x: [B, 64], y: [B, 33], z: [B, 33]
     >>> re, im = dft(x, onesided=true)

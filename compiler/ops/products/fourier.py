@@ -1,4 +1,5 @@
-"""fourier: a discrete Fourier transform in real arithmetic, whole or in parts. A pass composes it of products."""
+"""fourier: a discrete Fourier transform in real arithmetic, whole or in parts. The pass ``transforms`` computes it by
+products."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ class Fourier(Op):
     """fourier(re[, im]): the transform of order ``count`` of the last axis: result k is the sum of ``scale * (re + i *
     im)[n] * exp(sign * 2 * pi * i * n * k / count)``.
 
-    Attributes: ``sign`` 1 or -1; ``outputs``, the first so many results; ``parts``, those of the results: "re", "im",
-    or "both". Without ``im`` the input is real. An input shorter than ``count`` goes on with zeros. So the gradient is
-    a transform with the other sign, of as many results as there are inputs.
+    Attributes: ``sign`` 1 or -1; ``outputs``, how many results there are, from the first; ``parts``, which parts of the
+    results: "re", "im", or "both". Without ``im`` the input is real. An input shorter than ``count`` counts as followed
+    by zeros. So the gradient is a transform with the other sign, of as many results as there are inputs.
     """
 
     name = "fourier"

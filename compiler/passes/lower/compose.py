@@ -1,4 +1,4 @@
-"""Replaces the ops that packages compose by their parts, unless the target has a kernel for the whole.
+"""Replaces each op that a package composes of other ops with these, unless the target has a kernel for the whole.
 
 Before, on the CPU::
 

@@ -1,4 +1,5 @@
-"""Attention of one or few queries, as in generation, reads its cache where it lies, and splits it among the blocks.
+"""Lets attention of one or few queries, as in generation, read its cache in place, and splits the cache among the
+blocks.
 
 Before, for one token::
 
@@ -10,9 +11,9 @@ After::
 
     %8 = few_queries_sdpa %q, %keys, %values, %mask {reads=..., writes=..., ...} : bf16[1, 1, 768]  # sdpa forward
 
-Operands are followed back through reshapes, transposes and slices, and the cache through its cast to 16 bits. Only
-where nothing reads the sums of the rows, as gradients do. The order of sums differs from that of tiles, and
-probabilities are not rounded. GPU only; linear in nodes and reads.
+Operands are followed back through reshapes, transposes and slices, and the cache through its cast to 16 bits. The pass
+takes only attention whose sums of rows nothing reads; gradients read them. The order of sums differs from that of
+tiles, and probabilities are not rounded. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations

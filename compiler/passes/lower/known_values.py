@@ -1,4 +1,4 @@
-"""Computes small tensors that depend on no input when it builds, and stores them in the artifact.
+"""Computes, at build time, small tensors that depend on no input, and stores them in the artifact.
 
 Before::
 
@@ -15,10 +15,10 @@ After::
     %2 = reshape %1 {shape=(7, 2)} : f32[7, 2]
     %3 = mul %0, %2 : f32[80, 7, 2]
 
-Only values that numpy and each target compute with the same bits: of ops that move elements, of integers, and of those
-operations on floats that IEEE 754 rounds exactly. For GPUs, where a launch takes longer than the work on such a tensor.
-Views of a value read what is stored. A value made of equal numbers alone is left to ``simplify``, and larger tensors to
-the kernels, which read fewer bytes. Linear in nodes and reads.
+The pass takes only values that numpy and each target compute with the same bits: results of ops that move elements, of
+integer ops, and of those float operations that IEEE 754 rounds exactly. It is for GPUs, where a launch takes longer
+than the work on such a tensor. Views of a value read what is stored. The pass leaves values of equal numbers to
+``simplify``, and larger tensors to the kernels, which then read fewer bytes. Linear in nodes and reads.
 """
 
 from __future__ import annotations

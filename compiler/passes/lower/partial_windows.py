@@ -1,4 +1,4 @@
-"""Max pools whose last windows reach over the end of an image read the image itself, not a longer copy of it.
+"""Lets max pools whose last windows reach over the end of an image read the image itself, not a longer copy of it.
 
 Before, from ``maxpool(x, 3, stride=2, ceil_mode=true)``, or from a border of minus infinity in the source::
 
@@ -13,8 +13,9 @@ After::
     %3 = maxpool_grad %dy, %2 {more=(1, 1), size=(109, 109), ...} : f32[8, 64, 109, 109]
 
 Every window must have an element of the image, and the border must be as long at the end as at the begin, or longer.
-For GPUs, whose kernels ask each place of a window whether it is in the image. Results keep their bits, but that a
-window of minus infinity alone selects an element of the image. Linear in nodes and reads.
+The pass is for GPUs, whose kernels check for each place of a window whether it is in the image. Results keep their
+bits, with one exception: a window that has only minus infinity selects an element of the image. Linear in nodes and
+reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes few rows of a table in place, where a scatter of rows would move all of it: a token into a cache.
+"""Writes few rows of a table in place, such as a token into a cache; a scatter of rows would move the whole table.
 
 Before, for one token of a 16-bit model::
 

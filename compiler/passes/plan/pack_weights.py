@@ -1,4 +1,5 @@
-"""Gives products whose kernels first copy an operand into panels this copy as a node of its own, where it is worth it.
+"""Makes a node of the copy of an operand into panels, with which the kernels of some products begin, if that saves
+time.
 
 Before, on a CPU::
 

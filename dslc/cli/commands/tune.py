@@ -57,9 +57,10 @@ def command(
 
     Checks and times several ways for each distinct problem of the model, those that take the most time first, and
     writes the best ones to dslc.lock, next to dslc.yaml or FILE; `dslc build` obeys it. A way must give the right
-    result, stay within its memory, and be 3 % and 50 ns faster than the default. Ctrl-C or the end of the time keeps
-    what was measured by then, at least one problem: the next run goes on with the rest. Modes: off (the default way
-    alone), limited (ways with little workspace), fastest (any workspace).
+    result, stay within its memory, and be 3 % and 50 ns faster than the default. After Ctrl-C or at the end of the
+    time, the lock keeps what was measured, and the next run continues with the rest. The time ends only after at least
+    one problem was measured. Modes: off (the default way alone), limited (ways with little workspace), fastest (any
+    workspace).
     """
     begun = time.monotonic()
     from dslc.base.cache import Cache

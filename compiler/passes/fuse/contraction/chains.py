@@ -1,4 +1,4 @@
-"""Nodes of few rows that follow one another become a chain, which one resident kernel computes.
+"""Joins nodes of few rows that follow one another into a chain, which one resident kernel computes.
 
 Before, for one token, each node a launch or two::
 
@@ -12,10 +12,11 @@ After::
 
     %1, %2, %3 = chain %0, %w, %b, ... : bf16[1, 1, 768], f32[1024, 1, 12, 64], f32[1024, 1, 12, 64]
 
-Products of few rows take as long as their weights come from memory, and a launch costs as much again. In one kernel
-blocks wait for one another instead, and the weights of the next products come meanwhile. The target says which nodes it
-computes so, and where that is faster by its model of time. A node that needs a chain's result, and whose result a later
-member would need, ends the chain. Nodes times chains.
+Products of few rows take as long as their weights take to come from memory, and a launch costs as much again. In one
+kernel, blocks wait for one another instead, and meanwhile load the weights of the next products. The target says which
+nodes such a kernel computes, and where this is faster by the time model. A node outside of the chain ends it, if the
+node needs a result of the chain and a later member would need the node's result. The pass takes time in proportion to
+nodes times chains.
 """
 
 from __future__ import annotations

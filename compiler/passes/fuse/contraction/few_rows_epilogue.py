@@ -1,4 +1,4 @@
-"""Products of few rows take the pointwise node that reads them into their kernel, as in the generation of text.
+"""Lets the kernel of a product of few rows compute the pointwise node that reads it, as in the generation of text.
 
 Before, for one token::
 
@@ -9,9 +9,9 @@ After::
 
     %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : bf16[1, 1, 3072]  # gelu forward
 
-Such a product takes as long as its weights come from memory, and a launch of its own for the rest takes as long again.
-All steps are computed in f32 and rounded once. Only where the target computes both as one kernel of its own; linear in
-nodes and reads.
+Such a product takes as long as its weights take to come from memory, and a separate launch for the rest takes as long
+again. All steps are computed in f32 and rounded once. The pass joins two nodes only if the target has a kernel of its
+own for both; linear in nodes and reads.
 """
 
 from __future__ import annotations

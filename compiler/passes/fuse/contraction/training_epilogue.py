@@ -1,4 +1,5 @@
-"""Lets convolutions of training add a bias, and maybe a residual, where that would be a kernel of its own.
+"""Lets convolutions of training add a bias, or a bias and a residual, if the addition would otherwise need its own
+kernel.
 
 Before, a batchnorm and its gradient read the sum::
 
@@ -10,8 +11,8 @@ After::
     %2 = contraction %x, %w, %bias {product="conv_last", ..., body=...} : f32[32, 1024, 1024]  # s3.conv forward
 
 The sum must be the convolution's only reader. The pass comes after those that compute a sum inside its readers, which
-costs even less, so it takes what they leave. ``convolution_epilogue.py`` has the rule which kernels add it. It is the
-pass for ``predict`` and joins activations, too. In training, gradients compare the result of an activation with 0, and
+costs even less, so it takes what they leave. The rule which kernels add it is in ``convolution_epilogue.py``, the pass
+for ``predict``, which joins activations, too. In training, gradients compare the result of an activation with 0, and
 its kernel also writes a bitmask of that comparison. A convolution that the backward pass computes again without its
 bias stays as it is both times, since another kernel may have other bits. Linear in nodes and reads.
 """

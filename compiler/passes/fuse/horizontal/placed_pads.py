@@ -1,4 +1,5 @@
-"""Sums of padded parts as one tensor that has each part in its place: the gradient of a tensor read in parts.
+"""Replaces a sum of padded parts with one tensor that has each part in its place: the gradient of a tensor read in
+parts.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""Casts the rows that a model reads of a table, not the table.
+"""Casts the rows that a model reads from a table, not the whole table.
 
 Before::
 
@@ -9,8 +9,8 @@ After::
 
     %1 = gather_rows %table, %ids {dtype=bf16} : bf16[2048, 64]  # rows forward
 
-A table whose cast is read by other nodes, too, such as the product of a tied head, stays as it is; so does one of which
-a program reads as many elements as it has. Each element is the same. GPU only. Linear in nodes and reads.
+A table whose cast is read by other nodes, too, such as the product of a tied head, stays as it is; so does a table of
+which a program reads as many elements as it has. Each element is the same. GPU only. Linear in nodes and reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scatters that replace elements, or add to a tensor, as one node, where kernels take lines of any length along any
+"""Makes one node of a scatter that replaces elements or adds to a tensor, if kernels take lines of any length along any
 axis.
 
 Before::
@@ -22,8 +22,8 @@ After::
 
     %2 = scatter_rows_add %rows, %ids, %x {count=50257} : f32[50257, 768]
 
-The result may take the place of ``x``, so a table that is large next to its rows is not gone through three more times.
-Rows with equal ids are added to ``x`` one after the other, no longer to each other first.
+The result may take the place of ``x``, so the kernels do not pass three more times over a table that is large compared
+with the rows. Rows with equal ids are added to ``x`` one after the other; before, they were added to each other first.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ After::
     %3 = fused %x, %b {x * 2 - 1, floor, ...} : i32[80, 7, 7, 2, 2]
 
 ``fuse`` joins only nodes of one shape whose value one region reads, so that nothing is computed twice. Here each reader
-computes the value for each of its elements. The value is no result, and all of its readers are pointwise nodes of the
-same phase. By the model, their additional operations take less time than a launch, and so do the bytes of the value and
-of what it is computed from. So indices and weights that a few numbers give, such as the pixels of boxes, are one or two
-kernels. Steps round as before, so results keep their bits. GPU only. It runs after the passes that join reductions with
-pointwise nodes, since steps may be smaller than the result here. Linear in nodes and reads, for each link of a chain of
-such values.
+computes the value for each of its elements. The value is not a result of the graph, and all of its readers are
+pointwise nodes of the same phase. By the cost model, their additional operations take less time than a launch; so does
+moving the bytes of the value and of what it is computed from. So indices and weights that are computed from a few
+numbers, such as the pixels of boxes, take one or two kernels. Steps round as before, so results keep their bits. The
+pass is for GPUs. It runs after the passes that join reductions with pointwise nodes, since steps may be smaller than
+the result here. Linear in nodes and reads, for each link of a chain of such values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transforms without zeros that follow their elements, and without results that nothing reads; part of ``transforms``.
+"""Removes zeros after the elements of a transform, and results that nothing reads; part of the pass ``transforms``.
 
 Before, a sequence of 1024 elements as long as its convolution by a kernel::
 
@@ -64,7 +64,7 @@ def _last_read(reader: Node, outputs: int) -> int:
 
 
 def _given(b: Builder, node: Node) -> list[Value] | None:
-    """The inputs of a transform without zeros at their end, as many of each; None if there are none."""
+    """The inputs of a transform without zeros at their end, all of one length; None if no zeros can be removed."""
     found = [_without_zeros(b, value) for value in node.inputs]
     values = [value for value in found if value is not None]
     same = len(values) == len(found) and len({value.type.shape for value in values}) == 1
@@ -72,8 +72,8 @@ def _given(b: Builder, node: Node) -> list[Value] | None:
 
 
 def _without_zeros(b: Builder, value: Value) -> Value | None:
-    """A value without zeros that a pad puts behind the elements of its last axis, also if it changes signs or dtypes or
-    weights the elements afterwards; None for other values."""
+    """The value without the zeros that a pad adds after the elements of the last axis; None if no pad adds any. Between
+    the pad and this value, ops may change signs or dtypes, or weight the elements."""
     made = value.producer
     if not isinstance(made, Node):
         return None

@@ -1,4 +1,4 @@
-"""Composes discrete Fourier transforms of products with matrices: a whole one, parts of it, or several small ones.
+"""Computes discrete Fourier transforms by products with matrices: a whole matrix, parts of it, or several small ones.
 
 Before, 1513 rows of 693 real numbers on a CPU::
 
@@ -13,9 +13,10 @@ After, with the stages of the orders 21 and 33::
     %5 and %6, the same for the imaginary parts
 
 So a row takes 4 * 693 * (21 + 33) operations instead of 2 * 693 * 693, but more bytes move. A prime order has no
-stages, but half of the matrix suffices (``folded.py``). The model of the target's time decides (``ways.py``). 16-bit
-floats are computed so in f32, if that is faster than a product on tensor cores. TF32 keeps one product, since it would
-round between the stages. The matrices of stages are constants of the artifact; larger ones are gathered from a table.
+stages, but half of the matrix suffices (``folded.py``). The target's time model decides (``ways.py``). Stages and half
+matrices of 16-bit floats are computed in f32, if that is faster than a product on tensor cores. TF32 keeps one product,
+since it would round between the stages. The matrices of stages are constants of the artifact; larger ones are gathered
+from a table.
 """
 
 from __future__ import annotations

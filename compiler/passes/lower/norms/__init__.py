@@ -1,1 +1,2 @@
-"""What the pass ``decompose`` makes of normalisations: a class for each kind, and ``parts.py`` with what they share."""
+"""The nodes that the pass ``decompose`` makes of normalisations: a class for each kind; ``parts.py`` has what they
+share."""

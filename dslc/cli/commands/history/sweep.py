@@ -70,8 +70,8 @@ def command(
     """Train with each of several values, and compare the results.
 
     `sweep.space` in dslc.yaml says which values of which fields. Each trial is a run with a folder of its own,
-    runs/sweep/001 and so on; none is published without --publish. The same command goes on with a sweep that was
-    stopped or killed. Ctrl-C lets each trial finish its step and save.
+    runs/sweep/001 and so on; none is published without --publish. The same command continues a sweep that was stopped
+    or killed. Ctrl-C lets each trial finish its step and save.
     """
     from dslc.runtime.cpu.native import thread_count
     from dslc.runtime.sweep.plan import plan_sweep
