@@ -1,6 +1,6 @@
-"""A transform of products with a quarter or half of the matrix: cosines are even, and sines are odd.
+"""Makes a transform from products with a quarter or half of its matrix: cosines are even, and sines are odd.
 
-Elements n and count - n meet equal cosines and opposite sines, so their sums and differences are multiplied instead.
+Elements n and count - n have equal cosines and opposite sines as factors, so their sums and differences are multiplied.
 Result count - k has the sum of cosines of result k, and the opposite sum of sines, so both come from the same sums::
 
     cosines[k] = x[0] + sum over n from 1 to count / 2 of (x[n] + x[count - n]) * cos(n * k)

@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Way:
-    """The orders of the first stages of a transform, of which the last one has the rest; none for folded matrices.
+    """The orders of the first stages of a transform; the last stage has the rest. There are none for folded matrices.
     ``seconds``: modelled time."""
 
     orders: tuple[int, ...]

@@ -49,9 +49,9 @@ class GroupNorm(Norm):
         return self.op("expand", self.op("reshape", v, shape=(*self.shape[:2], 1)), shape=self.shape)
 
     def channel_sums(self) -> tuple[Value, ...]:
-        """For each channel of each image the sums of x and of its squares. If x has the dtype of the statistics, those
-        of differences from the first element; then also x itself. For 16-bit data rounding the elements moves the
-        variance at least as much as f32 sums of squares lose to an offset."""
+        """The sums of x and of its squares for each channel of each image. If x has the dtype of the statistics, these
+        are sums of differences from the channel's first element, and x itself comes after them. For 16-bit data,
+        rounding the elements moves the variance at least as much as f32 sums of squares lose to an offset."""
         if self.is_wide:
             return *self.of_channels(self.b.node(channel_sums, self.x)), self.x
         body = (*self.as_wide(0), ("mul", (1, 1), ()))
