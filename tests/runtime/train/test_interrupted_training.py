@@ -14,7 +14,7 @@ import pytest
 from interruption.interrupts import leaves_nothing, spread
 from training.small_model import batches, build, start
 
-from dslc.base.errors import ArtifactError
+from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.config.load import load_config
 from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
@@ -96,8 +96,12 @@ def test_an_interrupt_of_training(
         project.whole()
         try:
             assert project.train(resume=True) == expected, "a resumed run is another one"
-        except ArtifactError as error:
+        except ArtifactError as error:  # no run has begun
             assert error.code == "R307" and CheckpointStore(project.run / "small", 9).steps() == []
+        except InputError as error:  # the run starts again, but not with a session that has made steps
+            assert error.code == "R105" and CheckpointStore(project.run / "small", 9).steps() == []
+            project.session.restore(project.state, 0)
+            assert project.train(resume=True) == expected, "a run that starts again is another one"
 
     leaves_nothing(project.train, tmp_path, spread(points), least=3000, kind=kind, after=after)
 

@@ -132,7 +132,7 @@ def test_tiles_of_attention_on_views_have_code_of_their_own(name: str) -> None:
 def test_a_launch_never_has_the_code_of_another_kernel() -> None:
     nodes = [node_of("strided_sdpa", number, "bf16")[0] for number in range(len(SAMPLES["strided_sdpa"]))]
     placed = next(launches[0] for node in nodes if (launches := lower_variant(node, Choice(OWN))))
-    assert placed.of("other").symbol == Launch("other", (), ()).symbol != placed.symbol
+    assert placed.with_spec("other").symbol == Launch("other", (), ()).symbol != placed.symbol
     with pytest.raises(AssertionError, match="another kernel"):
         replace(placed, spec="other")
 
