@@ -118,15 +118,18 @@ class Rows(Keyed):
 
 @dataclass(frozen=True)
 class WeightedRows(Rows):
-    """Rows that ``taps`` neighbouring places have each, times the weight of the place; products are rounded."""
+    """Rows that ``taps`` neighbouring places have each, times the weight of the place; products are rounded to the
+    dtype of the rows."""
 
     taps: int = 1
 
     def _weighted(self) -> str:
-        name = {DType.F32: "__fmul_rn", DType.F64: "__dmul_rn"}[self.dtype]
+        product = f"{'__dmul_rn' if self.dtype is DType.F64 else '__fmul_rn'}(x, factor)"
+        rounds = self.dtype is not self.dtype.computed
+        body = f"T y; store(&y, {product}); return wide(y);" if rounds else f"return {product};"
         text = constants(WEIGHTED=1, TAPS=self.taps)
         text += "#define ARGUMENT_WEIGHT const T *__restrict__ weight,\n#define WEIGHT weight\n"
-        return text + f"__device__ __forceinline__ SUM weighted(SUM x, SUM factor) {{ return {name}(x, factor); }}\n"
+        return text + f"__device__ __forceinline__ SUM weighted(SUM x, SUM factor) {{ {body} }}\n"
 
 
 @dataclass(frozen=True)
