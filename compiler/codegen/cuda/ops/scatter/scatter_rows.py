@@ -118,8 +118,7 @@ class Rows(Keyed):
 
 @dataclass(frozen=True)
 class WeightedRows(Rows):
-    """Rows that ``taps`` neighbouring places have each, times the weight of the place; products are rounded to the
-    dtype of the rows."""
+    """Rows that ``taps`` neighbouring places share, each times the weight of its place, rounded to the rows' dtype."""
 
     taps: int = 1
 
