@@ -13,15 +13,17 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Final
 
 from dslc.base.errors import EXIT_OK, RanksError
 from dslc.base.visible import one_line
-from dslc.runtime.ranks.contract import SECONDS, SECRET, Place
+from dslc.runtime.ranks.contract import SECRET
+from dslc.runtime.ranks.watch import FINISH
 
 PARENT: Final = "DSLC_RANKS_PARENT"  # the process id of the launcher
 _EVERY: Final = 0.05  # seconds between looks at the processes
-_AFTER: Final = 5.0  # seconds in which a process ends that knows of another's end
+_AFTER: Final = 3.0  # seconds in which a process ends that has nothing left to do
 _MOST_SAID: Final = 4000  # bytes of a process's messages that are shown
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -44,9 +46,8 @@ def launch(command: Sequence[str], processes: int, environment: Mapping[str, str
     }
     for name in ("TORCHELASTIC_USE_AGENT_STORE",):
         shared.pop(name, None)
-    patience = float(environment[SECONDS]) if environment.get(SECONDS, "").isdigit() else Place.seconds
     with ExitStack() as held:
-        ranks = _Ranks(patience + _AFTER)
+        ranks = _Ranks()
         held.callback(ranks.kill)
         for number in (signal.SIGINT, signal.SIGTERM):
             held.callback(signal.signal, number, signal.signal(number, ranks.pass_on))
@@ -57,8 +58,7 @@ def launch(command: Sequence[str], processes: int, environment: Mapping[str, str
 
 
 class _Ranks:
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._said: list[IO[bytes]] = []
 
@@ -82,35 +82,35 @@ class _Ranks:
             self._processes[0].send_signal(number)
 
     def wait(self) -> int:
+        """Wait until all have ended; returns the exit code. When one has failed, the others end by themselves, rank 0
+        after it has finished what it does. Those that do not are killed, and stopped ones, which cannot."""
         first: int | None = None  # the rank that failed first
         until = float("inf")
-        while any(process.poll() is None for process in self._processes):
-            for rank, process in enumerate(self._processes):
-                ended = process.poll()
-                if ended is not None and until == float("inf") and (rank == 0 or ended != EXIT_OK):
-                    first = rank if ended != EXIT_OK else None
-                    until = time.monotonic() + self._patience
-            if time.monotonic() > until:
-                break
+        while alive := [rank for rank, process in enumerate(self._processes) if process.poll() is None]:
+            failed = [rank for rank, process in enumerate(self._processes) if process.returncode]
+            if first is None and failed:
+                first = failed[0]
+            if failed or 0 not in alive:
+                until = min(until, time.monotonic() + (_AFTER if 0 in failed else FINISH + _AFTER))
+                if time.monotonic() > until or all(self._is_stopped(rank) for rank in alive):
+                    break
             time.sleep(_EVERY)
-        late = [rank for rank, process in enumerate(self._processes) if process.poll() is None]
+        late = {rank: "it was stopped" if self._is_stopped(rank) else "it did not end" for rank in alive}
         self.kill()
         codes = [process.wait() for process in self._processes]
         if not any(codes):
             return EXIT_OK
-        if codes[0] > 0 and not late:
+        if codes[0] > 0 and 0 not in late:
             return codes[0]  # rank 0 has said why
         return self._untold(first, late, codes)
 
-    def _untold(self, first: int | None, late: Sequence[int], codes: Sequence[int]) -> int:
+    def _untold(self, first: int | None, late: Mapping[int, str], codes: Sequence[int]) -> int:
         """Tell what rank 0 could not."""
         count = len(codes)
-        if 0 not in late and codes[0] > 0:
-            return codes[0]
         silent = [rank for rank in late if rank == 0 or first is None]
         rank = silent[0] if silent else next((r for r, code in enumerate(codes) if code < 0), first or 0)
         if rank in late:
-            how = "it did not end"
+            how = late[rank]
         elif codes[rank] < 0:
             how = f"it was killed by {signal.Signals(-codes[rank]).name}"
         else:
@@ -118,6 +118,11 @@ class _Ranks:
             sys.stderr.write(self._messages(rank))
         raise RanksError("R603", f"rank {rank} of {count} has ended: {how}", place=f"rank {rank}",
                          help="`dslc train --resume` continues from the last checkpoint")  # fmt: skip
+
+    def _is_stopped(self, rank: int) -> bool:
+        """Whether a process that has not been waited for is stopped, by a signal or a debugger."""
+        about = Path(f"/proc/{self._processes[rank].pid}/stat").read_bytes()
+        return about[about.rindex(b")") + 2 :][:1] in (b"T", b"t")
 
     def _messages(self, rank: int) -> str:
         said = self._said[rank]

@@ -23,18 +23,22 @@ _BEATS: Final = 4  # messages in the time in which a silent rank is given up
 #: Errors that each rank finds by itself.
 _OF_ALL: Final = ("R601", "R602")
 _VERDICT: Final = 3.0  # seconds for rank 0 to tell which rank ended first
+FINISH: Final = 10.0  # seconds in which a process that knows of another's end finishes what it does, such as a file
 
 
 class Watch:
     """A thread that exchanges messages with the others over the connections ``control``.
 
     ``failure``: why the training must end, None while all is well. When there is one, the connections for data are
-    shut, so that nothing waits for them, and a process that does not end then is ended."""
+    shut, so that nothing waits for them, and a process that does not end then is ended. Time in which this process is
+    stopped is no silence of the others, which may be stopped, too: a batch system suspends whole jobs."""
 
     def __init__(self, place: Place, links: Links) -> None:
         self._place, self._links = place, links
+        self._every = place.seconds / _BEATS  # seconds between messages
         self._seen = dict.fromkeys(links.control, time.monotonic())
         self._left: set[int] = set()  # ranks that said that they are done
+        self._stopped = 0.0  # the longest time in which this process did not run
         self.failure: RanksError | None = None
         self._failed = threading.Event()
         self._closing = threading.Event()
@@ -54,7 +58,7 @@ class Watch:
     def lost(self, rank: int, why: str) -> RanksError:
         """The failure for a connection that broke: rank 0's word on who was first, or else this rank's own."""
         self._failed.wait(_VERDICT)
-        return self.failure or _ended(rank, self._place.size, why)
+        return self.failure or self._gone(rank, why)
 
     def idle(self, rank: int) -> RanksError:
         """The failure for a rank that lives, but does not take its part in a step."""
@@ -82,16 +86,20 @@ class Watch:
         self._thread.join(1.0)
 
     def _run(self) -> None:
-        every = self._place.seconds / _BEATS
-        due = time.monotonic()
+        every = self._every
+        due = now = time.monotonic()
         with selectors.DefaultSelector() as selector:
             for rank, link in self._links.control.items():
                 selector.register(link, selectors.EVENT_READ, rank)
             while self.failure is None and not self._closing.is_set():
-                for key, _ in selector.select(min(every, 0.2)):
+                ready = selector.select(min(every, 0.2))
+                before, now = now, time.monotonic()
+                if now - before > every:
+                    self._stopped = max(self._stopped, now - before)
+                    self._seen = {rank: seen + now - before for rank, seen in self._seen.items()}
+                for key, _ in ready:
                     if not self._read(key.data):
                         selector.unregister(key.fileobj)
-                now = time.monotonic()
                 if now >= due:
                     self._tell({"alive": True})
                     due = now + every
@@ -108,7 +116,7 @@ class Watch:
             said = receive_text(self._links.control[rank])
         except WireError as error:
             if rank not in self._left:
-                self._fail(_ended(rank, self._place.size, str(error)))
+                self._fail(self._gone(rank, str(error)))
             return False
         self._seen[rank] = time.monotonic()
         if "done" in said:
@@ -119,6 +127,13 @@ class Watch:
             self._fail(RanksError("R603", str(found[0]), place=f"rank {self._place.rank}", help=help))
             return False
         return True
+
+    def _gone(self, rank: int, why: str) -> RanksError:
+        """The failure for a rank whose connection broke; this rank's own, if the others gave it up."""
+        if self._stopped > self._place.seconds - self._every:  # its last message was at most so old
+            why = f"it was stopped for {self._stopped:.0f} s, and the others ended"
+            return _ended(self._place.rank, self._place.size, why)
+        return _ended(rank, self._place.size, why)
 
     def _fail(self, failure: RanksError) -> None:
         if self.failure is not None:
@@ -146,7 +161,7 @@ class Watch:
 
     def _end_the_process(self) -> None:
         """End a process that computes, or waits, without asking for the failure."""
-        if not self._closing.wait(self._place.seconds):
+        if not self._closing.wait(FINISH):
             if self.failure is not None:
                 sys.stderr.write(self.failure.render() + "\n")
                 sys.stderr.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -31,6 +32,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = project(tmp_path_factory.mktemp("alone"))
     assert ended(started(folder))[0] == 0
     return outcome(folder)
+
+
+def checkpointed(folder: Path) -> None:
+    """Wait for the first checkpoint."""
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("runs/net/checkpoints/*.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def test_processes_of_one_host(tmp_path: Path, expected: Any) -> None:
@@ -63,9 +71,8 @@ def test_the_end_of_the_launcher_is_a_request_to_stop(tmp_path: Path, number: si
     folder = project(tmp_path)
     (folder / "dslc.yaml").write_text(CONFIG.replace("epochs: 3", "epochs: 100000"))
     launcher = started(folder, "--processes", "2")
+    checkpointed(folder)
     deadline = time.monotonic() + 60
-    while not list(folder.glob("runs/net/checkpoints/*.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.05)
     children = _children(launcher.pid)
     assert len(children) == 2
     launcher.send_signal(number)
@@ -146,6 +153,61 @@ def test_a_stopped_rank_ends_all(tmp_path: Path) -> None:
     processes[1].communicate()
     for code, said in found.values():
         assert code == 75 and "rank 1 of 4 has ended: it was silent for 6 s" in said
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_stopped_rank_ends_the_launcher(tmp_path: Path, victim: int) -> None:
+    """In the limit of silence and a few seconds; the stopped process does not stay."""
+    folder = project(tmp_path)
+    (folder / "dslc.yaml").write_text(CONFIG.replace("epochs: 3", "epochs: 100000"))
+    launcher = started(folder, "--processes", "4", environment={"DSLC_RANKS_SECONDS": "6"})
+    checkpointed(folder)
+    children = _children(launcher.pid)
+    os.kill(children[victim], signal.SIGSTOP)
+    begun = time.monotonic()
+    code, said = ended(launcher)
+    assert time.monotonic() - begun < 6 + 5
+    assert code == 75 and said.count("error[R603]") == 1
+    assert f"rank {victim} of 4 has ended: {'it was silent for 6 s' if victim else 'it was stopped'}" in said
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_a_rank_that_does_not_ask_is_ended(tmp_path: Path) -> None:
+    """Rank 1 is killed while rank 2 does something long: it has 10 s to finish, not a second limit of silence."""
+    faults = {1: {"DSLC_FAILPOINT": "ranks.step:5:kill"}, 2: {"DSLC_FAILPOINT": "ranks.step:5:hang"}}
+    processes = ranks([project(tmp_path)] * 4, of_rank=faults, seconds=40)
+    assert ended(processes[1])[0] == -signal.SIGKILL
+    begun = time.monotonic()
+    for rank in (0, 3, 2):
+        code, said = ended(processes[rank], 30)
+        assert code == 75 and "rank 1 of 4 has ended" in said
+        assert time.monotonic() - begun < (10 + 5 if rank == 2 else 5)
+
+
+def test_suspended_ranks_go_on(tmp_path: Path, expected: Any) -> None:
+    """All processes of a job are stopped for longer than the limit of silence, as by Slurm's `scontrol suspend`."""
+    folder = project(tmp_path)
+    processes = ranks([folder] * 2, seconds=2)
+    checkpointed(folder)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in processes:
+            process.send_signal(number)
+        time.sleep(5)
+    assert [ended(process)[0] for process in processes] == [0, 0]
+    assert outcome(folder) == expected
+
+
+def test_a_rank_that_was_stopped_says_so(tmp_path: Path) -> None:
+    """Rank 0 goes on after the others have given it up."""
+    folder = project(tmp_path)
+    processes = ranks([folder] * 2, seconds=2)
+    checkpointed(folder)
+    processes[0].send_signal(signal.SIGSTOP)
+    code, said = ended(processes[1])
+    assert code == 75 and "rank 0 of 2 has ended: it was silent for 2 s" in said
+    processes[0].send_signal(signal.SIGCONT)
+    code, said = ended(processes[0])
+    assert code == 75 and said.count("error[R603]: rank 0 of 2 has ended: it was stopped for") == 1
 
 
 def test_the_launcher_tells_of_a_killed_rank(tmp_path: Path) -> None:
