@@ -88,7 +88,8 @@ class Call(Protocol):
         call."""
 
     def update(self, leaf: str, new: Value) -> None:
-        """In training, ``new`` is the value of the buffer ``leaf`` from this call on."""
+        """In training, ``new`` is the value of the buffer ``leaf`` from this call on; in evaluation, what reads ``new``
+        reads the buffer."""
 
     def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         """A constant."""

@@ -47,7 +47,7 @@ class CallSite:
         return self.expander.tensors.buffer(f"{self.param_path}.{leaf}", shape, init, self.span)
 
     def update(self, leaf: str, new: Value) -> None:
-        self.expander.tensors.update(f"{self.param_path}.{leaf}", new)
+        self.expander.tensors.update_in_training(f"{self.param_path}.{leaf}", new)
 
     def full(self, value: Number, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=as_attr(value), dtype=dtype, shape=shape)

@@ -92,10 +92,10 @@ def _cast(node: Node) -> Value | Node | None:
     if _same_type(x, node):
         return x
     inner = made_by(x, "cast")
-    if inner is not None and _widens(inner) and _same_type(inner.inputs[0], node):
+    if inner is not None and widens(inner) and _same_type(inner.inputs[0], node):
         return inner.inputs[0]
     view = made_by(x, "reshape")
-    if view is None or not _is_pointwise(view.inputs[0]) or node.types[0].bytes >= x.type.bytes:
+    if view is None or not is_pointwise(view.inputs[0]) or node.types[0].bytes >= x.type.bytes:
         return None
     at = _at(node)
     return at.node(view.op, at(node.op, view.inputs[0], **node.attrs), **view.attrs)
@@ -217,13 +217,13 @@ def _nonfinite(node: Node) -> Node | None:
 
 def _unmoved(value: Value) -> Value:
     made = value.producer
-    while isinstance(made, Node) and (made.op.name in ("reshape", "transpose") or _widens(made)):
+    while isinstance(made, Node) and (made.op.name in ("reshape", "transpose") or widens(made)):
         value = made.inputs[0]
         made = value.producer
     return value
 
 
-def _widens(node: Node) -> bool:
+def widens(node: Node) -> bool:
     """Whether a node casts floats to wider ones, which hold each of their numbers."""
     if node.op.name != "cast":
         return False
@@ -231,7 +231,7 @@ def _widens(node: Node) -> bool:
     return (source.is_half and to in (DType.F32, DType.F64)) or (source is DType.F32 and to is DType.F64)
 
 
-def _is_pointwise(value: Value) -> bool:
+def is_pointwise(value: Value) -> bool:
     return isinstance(value.producer, Node) and isinstance(value.producer.op, Pointwise)
 
 

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Pointwise
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.passes.lower.simplify.simplify_rules import is_pointwise
 
 _MAX_DEPTH: Final = 8  # of the chain between the transposes
 _MAX_SOURCES: Final = 2  # of a chain that is computed twice
@@ -30,7 +31,7 @@ _MAX_SOURCES: Final = 2  # of a chain that is computed twice
 
 def untransposed(graph: Graph) -> Graph:
     """The graph without such transposes; the same object if there are none. Linear in nodes."""
-    if not any(node.op.name == "transpose" and _is_pointwise(node.inputs[0]) for node in graph.nodes):
+    if not any(node.op.name == "transpose" and is_pointwise(node.inputs[0]) for node in graph.nodes):
         return graph
     reads = Counter(value for node in graph.nodes for value in dict.fromkeys(node.inputs))
     reads.update(graph.roots)
@@ -39,7 +40,7 @@ def untransposed(graph: Graph) -> Graph:
     def rule(node: Node) -> Value | None:
         before = next(old)
         found = None
-        if node.op.name == "transpose" and _is_pointwise(node.inputs[0]):
+        if node.op.name == "transpose" and is_pointwise(node.inputs[0]):
             perm = node.attrs["perm"]
             assert isinstance(perm, tuple)
             turn = _Turn(tuple(int(str(axis)) for axis in perm), reads)
@@ -50,10 +51,6 @@ def untransposed(graph: Graph) -> Graph:
         return found
 
     return graph.rewrite(lambda node: None if (found := rule(node)) is None else (found,))
-
-
-def _is_pointwise(value: Value) -> bool:
-    return isinstance(value.producer, Node) and isinstance(value.producer.op, Pointwise)
 
 
 class _Turn:
@@ -78,7 +75,7 @@ class _Turn:
             turned = tuple(((1,) * (rank - len(shape)) + shape)[axis] for axis in self.perm)
             builder = Builder().at(made, made.phase) if isinstance(made, Node) else Builder()
             return value if turned == shape else builder(OPS["reshape"], value, shape=turned)
-        if depth == 0 or not isinstance(made, Node) or not _is_pointwise(value) or len(shape) != rank:
+        if depth == 0 or not isinstance(made, Node) or not is_pointwise(value) or len(shape) != rank:
             return None
         self.again |= self.reads[value] > 1
         inputs = [self.found(each, depth - 1) for each in made.inputs]

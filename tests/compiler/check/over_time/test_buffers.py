@@ -66,6 +66,24 @@ def test_training_assigns_and_evaluation_reads(tmp_path: Path) -> None:
         assert np.array_equal(session.state_tensors()["twice.centre"], state["twice.centre"])
 
 
+def test_calls_of_one_spectral_norm_read_the_same_buffer_in_evaluation(tmp_path: Path) -> None:
+    path = tmp_path / "m.nn"
+    path.write_text(
+        "nn 1\ndim B in 1..8 = 4\nblock f(x: [B, D]) -> [B, 5] {\n  param weight: [5, D] = normal(1)\n"
+        "  return x @ transpose(spectral_norm(weight))\n}\n"
+        "model Net(x: [B, 3]) -> (a: [B, 5], b: [B, 5]) {\n  layer twice = f()\n  return twice(x), twice(x)\n}\n"
+        "train Net() {\n  loss = mean(a * a) + mean(b)\n  optimizer = sgd(lr=0.5)\n}\n"
+    )
+    made = build(check_file(path), Options(target="cpu", provider="reference", precision="f64"))
+    (tmp_path / "m.dslc").write_bytes(made.artifact)
+    x = np.random.default_rng(0).random((4, 3))
+    with dslc.load(tmp_path / "m.dslc", device="cpu", weights="init") as session:
+        for _ in range(2):
+            first, second = session.predict(x=x)
+            assert np.array_equal(first, second)
+            session.train_step(x=x)
+
+
 def test_no_gradient_passes_through_an_assignment(tmp_path: Path) -> None:
     def gradient(body: str) -> np.ndarray:
         path = tmp_path / "m.nn"
