@@ -82,6 +82,19 @@ def console_of(group: Group | None, console: TextIO) -> Iterator[TextIO]:
         yield nowhere
 
 
+def decided(group: Group | None, decide: Callable[[], bool | str]) -> bool | str:
+    """Which run goes on, as rank 0 finds it: runs may have no folder where the others are."""
+    if group is None:
+        return decide()
+    if group.rank > 0:
+        run = group.commanded()["run"]
+        assert isinstance(run, bool | str)
+        return run
+    run = decide()
+    group.command({"do": "continue", "run": run})
+    return run
+
+
 def built(group: Group | None, build: Callable[[], Artifact]) -> Artifact:
     """The artifact, which rank 0 builds if it must; the others wait and read it."""
     if group is None:

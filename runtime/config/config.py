@@ -118,7 +118,11 @@ class Config:
         return {
             entry.name: entry.value
             for entry in self.entries
-            if entry.name.startswith(("model", "args", "build.", "train.", "data."))
-            and entry.name not in ("build.name", "build.locked", "train.log_every", "data.check_finite", "data.workers")
-            and entry.value not in ([], {})  # as if not set, as in checkpoints from before a field existed
-        }
+            if determines_results(entry.name) and entry.value not in ([], {})
+        }  # [] and {}: as if not set, as in checkpoints from before a field existed
+
+
+def determines_results(field: str) -> bool:
+    """Whether the result of a run, from the weights that it starts from, depends on a field."""
+    exempt = ("build.name", "build.locked", "train.log_every", "data.check_finite", "data.workers")
+    return field.startswith(("model", "args", "build.", "train.", "data.")) and field not in exempt

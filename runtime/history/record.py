@@ -81,7 +81,8 @@ class Record:
         times = former.get("times")
         if isinstance(times, Mapping) and isinstance(times.get("started"), str):
             self.values["times"]["started"] = times["started"]
-        values = {e.name: {"value": _relocated(e, self._config), "origin": e.origin} for e in self._config.entries}
+        recorded, entries = recorded_values(self._config), self._config.entries
+        values = {entry.name: {"value": recorded[entry.name], "origin": entry.origin} for entry in entries}
         self._publish(CONFIG_NAME, {"format": FORMAT, "values": values})
         self.write()
 
@@ -126,6 +127,11 @@ class Record:
             if not self._warned:
                 self._warn(f"{name} cannot be written: {error.message}")
             self._warned = True
+
+
+def recorded_values(config: Config) -> dict[str, Any]:
+    """The configuration's values by field name, as a run's folder has them."""
+    return {entry.name: _finite(_relocated(entry, config)) for entry in config.entries}
 
 
 def _relocated(entry: Entry, config: Config) -> Any:

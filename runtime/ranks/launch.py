@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
-from dslc.base.errors import EXIT_OK, RanksError
+from dslc.base.errors import EXIT_OK, EXIT_RANKS, RanksError
 from dslc.base.visible import one_line
 from dslc.runtime.ranks.contract import SECRET
 from dslc.runtime.ranks.watch import FINISH
@@ -84,40 +84,43 @@ class _Ranks:
     def wait(self) -> int:
         """Wait until all have ended; returns the exit code. When one has failed, the others end by themselves, rank 0
         after it has finished what it does. Those that do not are killed, and stopped ones, which cannot."""
-        first: int | None = None  # the rank that failed first
         until = float("inf")
         while alive := [rank for rank, process in enumerate(self._processes) if process.poll() is None]:
             failed = [rank for rank, process in enumerate(self._processes) if process.returncode]
-            if first is None and failed:
-                first = failed[0]
             if failed or 0 not in alive:
                 until = min(until, time.monotonic() + (_AFTER if 0 in failed else FINISH + _AFTER))
                 if time.monotonic() > until or all(self._is_stopped(rank) for rank in alive):
                     break
             time.sleep(_EVERY)
-        late = {rank: "it was stopped" if self._is_stopped(rank) else "it did not end" for rank in alive}
+        codes = [process.returncode for process in self._processes]
+        stopped = [rank for rank in alive if self._is_stopped(rank)]
         self.kill()
-        codes = [process.wait() for process in self._processes]
-        if not any(codes):
+        for process in self._processes:
+            process.wait()
+        if not any(process.returncode for process in self._processes):
             return EXIT_OK
-        if codes[0] > 0 and 0 not in late:
+        if codes[0] is not None and codes[0] > 0:
             return codes[0]  # rank 0 has said why
-        return self._untold(first, late, codes)
+        raise self._untold(codes, stopped)
 
-    def _untold(self, first: int | None, late: Mapping[int, str], codes: Sequence[int]) -> int:
-        """Tell what rank 0 could not."""
-        count = len(codes)
-        silent = [rank for rank in late if rank == 0 or first is None]
-        rank = silent[0] if silent else next((r for r, code in enumerate(codes) if code < 0), first or 0)
-        if rank in late:
-            how = late[rank]
-        elif codes[rank] < 0:
-            how = f"it was killed by {signal.Signals(-codes[rank]).name}"
+    def _untold(self, codes: Sequence[int | None], stopped: Sequence[int]) -> RanksError:
+        """What rank 0 could not tell: the rank that was killed, else one that failed by itself, else one that did not
+        end (code None)."""
+        late = [rank for rank, code in enumerate(codes) if code is None]
+        ended = {rank: code for rank, code in enumerate(codes) if code}
+        killed = [rank for rank, code in ended.items() if code < 0]
+        failed = [rank for rank, code in ended.items() if code != EXIT_RANKS]
+        rank = [*killed, *failed, *stopped, *late, *ended][0]
+        code = codes[rank]
+        if code is None:
+            how = "it was stopped" if rank in stopped else "it did not end"
+        elif code < 0:
+            how = f"it was killed by {signal.Signals(-code).name}"
         else:
-            how = f"its exit code is {codes[rank]}"
+            how = f"its exit code is {code}"
             sys.stderr.write(self._messages(rank))
-        raise RanksError("R603", f"rank {rank} of {count} has ended: {how}", place=f"rank {rank}",
-                         help="`dslc train --resume` continues from the last checkpoint")  # fmt: skip
+        return RanksError("R603", f"rank {rank} of {len(codes)} has ended: {how}", place=f"rank {rank}",
+                          help="`dslc train --resume` continues from the last checkpoint")  # fmt: skip
 
     def _is_stopped(self, rank: int) -> bool:
         """Whether a process that has not been waited for is stopped, by a signal or a debugger."""

@@ -73,7 +73,7 @@ def train(
     report = reporter(console if console is not None else sys.stdout)
     stop = StopRequest()
     require_sinks(config.save.sinks)
-    resume = continued(config, resume, report.line)
+    resume = continued(config, resume, report.line, allow_changes=allow_changes)
     with Always(stop.restore), stop:
         plan = planned(config, session, plan, report.line, fitted_of_run(config, resume) if resume else None)
         started = _prepare(config, session, bool(resume), report.line)  # if it raises, no folder has been created

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
-from dslc.runtime.config.config import Config
+from dslc.runtime.config.config import Config, determines_results
 from dslc.runtime.data.columns.fitted import Fitted
+from dslc.runtime.history.folders import run_in
+from dslc.runtime.history.record import recorded_values
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, read_position
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.rundir import choose_run, label, starts_again
@@ -35,15 +37,30 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
     return None
 
 
-def continued(config: Config, resume: bool | str, notice: Callable[[str], None]) -> bool | str:
+def continued(
+    config: Config, resume: bool | str, notice: Callable[[str], None], *, allow_changes: bool = False
+) -> bool | str:
     """What ``resume`` is to be: False if the newest run was asked for and ended before its first checkpoint, so that
     there is nothing to restore. Such a run starts again with the same bits, and ``notice`` gets a line that says so. A
-    supervisor can therefore repeat ``dslc train --resume`` whenever a run was killed."""
+    supervisor can therefore repeat ``dslc train --resume`` whenever a run was killed that has a folder. ArtifactError
+    R307 if the configuration has changed since that run began, unless it may."""
     again = starts_again(config.save.dir) if resume is True else None
     if again is None:
         return resume
+    if old := run_in(again).config:
+        since = f"run {label(again)} began, which has no checkpoint"
+        _require_same(_start(old), _start(recorded_values(config)), since, again, allow_changes, notice)
     notice(f"run {label(again)} ended before its first checkpoint: it starts again")
     return False
+
+
+def _start(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the values of a configuration, those on which a run from its first step depends."""
+    return {
+        name: value
+        for name, value in values.items()
+        if (determines_results(name) or name.startswith("start.")) and value not in ([], {})
+    }
 
 
 def compare(
@@ -54,6 +71,17 @@ def compare(
     new = config.training_values()
     if "model" not in old:  # a checkpoint from before builds were compared
         new = {name: value for name, value in new.items() if name != "model" and not name.startswith("build.")}
+    _require_same(old, new, "the checkpoint", folder, allow_changes, warn)
+
+
+def _require_same(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    since: str,
+    folder: Path,
+    allow_changes: bool,
+    warn: Callable[[str], None],
+) -> None:
     changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     if not changed:
         return
@@ -61,11 +89,11 @@ def compare(
     if not allow_changes and changed != ["train.epochs"]:
         raise ArtifactError(
             "R307",
-            f"the configuration changed since the checkpoint: {said}",
+            f"the configuration changed since {since}: {said}",
             place=str(folder),
             help="resume with the old values; --allow-changes goes on with the new ones; or train without --resume",
         )
-    warn(f"the configuration changed since the checkpoint: {said}")
+    warn(f"the configuration changed since {since}: {said}")
 
 
 def plan_before_build(

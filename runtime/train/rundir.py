@@ -70,7 +70,7 @@ def _chosen(base: Path, resume: bool | str) -> Path:
 def starts_again(base: Path) -> Path | None:
     """The folder of the newest run with the configured folder ``base`` if that run ended before its first checkpoint:
     a run without ``resume`` uses it. None if the newest run has a checkpoint, or if there is no run."""
-    runs = {n: f for n, f in _numbered(base).items() if CheckpointStore(f, 2).steps() or (f / RECORD_NAME).is_file()}
+    runs = _numbered(base)
     newest = runs[max(runs)] if runs else None
     return None if newest is None or CheckpointStore(newest, 2).steps() or _chosen(base, False) != newest else newest
 

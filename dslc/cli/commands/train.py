@@ -128,7 +128,10 @@ def command(
         config = read_config(**flags, start=start)
         require_data(config, training=True)
         require_sinks(config.save.sinks)
-        run = continued(config, resume or resuming, reporter(console).line)  # its name, or True for the newest
+        line = reporter(console).line
+        run = ranks.decided(  # its name, or True for the newest
+            group, lambda: continued(config, resume or resuming, line, allow_changes=allow_changes)
+        )
         require_weights(None if run else config.start.weights)
         checked = check_config(config) if has_compiler() else None
         plan = None

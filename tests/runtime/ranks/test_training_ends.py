@@ -123,6 +123,16 @@ def test_killed_at_random_points(tmp_path: Path, expected: Any, fuzz_seed: int) 
     assert outcome(folder) == expected
 
 
+def test_rank_0_decides_whether_a_run_starts_again(tmp_path: Path, expected: Any) -> None:
+    """Killed before the first checkpoint; the folder of the run is on the disk of rank 0 alone."""
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    killed = ranks([one, other], of_rank={0: {"DSLC_FAILPOINT": "train.step:2:kill"}})
+    assert [ended(process)[0] for process in killed] == [-signal.SIGKILL, 75]
+    assert (one / "runs/net").exists() and not (other / "runs").exists()
+    assert [ended(process) for process in ranks([one, other], "--resume")] == [(0, "")] * 2
+    assert outcome(one) == expected
+
+
 def test_micro_batches_killed_and_resumed_on_other_numbers(tmp_path: Path) -> None:
     """Four steps an epoch, of two micro-batches of eight shards; killed at the 5th step and at the 3rd after it."""
     source = SOURCE.replace("adam(lr=0.01)", "adam(lr=0.01)\n  accumulate = 2")
@@ -170,6 +180,17 @@ def test_a_stopped_rank_ends_the_launcher(tmp_path: Path, victim: int) -> None:
     assert code == 75 and said.count("error[R603]") == 1
     assert f"rank {victim} of 4 has ended: {'it was silent for 6 s' if victim else 'it was stopped'}" in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_a_rank_that_is_killed_before_it_joins(tmp_path: Path) -> None:
+    """The launcher names it, and not rank 0, which waits for it."""
+    launcher = started(project(tmp_path), "--processes", "4")
+    while len(children := _children(launcher.pid)) < 4:
+        time.sleep(0.01)
+    os.kill(children[2], signal.SIGKILL)
+    code, said = ended(launcher)
+    assert code == 75 and said.count("error[R603]") == 1
+    assert "rank 2 of 4 has ended: it was killed by SIGKILL" in said
 
 
 def test_a_rank_that_does_not_ask_is_ended(tmp_path: Path) -> None:

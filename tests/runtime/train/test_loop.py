@@ -220,7 +220,7 @@ def test_resume_without_a_run(project: Path) -> None:
 
 
 def test_resume_starts_a_run_again_that_ended_before_its_first_checkpoint(project: Path) -> None:
-    _, unbroken, _ = run(project, save__dir="runs/other")
+    _, unbroken, _ = run(project, save__dir=str(project / "other"))
     with pytest.raises(Stopped):
         run(project, session=stop_after(1))
     assert not CheckpointStore(project / "runs" / "toy", 2).steps()
@@ -231,6 +231,39 @@ def test_resume_starts_a_run_again_that_ended_before_its_first_checkpoint(projec
     assert all(np.array_equal(session.state[n], unbroken.state[n]) for n in ("w", "b"))
     _, session, text = run(project, resume=True)  # now it has checkpoints
     assert session.rates == [] and "starts again" not in text
+
+
+@pytest.mark.parametrize("left", ["the folder", "the lock", "all but the record"])
+def test_resume_starts_a_run_again_that_was_killed_before_its_record(project: Path, left: str) -> None:
+    """The folder is made first, then its lock, the log, the configuration, the record."""
+    _, unbroken, _ = run(project, save__dir=str(project / "other"))
+    folder = project / "runs" / "toy"
+    if left == "all but the record":
+        with pytest.raises(Stopped):
+            run(project, session=stop_after(1))
+        (folder / "run.json").unlink()
+    else:
+        folder.mkdir(parents=True)
+        if left == "the lock":
+            (folder / ".dslc-run").touch()
+    result, session, text = run(project, resume=True)
+    assert "run toy ended before its first checkpoint: it starts again" in text
+    assert result.exit_code == 0 and result.run_dir == folder and session.rates == unbroken.rates
+
+
+def test_resume_starts_no_run_again_with_another_configuration(project: Path) -> None:
+    """Its bits would be others. A change that leaves them is none, and `allow_changes` and a start without resume are
+    ways out."""
+    with pytest.raises(Stopped):
+        run(project, session=stop_after(1), train__lr=0.5)
+    with pytest.raises(ArtifactError) as caught:
+        run(project, resume=True, start__weights="other.safetensors")
+    assert caught.value.code == "R307" and caught.value.message.startswith(
+        "the configuration changed since run toy began, which has no checkpoint: start.weights was None and is now"
+    )
+    assert ", train.lr was 0.5 and is now" in caught.value.message
+    _, _, text = run(project, resume=True, train__lr=0.5, data__workers=1, train__epochs=5)
+    assert "train.epochs was 4 and is now 5" in text and "it starts again" in text
 
 
 def test_resume_takes_the_newest_run_also_if_an_older_one_has_checkpoints(project: Path) -> None:
