@@ -42,12 +42,13 @@ class Traits:
     host's. ``has_half_kernels``: it has kernels for all ops on 16-bit floats. ``has_streams``: it runs several nodes at
     once if their streams say so. ``has_tensor_cores``: 16-bit convolutions are fast if channels are last.
     ``fuses_reductions``: its kernels combine reductions, random draws and several results with pointwise ops.
-    ``reads_slices``: its pointwise kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops
-    on images take channels last as fast as channels first; ``reads_images_last``: those of pools and resampling do.
-    ``launches_are_costly``: a launch takes longer than the work on a small tensor. ``blocks_may_wait``: as many blocks
-    as the device model has multiprocessors are on the GPU at once, also on the smallest GPU that runs the target's
-    code. So blocks may wait for one another, and one kernel can compute nodes that follow one another, or all steps of
-    a loop.
+    ``reads_slices``: its pointwise
+    kernels read parts of tensors in place. ``reads_any_layout``: its kernels of ops on images take channels last as
+    fast as channels first; ``reads_images_last``: those of pools and resampling do. ``has_transforms``: it has kernels
+    of whole Fourier transforms. ``launches_are_costly``: a launch takes longer than the work on a small tensor.
+    ``blocks_may_wait``: as many blocks as the device model has multiprocessors are on the GPU at once, also on the
+    smallest GPU that runs the target's code. So blocks may wait for one another, and one kernel can compute nodes that
+    follow one another, or all steps of a loop.
     """
 
     compute_dtypes: tuple[str, ...]
@@ -63,6 +64,7 @@ class Traits:
     reads_any_layout: bool = False
     reads_images_last: bool = False
     launches_are_costly: bool = False
+    has_transforms: bool = False
     blocks_may_wait: bool = False
 
 

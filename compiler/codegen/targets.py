@@ -75,6 +75,7 @@ _GPU: Final = Traits(
     reads_slices=True,
     reads_images_last=True,
     launches_are_costly=True,
+    has_transforms=True,
 )
 #: Of code that runs on large GPUs alone. That for sm_80 also runs on compute capabilities 8.6 and 8.9, with 16 to 142
 #: multiprocessors.

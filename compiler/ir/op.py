@@ -55,7 +55,7 @@ class Cost:
 #: Kinds of kernels, for the cost model; ``gradient`` is that of a convolution's input.
 KernelKind: TypeAlias = Literal[
     "product", "gradient", "weight gradient", "attention", "attention gradient",
-    "elements", "sums", "copies", "windows", "updates", "rest",
+    "elements", "sums", "copies", "windows", "updates", "transforms", "rest",
 ]  # fmt: skip
 #: Matrix products and convolutions, with their gradients.
 PRODUCT_KINDS: Final = frozenset({"product", "gradient", "weight gradient"})

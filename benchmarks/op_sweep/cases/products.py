@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from op_sweep.case import Case, Tensor, ids
@@ -74,11 +74,33 @@ def _attention(sizes: Sizes) -> Iterator[Case]:
 
 def _transforms(sizes: Sizes) -> Iterator[Case]:
     q = sizes.quadratic
-    for shape, (rows, n) in {"huge": (sizes.elements // 8 // q, q), "tiny": (2, 8), "odd": (33, q // 2 | 1)}.items():
-        x = {"x": Tensor((rows, n))}
 
-        def theirs(t: Any, x: Any) -> Any:
-            y = t.fft.rfft(x)
-            return y.real.contiguous(), y.imag.contiguous()
+    def scaled(number: int) -> int:
+        return max(1, number * q // 1024)
 
-        yield Case("dft", shape, x, "dft(x, onesided=true)", theirs, ("x",), ("2", "2"), dtypes=("f32", "f64"))
+    def parts(y: Any) -> Any:
+        return y.real.contiguous(), y.imag.contiguous()
+
+    shapes = {
+        "huge": (sizes.elements // 8 // q, q), "tiny": (2, 8), "odd": (33, q // 2 | 1),
+        "of 2 and 409": (scaled(1281), scaled(818)), "of 8 and 83": (scaled(789), scaled(664)),
+        "of 17 and 89": (8, scaled(1513)), "of 2 and 5": (scaled(1000), scaled(1000)), "long": (64, 4 * q),
+        "longer": (3, 64 * q), "one": (1, q // 4), "one long": (1, q * q),
+    }  # fmt: skip
+    floats = ("f32", "f64")
+    for shape, (rows, n) in shapes.items():
+        yield Case("dft", shape, {"x": Tensor((rows, n))}, "dft(x, onesided=true)", lambda t, x: parts(t.fft.rfft(x)),
+                   ("x",), ("2", "2"), dtypes=floats)  # fmt: skip
+    two = {name: Tensor((4 * q, q)) for name in ("x", "y")}
+
+    def along(axis: int) -> Callable[..., Any]:
+        return lambda t, x, y: parts(t.fft.fft(t.complex(x, y), dim=axis))
+
+    for shape, axis in {"complex": 1, "first axis": 0}.items():
+        yield Case("dft", shape, two, f"dft(x, y, axis={axis})", along(axis), ("x", "y"), ("2", "2"), dtypes=floats)
+    image = {name: Tensor((q // 2, q // 2)) for name in ("x", "y")}
+    yield Case("dft", "image", image, "dft(re, im, axis=0)", lambda t, x, y: parts(t.fft.fft2(t.complex(x, y))),
+               ("x", "y"), ("2", "2"), before="re, im = dft(x, y)", dtypes=floats)  # fmt: skip
+    half = {name: Tensor((4 * q, q // 2 + 1)) for name in ("x", "y")}
+    yield Case("dft", "inverse", half, "dft(x, y, inverse=true, onesided=true)",
+               lambda t, x, y: t.fft.irfft(t.complex(x, y)), ("x", "y"), dtypes=floats)  # fmt: skip

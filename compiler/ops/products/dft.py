@@ -9,13 +9,12 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import to_fix
 from dslc.compiler.ops.axes import from_zero
-from dslc.compiler.ops.constants.literal import of_numbers
-from dslc.compiler.ops.elementwise.arithmetic import mul
 from dslc.compiler.ops.products.fourier import fourier
-from dslc.compiler.ops.shape.views import transpose
+from dslc.compiler.ops.products.fourier_plan import PRIMES, has_small_factors
 
-#: The greatest size: products of two indices fit i32.
+#: The greatest size: products of two indices fit i32. A larger one must have small prime factors, for stages.
 _MOST: Final = 1 << 15
+_MOST_OF_STAGES: Final = 1 << 20
 
 
 class Dft(Function):
@@ -27,9 +26,11 @@ class Dft(Function):
     ``onesided`` gives the first ``N//2 + 1`` results of a real tensor, which tell the others. With ``inverse`` it takes
     these and gives one result, the real tensor of ``size`` elements, ``2 * (n - 1)`` of n by default.
 
-    It is computed as products of matrices. A long composite N takes several stages of small ones where that is faster:
-    two for N = N1 * N2 cost about 4*N*(N1 + N2) operations. A prime N costs N^2. Zeros that a ``pad`` adds after the
-    elements cost nothing, nor do results after the last one that a slice takes. N must be known in the file.
+    A GPU computes it in stages in shared memory, about 5*N*log2(N) operations; N with a prime factor above 13 takes two
+    to six times as many. Elsewhere it is products of matrices: a long composite N takes several stages of small ones
+    where that is faster, of N = N1 * N2 about 4*N*(N1 + N2) operations; a prime N costs N^2. Zeros that a ``pad`` adds
+    after the elements cost nothing there, nor do results after the last one that a slice takes. N must be known in the
+    file: up to 32768, or up to 1048576 without a prime factor above 13.
 
     given: x: [B, 64], y: [B, 33], z: [B, 33]
     >>> re, im = dft(x, onesided=true)
@@ -55,18 +56,14 @@ class Dft(Function):
             if count < 1 or count // 2 + 1 != given:
                 why = f"a signal of {count} has {count // 2 + 1} onesided results, axis {at} of {re.type} {given}"
                 raise Mismatch(f"`dft`: {why}", f"`size` of {2 * given - 2} or {2 * given - 1}", "E0302")
+        _check_count(count)
         outputs = count // 2 + 1 if onesided and not inverse else count
-        x = [_last(call, each, at) for each in (re, im) if each is not None]
-        if onesided and inverse:  # the results that are not given are conjugates of those that are
-            shares = tuple(1.0 if 2 * k in (0, count) else 2.0 for k in range(given))
-            if max(shares) > 1.0:
-                weight = of_numbers(call, shares, (given,), re.type.dtype)
-                x = [call.emit(mul, each, weight) for each in x]
-        y = call.emit_all(
-            fourier, *x, count=count, outputs=outputs, sign=1 if inverse else -1,
+        x = [re] if im is None else [re, im]
+        found = call.emit_all(
+            fourier, *x, axis=at, count=count, outputs=outputs, sign=1 if inverse else -1,
             parts="re" if onesided and inverse else "both", scale=1.0 / count if inverse else 1.0,
+            twice="given" if onesided and inverse else "",
         )  # fmt: skip
-        found = tuple(_back(call, each, at) for each in y)
         return found if len(found) > 1 else found[0]
 
 
@@ -78,26 +75,16 @@ def _checked(re: Value, im: Value | None, axis: int) -> int:
     size = re.type.shape[axis]
     if not isinstance(size, int):
         raise Mismatch(f"`dft` along axis {axis} of {re.type}", to_fix(size), "E0303")
-    if not 1 <= size <= _MOST:
+    if size < 1:
         raise Mismatch(f"`dft` of {size} elements", f"from 1 to {_MOST}", "E0308")
     return size
 
 
-def _order(rank: int, axis: int) -> tuple[int, ...]:
-    return (*(i for i in range(rank) if i != axis), axis)
-
-
-def _last(call: Call, x: Value, axis: int) -> Value:
-    """The axis at the end."""
-    return x if axis == x.type.rank - 1 else call.emit(transpose, x, perm=_order(x.type.rank, axis))
-
-
-def _back(call: Call, x: Value, axis: int) -> Value:
-    """The last axis at this place."""
-    if axis == x.type.rank - 1:
-        return x
-    order = _order(x.type.rank, axis)
-    return call.emit(transpose, x, perm=tuple(map(order.index, range(len(order)))))
+def _check_count(count: int) -> None:
+    """Raises Mismatch."""
+    if count > _MOST and (count > _MOST_OF_STAGES or not has_small_factors(count)):
+        help = f"up to {_MOST}, or up to {_MOST_OF_STAGES} without a prime factor above {max(PRIMES)}"
+        raise Mismatch(f"`dft` of {count} elements", help, "E0308")
 
 
 function(Dft())

@@ -13,7 +13,9 @@ from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder, Op
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.compound.panels import packed
+from dslc.compiler.ops.products.fourier import fourier
 from dslc.compiler.ops.products.linear import matmul
+from dslc.compiler.ops.products.staged_fourier import plan_of_node
 from dslc.compiler.ops.spatial.conv import conv
 
 _PLAIN = (("transpose_a", False), ("transpose_b", False))
@@ -66,27 +68,49 @@ _PAIRS = [
 ]
 
 
-def transform(*x: np.ndarray, count: int, sign: int, outputs: int, parts: str, scale: float) -> Any:
-    z = x[0] + (1j * x[1] if len(x) == 2 else 0)
+def transform(
+    *x: np.ndarray, axis: int, count: int, sign: int, outputs: int, parts: str, scale: float, twice: str
+) -> Any:
+    z = np.moveaxis(x[0] + (1j * x[1] if len(x) == 2 else 0), axis, -1)
     n, k = np.arange(z.shape[-1])[:, None], np.arange(outputs)
-    y = scale * (z @ np.exp(sign * 2j * np.pi * (n * k % count) / count))
+    often = [np.where((i == 0) | (2 * i == count), 1, 2) for i in (n[:, 0], k)]
+    z, after = (z * often[0], 1) if twice == "given" else (z, often[1] if twice else 1)
+    y = np.moveaxis(scale * (z @ np.exp(sign * 2j * np.pi * (n * k % count) / count)) * after, -1, axis)
     return {"re": (y.real,), "im": (y.imag,), "both": (y.real, y.imag)}[parts]
 
 
-#: shape, order, sign, results, inputs, parts
-TRANSFORMS: list[tuple[tuple[int, ...], int, int, int, int, str]] = [
-    ((2, 12), 12, -1, 12, 2, "both"), ((3, 9), 9, -1, 5, 1, "both"), ((2, 2, 5), 8, 1, 8, 2, "re"),
-    ((7,), 7, 1, 3, 1, "re"), ((2, 3), 70, -1, 66, 1, "both"), ((0, 4), 4, -1, 4, 1, "re"), ((2, 6), 6, -1, 6, 1, "im"),
-    ((2, 5), 5, 1, 4, 2, "im"),
+#: shape, axis, order, sign, results, inputs, parts, what counts twice
+TRANSFORMS: list[tuple[tuple[int, ...], int, int, int, int, int, str, str]] = [
+    ((2, 12), 1, 12, -1, 12, 2, "both", ""), ((3, 9), 1, 9, -1, 5, 1, "both", ""),
+    ((2, 2, 5), 2, 8, 1, 8, 2, "re", "given"), ((7,), 0, 7, 1, 3, 1, "re", ""),
+    ((2, 3), 1, 70, -1, 66, 1, "both", ""), ((0, 4), 1, 4, -1, 4, 1, "re", ""), ((2, 6), 1, 6, -1, 6, 1, "im", ""),
+    ((2, 5), 1, 5, 1, 4, 2, "im", ""), ((6, 3), 0, 6, 1, 4, 1, "both", "results"),
+    ((2, 19, 3), 1, 19, 1, 19, 2, "both", ""),
+    ((2, 5, 2), 1, 9, 1, 9, 2, "re", "given"), ((3, 20, 2), 1, 20, -1, 20, 1, "both", ""),
 ]  # fmt: skip
+_EACH_TRANSFORM: list[tuple[tuple[int, ...], int, dict[str, Any]]] = [
+    (shape, inputs, {"axis": axis, "count": count, "sign": sign, "outputs": outputs, "parts": parts, "scale": 0.5,
+                     "twice": twice})
+    for shape, axis, count, sign, outputs, inputs, parts, twice in TRANSFORMS
+]  # fmt: skip
+
+
+def _roots(shape: tuple[int, ...], inputs: int, attrs: dict[str, Any]) -> np.ndarray:
+    x = [Input("x", Kind.DATA, TensorType(DType.F32, shape)).value] * inputs
+    plan = plan_of_node(Builder().node(fourier, *x, **attrs))
+    assert plan is not None
+    return plan.roots(attrs["sign"])
+
+
+def _staged(*x: np.ndarray, **attrs: Any) -> Any:
+    return transform(*x[:-1], **attrs)
+
+
 SAMPLES: dict[str, list[Sample]] = {
-    "fourier": [
-        Sample(
-            [Spec(shape)] * inputs,
-            {"count": count, "sign": sign, "outputs": outputs, "parts": parts, "scale": 0.5},
-            reference=transform,
-        )
-        for shape, count, sign, outputs, inputs, parts in TRANSFORMS
+    "fourier": [Sample([Spec(shape)] * inputs, attrs, reference=transform) for shape, inputs, attrs in _EACH_TRANSFORM],
+    "staged_fourier": [
+        Sample([*[Spec(shape)] * inputs, _roots(shape, inputs, attrs)], attrs, differentiable=(), reference=_staged)
+        for shape, inputs, attrs in _EACH_TRANSFORM
     ],
     "contraction": [
         _matmul(3, 4, 5, (5,)),

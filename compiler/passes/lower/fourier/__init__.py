@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms as products of matrices.
+"""Discrete Fourier transforms as kernels of whole transforms, or as products of matrices.
 
 ``transforms.py`` is the pass. ``narrowed.py`` first leaves out zeros that are given and results that nothing reads.
 ``ways.py`` chooses how to compute a transform by the cost model. ``stages.py`` makes the nodes of one product or of

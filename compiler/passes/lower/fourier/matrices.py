@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.products.fourier import unit_root
+from dslc.compiler.ops.products.fourier import root_table
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Value
@@ -29,7 +28,7 @@ class Roots:
 
     def table(self) -> tuple[Array, Array]:
         """The real and the imaginary parts of all powers."""
-        cosines, sines = _table(self.count)
+        cosines, sines = root_table(self.count).T
         return self.scale * cosines, self.sign * self.scale * sines
 
     def powers(self, down: int, across: int, step: int = 1) -> tuple[Array, Array]:
@@ -44,9 +43,3 @@ class Roots:
         re, im = self.powers(down, across)
         rows = [(re, im), (-im, re)][:inputs]
         return np.block([[row[part] for part in parts] for row in rows])
-
-
-@lru_cache(64)
-def _table(count: int) -> tuple[Array, Array]:
-    roots = np.array([unit_root(i, count) for i in range(count)])
-    return roots[:, 0], roots[:, 1]

@@ -35,7 +35,8 @@ def narrowed(graph: Graph) -> Graph:
         if any(value in roots for value in node.outputs):
             return outputs
         reading = [reader for value in node.outputs for reader in readers.get(value, ())]
-        return max((_last_read(reader, outputs) for reader in reading), default=outputs)
+        axis = int_attr(node.attrs, "axis")
+        return max((_last_read(reader, outputs, axis) for reader in reading), default=outputs)
 
     asked = {node.outputs: wanted(node) for node in graph.nodes if node.op is fourier}
     if not asked:
@@ -55,49 +56,51 @@ def narrowed(graph: Graph) -> Graph:
     return graph.rewrite(rule)
 
 
-def _last_read(reader: Node, outputs: int) -> int:
+def _last_read(reader: Node, outputs: int, axis: int) -> int:
     """The number of the last result that a node reads, plus one."""
     if reader.op is not slice_:
         return outputs
-    stop, step = int_tuple(reader.attrs, "stops")[-1], int_tuple(reader.attrs, "steps")[-1]
-    return stop if step > 0 and reader.types[0].ints[-1] else outputs
+    stop, step = int_tuple(reader.attrs, "stops")[axis], int_tuple(reader.attrs, "steps")[axis]
+    return stop if step > 0 and reader.types[0].ints[axis] else outputs
 
 
 def _given(b: Builder, node: Node) -> list[Value] | None:
     """The inputs of a transform without zeros at their end, all of one length; None if no zeros can be removed."""
-    found = [_without_zeros(b, value) for value in node.inputs]
+    axis = int_attr(node.attrs, "axis")
+    found = [_without_zeros(b, value, axis) for value in node.inputs]
     values = [value for value in found if value is not None]
     same = len(values) == len(found) and len({value.type.shape for value in values}) == 1
     return values if same else None
 
 
-def _without_zeros(b: Builder, value: Value) -> Value | None:
-    """The value without the zeros that a pad adds after the elements of the last axis; None if no pad adds any. Between
+def _without_zeros(b: Builder, value: Value, axis: int) -> Value | None:
+    """The value without the zeros that a pad adds after the elements of the axis; None if no pad adds any. Between
     the pad and this value, ops may change signs or dtypes, or weight the elements."""
     made = value.producer
     if not isinstance(made, Node):
         return None
     if made.op.name == "pad":
-        return made.inputs[0] if _pads_the_end(made) else None
+        return made.inputs[0] if _pads_the_end(made, axis) else None
     if made.op.name in ("cast", "neg"):
-        found = _without_zeros(b, made.inputs[0])
+        found = _without_zeros(b, made.inputs[0], axis)
         return None if found is None else b(made.op, found, **made.attrs)
     if made.op.name != "mul" or made.input_types[0] != value.type:
         return None
-    weights = made_by(made.inputs[1], "literal")
-    if weights is None or weights.types[0].shape != value.type.shape[-1:] or not _is_finite(weights):
+    weights, after = made_by(made.inputs[1], "literal"), (1,) * (value.type.rank - 1 - axis)
+    if weights is None or weights.types[0].shape != (value.type.shape[axis], *after) or not _is_finite(weights):
         return None
-    found = _without_zeros(b, made.inputs[0])
+    found = _without_zeros(b, made.inputs[0], axis)
     if found is None:
         return None
-    count = found.type.ints[-1]
-    return b(made.op, found, b(slice_, made.inputs[1], starts=(0,), stops=(count,), steps=(1,)))
+    sizes = (found.type.ints[axis], *after)
+    return b(made.op, found, b(slice_, made.inputs[1], starts=(0,) * len(sizes), stops=sizes, steps=(1,) * len(sizes)))
 
 
-def _pads_the_end(node: Node) -> bool:
-    """Whether a pad adds zeros after the last axis alone."""
+def _pads_the_end(node: Node, axis: int) -> bool:
+    """Whether a pad adds zeros after this axis alone."""
     low, high, interior = (int_tuple(node.attrs, name) for name in ("low", "high", "interior"))
-    return node.attrs["value"] == 0 and not any((*low, *high[:-1], *interior)) and node.input_types[0].ints[-1] > 0
+    others = (*low, *high[:axis], *high[axis + 1 :], *interior)
+    return node.attrs["value"] == 0 and not any(others) and node.input_types[0].ints[axis] > 0
 
 
 def _is_finite(literal: Node) -> bool:

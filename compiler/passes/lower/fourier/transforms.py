@@ -1,4 +1,8 @@
-"""Computes discrete Fourier transforms by products with matrices: a whole matrix, parts of it, or several small ones.
+"""Computes discrete Fourier transforms by kernels of whole transforms, or by products with matrices: a whole matrix,
+parts of it, or several small ones.
+
+A GPU has such kernels (``ops/products/fourier_plan.py``). They need a table of roots of unity, a constant of the
+artifact, and compute along any axis; products need the axis at the end.
 
 Before, 1513 rows of 693 real numbers on a CPU::
 
@@ -26,19 +30,22 @@ from collections.abc import Sequence
 from math import prod
 
 from dslc.compiler.codegen.targets import traits_of
-from dslc.compiler.cost import machine_for
+from dslc.compiler.cost import machine_for, seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.stored import Stored
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, str_attr
+from dslc.compiler.ops.elementwise.arithmetic import mul
 from dslc.compiler.ops.elementwise.convert import cast
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.products.fourier import PARTS, fourier
-from dslc.compiler.ops.shape.views import reshape
+from dslc.compiler.ops.products.fourier import PARTS, fourier, given_of, shares
+from dslc.compiler.ops.products.staged_fourier import plan_of_node, staged_fourier
+from dslc.compiler.ops.shape.views import reshape, transpose
 from dslc.compiler.passes.lower.fourier.folded import Folded
 from dslc.compiler.passes.lower.fourier.matrices import Array, Roots, Store
 from dslc.compiler.passes.lower.fourier.narrowed import narrowed
@@ -103,38 +110,91 @@ def _in_loop(node: Node, build: Build, store: Store) -> Node | None:
     )
 
 
-def _composed(node: Node, build: Build, store: Store) -> list[Value]:
-    """The results of a transform."""
-    b, x, dtype = Builder().at(node, node.phase), list(node.inputs), node.types[0].dtype
-    attrs = {name: int_attr(node.attrs, name) for name in ("count", "sign", "outputs")}
-    stages = Stages(b, store, Roots(attrs["count"], attrs["sign"], float_attr(node.attrs, "scale")))
-    *lead, given = x[0].type.ints
-    shape = Shape(attrs["count"], prod(lead), len(x), given, 1, PARTS[str_attr(node.attrs, "parts")], attrs["outputs"])
-    wide = DType.F32 if dtype.is_half else dtype
-    rows = [b(reshape, _cast(b, each, wide), shape=(shape.batch, given)) for each in x]
-    way = _fastest(shape, dtype, build)
-    if way is None:
+def _composed(node: Node, build: Build, store: Store) -> Sequence[Value]:
+    """The results of a transform: of a kernel of whole transforms if it is faster than products."""
+    shape, dtype = _shape(node), node.types[0].dtype
+    way, staged = _fastest(shape, dtype, build), _staged(node, shape, build, store)
+    if staged is not None and seconds(staged, machine_for(build)) < way.seconds:
+        return staged.outputs
+    if int_attr(node.attrs, "axis") < node.input_types[0].rank - 1:
+        return _at_the_end(node, build, store)
+    return _products(node, shape, way, store)
+
+
+def _shape(node: Node) -> Shape:
+    """That of the transform with its axis at the end."""
+    x, given, parts = node.input_types[0], given_of(node), PARTS[str_attr(node.attrs, "parts")]
+    count, outputs = int_attr(node.attrs, "count"), int_attr(node.attrs, "outputs")
+    return Shape(count, prod(x.ints) // given, len(node.inputs), given, 1, parts, outputs)
+
+
+def _staged(node: Node, shape: Shape, build: Build, store: Store) -> Node | None:
+    """The node of a kernel of whole transforms; None if there is none."""
+    plan = plan_of_node(node)
+    if not traits_of(build.target).has_transforms or plan is None:
+        return None
+    if not 0 < shape.batch * plan.length < I32_PADDED_ELEMENTS:
+        return None
+    table = store(plan.roots(int_attr(node.attrs, "sign")), node.types[0].dtype.computed)
+    return Builder().at(node, node.phase).node(staged_fourier, *node.inputs, table, **node.attrs)
+
+
+def _at_the_end(node: Node, build: Build, store: Store) -> list[Value]:
+    """The results of the same transform of transposed tensors, transposed back."""
+    b, axis = Builder().at(node, node.phase), int_attr(node.attrs, "axis")
+    last = node.input_types[0].rank - 1
+    order = (*(i for i in range(last + 1) if i != axis), axis)
+    x = [b(transpose, each, perm=order) for each in node.inputs]
+    y = _composed(b.node(fourier, *x, **{**node.attrs, "axis": last}), build, store)
+    return [b(transpose, each, perm=tuple(map(order.index, range(last + 1)))) for each in y]
+
+
+def _products(node: Node, shape: Shape, way: Way, store: Store) -> list[Value]:
+    """The results by products with matrices; the axis is the last one."""
+    b, x = Builder().at(node, node.phase), list(node.inputs)
+    stages = Stages(b, store, Roots(shape.count, int_attr(node.attrs, "sign"), float_attr(node.attrs, "scale")))
+    if node.attrs["twice"] == "given":
+        x = _doubled(stages, x)
+    y = _multiplied(node, shape, way, stages, x)
+    return _doubled(stages, y) if node.attrs["twice"] == "results" else y
+
+
+def _doubled(stages: Stages, values: Sequence[Value]) -> list[Value]:
+    """Each number as often as it counts."""
+    weights = shares(stages.roots.count, values[0].type.ints[-1])
+    if max(weights) == 1.0:
+        return list(values)
+    weight = stages.stored(np.array(weights), values[0].type.dtype)
+    return [stages.b(mul, value, weight) for value in values]
+
+
+def _multiplied(node: Node, shape: Shape, way: Way, stages: Stages, x: Sequence[Value]) -> list[Value]:
+    b, dtype = stages.b, node.types[0].dtype
+    if not way.orders and not way.folded:
         return stages.whole(x, shape.outputs, shape.parts)
-    if way.orders:
-        found = stages.of_orders(rows, shape, way.orders)
-    else:
+    *lead, given = x[0].type.ints
+    rows = [b(reshape, _cast(b, each, dtype.computed), shape=(shape.batch, given)) for each in x]
+    if way.folded:
         found = Folded(stages, given, shape.outputs).results(rows, shape.parts)
+    else:
+        found = stages.of_orders(rows, shape, way.orders)
     return [_cast(b, b(reshape, y, shape=(*lead, shape.outputs)), dtype) for y in found]
 
 
-def _fastest(shape: Shape, dtype: DType, build: Build) -> Way | None:
-    """The way that is faster than products with whole matrices: of several stages, or of folded matrices, which have no
-    order; None if there is none."""
+def _fastest(shape: Shape, dtype: DType, build: Build) -> Way:
+    """The fastest way of products. Others than whole matrices must be clearly faster."""
     on_cores = traits_of(build.target).has_tensor_cores
+    machine = machine_for(build)
+    ways, own = Ways(machine, dtype.computed), Ways(machine, dtype)
+    whole = Way((), own.whole(shape))
     if not shape.batch or (build.precision.tf32 and on_cores and not dtype.is_half):
-        return None
-    machine, wide = machine_for(build), DType.F32 if dtype.is_half else dtype
-    ways, own = Ways(machine, wide), Ways(machine, dtype)
+        return whole
     rows = shape.inputs * shape.given + len(shape.parts) * shape.outputs
     casts = own.moving(shape.batch * rows) if dtype.is_half else 0.0
     able = [way for way in (ways.several(shape), ways.folded(shape)) if way is not None]
-    best = min(able, key=lambda way: way.seconds, default=None)
-    return best if best is not None and best.seconds + casts < SURE * own.whole(shape) else None
+    best = min(able, key=lambda way: way.seconds, default=whole)
+    best = dataclasses.replace(best, seconds=best.seconds + casts)
+    return best if best.seconds < SURE * whole.seconds else whole
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:

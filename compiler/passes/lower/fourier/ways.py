@@ -57,11 +57,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Way:
-    """The orders of the first stages of a transform; the last stage has the rest. There are none for folded matrices.
-    ``seconds``: modelled time."""
+    """The orders of the first stages of a transform; the last stage has the rest. There are none for one product with
+    the whole matrix, or with parts of it if ``folded``. ``seconds``: modelled time."""
 
     orders: tuple[int, ...]
     seconds: float
+    folded: bool = False
 
 
 class Ways:
@@ -94,7 +95,7 @@ class Ways:
             time += shape.inputs * halves + products * self._adding(shape.batch * given, 2)
         if outputs < shape.outputs or shape.inputs == 2:
             time += len(shape.parts) * 2 * self._adding(shape.batch * shape.outputs, shape.inputs)
-        return Way((), time)
+        return Way((), time, folded=True)
 
     def _adding(self, elements: int, inputs: int) -> float:
         return kernel_seconds("elements", (1 + inputs) * elements * self._dtype.itemsize, elements, self._machine)

@@ -33,6 +33,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import paths, pooling, recurrence, running, running_logs, suppress
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.ops.copies import concat, indexing
+from dslc.compiler.codegen.cuda.ops.fourier import lower as fourier
 from dslc.compiler.codegen.cuda.ops.scatter import row_order, scatter, scatter_rows
 from dslc.compiler.codegen.cuda.ops.sort import sort, topk
 from dslc.compiler.codegen.cuda.region.reduction import row_column_sweep
@@ -56,6 +57,7 @@ CPP = ops_of(
     attention,
     concat,
     indexing,
+    fourier,
     paths,
     recurrence,
     row_order,
