@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from dslc.compiler.check.calls.equal_sizes import to_equal
 from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div, product, to_multiple
@@ -173,6 +174,7 @@ def compare(op: str, left: Static, right: Static, span: Span) -> bool:
             f"whether {left} {op} {right} depends on the size that you build",
             span,
             "not known at compile time",
+            help=to_equal([(left, right)]) if op == "==" else None,
         )
     both = (left, right)
     if all(_is_number(v) for v in both) or all(isinstance(v, str) for v in both):

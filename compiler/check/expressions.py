@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.convert import NO_SIZE, is_scalar
+from dslc.compiler.check.calls.equal_sizes import of_tensors
 from dslc.compiler.check.conversions import mixed, with_cast
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.lookup import lookup
@@ -214,7 +215,7 @@ class Evaluator:
             expr.right.span,
             self.describe(expr.right, right, frame),
             also=(Label(expr.left.span, self.describe(expr.left, left, frame)),),
-            help=with_cast(wrong.help, ((expr.left, left), (expr.right, right))),
+            help=of_tensors([left, right]) or with_cast(wrong.help, ((expr.left, left), (expr.right, right))),
         )
 
     def describe(self, expr: syntax.Expr, value: Static, frame: Frame) -> str:

@@ -11,7 +11,7 @@ from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.values import Problem, Static, added_axis, kind_of
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
-from dslc.compiler.ir.sizes import Size, bounds
+from dslc.compiler.ir.sizes import Size, bounds, to_reach
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.index.take import subscripted
 from dslc.dsl import syntax
@@ -117,6 +117,7 @@ class Indexing:
         if bounds(stop - start if step > 0 else start - stop)[0] < 0:
             way = "backwards" if step > 0 else f"forwards with a step of {step}"
             help = None if step > 0 else "write the larger position first, `7:0:-1`"
+            help = _raised(stop - start if step > 0 else start - stop) or help
             raise Problem("E0304", f"{start}:{stop} runs {way}", item.span, "empty", help=help)
         return start, stop, step
 
@@ -135,8 +136,15 @@ class Indexing:
             least, most = bounds(at)
             if least != most and isinstance(size, int):
                 help = f"it has {last}, and {at} may be {least} to {most}: give the dim smaller bounds, or fix it"
+            help = _raised(at if least < 0 else room) or help
             raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range", help=help)
         return at
+
+
+def _raised(size: Size) -> str | None:
+    """The help for a size that is negative only for the least values of its dim."""
+    declared = to_reach(size, 0)
+    return None if declared is None else f"raise the lower bound of the dim: `{declared}`"
 
 
 def _each_axis(expr: syntax.Index, rank: int) -> tuple[syntax.Expr, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check import arithmetic
 from dslc.compiler.check.calls.arguments import bind_function
 from dslc.compiler.check.calls.call_site import CallSite
+from dslc.compiler.check.calls.equal_sizes import of_tensors
 from dslc.compiler.check.calls.given import Given, take_arguments
 from dslc.compiler.check.calls.scales import warn_scale
 from dslc.compiler.check.conversions import with_cast
@@ -182,7 +183,8 @@ class Calls:
         )
         if not also and given and isinstance(given[0].value, Value):
             also = (Label(given[0].span, str(given[0].value.type)),)
-        help = with_cast(wrong.help, [(g.expr, g.value) for g in given])
+        help = of_tensors([g.value for g in given]) if wrong.code in ("E0301", "E0302") else None
+        help = help or with_cast(wrong.help, [(g.expr, g.value) for g in given])
         return Problem(wrong.code, title, site.span, text, help=help, also=also)
 
     def _call_layer(self, layer: Layer, given: list[Given], span: Span, frame: Frame) -> Static:

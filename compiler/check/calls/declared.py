@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from dslc.compiler.check.calls.equal_sizes import to_equal
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.tensors import ParamInfo, StateInfo, Tensors, check_bytes
 from dslc.compiler.check.values import BlockRef, Layer, Problem, Static
 from dslc.compiler.ir.function import Function
 from dslc.compiler.ir.graph import Kind
-from dslc.compiler.ir.sizes import bounds
+from dslc.compiler.ir.sizes import Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
@@ -109,11 +111,14 @@ def inferred(expr: syntax.Expr) -> bool:
     return isinstance(expr, syntax.Name) and expr.name == "_"
 
 
-def as_it_is(rank: int, actual: TensorType, differing: bool) -> str | None:
-    """The help for a result that is declared with ``rank`` axes, and is ``actual``."""
-    if rank == 2 < actual.rank:
+def as_it_is(shape: Sequence[Size | None], actual: TensorType, differing: bool) -> str | None:
+    """The help for a result whose declared sizes are ``shape``, None for `_`, and which is ``actual``."""
+    if len(shape) == 2 < actual.rank:
         return "if each row should become a vector, put `flatten` before the last layer: `x |> flatten |> linear(10)`"
-    return "write the size that it has, or `_` to have it inferred" if differing else None
+    if not differing:
+        return None
+    pairs = [(want, size) for want, size in zip(shape, actual.shape) if want is not None and want != size]
+    return to_equal(pairs) or "write the size that it has, or `_` to have it inferred"
 
 
 def as_tensor(item: Static, written: str) -> str | None:

@@ -8,6 +8,7 @@ from dslc.compiler.check.arithmetic import is_static_function
 from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
 from dslc.compiler.check.calls.declared import as_it_is, as_tensor, declared_dtype, inferred
+from dslc.compiler.check.calls.equal_sizes import to_equal
 from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.meant import as_layer
 from dslc.compiler.check.calls.open_shapes import axes, bind_rest, places_of, rest_of
@@ -154,6 +155,7 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
                         arg.span,
                         str(actual),
                         also=(Label(by_name[known[1]].span, str(_type_of(by_name[known[1]]))),),
+                        help=to_equal([(known[0], size)]),
                     )
     frame.dims.update({name: size for name, (size, _) in found.items()})
     for param in block.params:
@@ -293,5 +295,5 @@ def _check_result(
         place,
         str(actual),
         also=(Label(result.type.span, f"declared {declared}"), *captured),
-        help=_CAPTURED if captured else as_it_is(len(shape), actual, bool(differing)),
+        help=_CAPTURED if captured else as_it_is(shape, actual, bool(differing)),
     )
