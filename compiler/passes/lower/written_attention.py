@@ -12,12 +12,13 @@ After::
 
     %8, %9 = sdpa %q, %k, %v, %bias {causal=False, scale=0.177} : [64, 4, 49, 32], [64, 4, 49]
 
-Several addends become one bias, and several masks (``where(mask, scores, -inf)``) one mask, which are computed once. It
-runs before differentiation, so that the gradient is that of the new node. Attention is taken if nothing else reads the
-scores and the probabilities, and if tiles compute the new node by ``why_parts``. Addends whose sum is almost as
-large as the scores, of parts that are smaller, stay, unless ``predict`` has it prepared from weights alone: to write it
-takes as long as tiles save. In tiles a query whose scores are all minus infinity gives 0; products give nan, unless the
-source replaces it by 0. For targets with tensor cores. Linear in nodes.
+Several addends become one bias, and several masks (``where(mask, scores, -inf)``) one mask, which are computed once. A
+tensor that multiplies or divides the scores and is the same for all keys, such as a learnt temperature of each head,
+does so to q. It runs before differentiation, so that the gradient is that of the new node. Attention is taken if
+nothing else reads the scores and the probabilities, and if tiles compute the new node by ``why_parts``. Addends whose
+sum is almost as large as the scores, of parts that are smaller, stay, unless ``predict`` has it prepared from weights
+alone: to write it takes as long as tiles save. In tiles a query whose scores are all minus infinity gives 0; products
+give nan, unless the source replaces it by 0. For targets with tensor cores. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -64,15 +65,16 @@ def written_attention(program: Program, build: Build) -> Program:
 
 @dataclass
 class Written:
-    """Attention: ``product`` is the last product. The scores are ``scale * q k^T`` plus ``addends``, minus infinity
-    where one of the masks is false, and for later keys if ``causal``. ``prepared``: addends need weights alone, and
-    ``predict`` need not compute their sum in each run."""
+    """Attention: ``product`` is the last product. The scores are ``scale * q k^T``, times or by ``factors`` (names of
+    ops, and what they read), plus ``addends``, minus infinity where one of the masks is false, and for later keys if
+    ``causal``. ``prepared``: addends need weights alone, and ``predict`` need not compute their sum in each run."""
 
     product: Node
     softmax: Node
     q: Value
     k: Value
     scale: float
+    factors: list[tuple[str, Value]]
     addends: list[Value]
     masks: list[Value]
     causal: bool
@@ -87,7 +89,8 @@ class Written:
         b = Builder().at(self.product, self.product.phase)
         masks = [reduce(partial(b, OPS["logical_and"]), self.masks)] if self.masks else []
         biases = [reduce(partial(b, OPS["add"]), self.addends)] if self.addends else []
-        return b.node(sdpa, self.q, self.k, self.v, *masks, *biases, causal=self.causal, scale=self.scale)
+        q = reduce(lambda q, factor: b(OPS[factor[0]], q, factor[1]), self.factors, self.q)
+        return b.node(sdpa, q, self.k, self.v, *masks, *biases, causal=self.causal, scale=self.scale)
 
 
 def written(program: Program) -> list[Written]:
@@ -145,7 +148,10 @@ def _written(product: Node, is_read_once: Callable[[Value], bool]) -> Written | 
     causal = [x for x in masks if q.type.shape[-2] == k.type.shape[-2] and _is_causal(x)]
     known = [x for x in masks if x in causal or _is_finite(x, terms.addends)]
     kept = [x for x in dict.fromkeys(masks) if x not in known]
-    return Written(product, softmax, q, k, terms.scale, terms.addends[::-1], kept, bool(causal))
+    if any(broadcast([q.type.shape, by.type.shape]) != q.type.shape for _, by in terms.factors):
+        return None
+    factors, addends = terms.factors[::-1], terms.addends[::-1]
+    return Written(product, softmax, q, k, terms.scale, factors, addends, kept, bool(causal))
 
 
 @dataclass
@@ -154,6 +160,7 @@ class _Terms:
 
     shape: tuple[Size, ...]
     scale: float = 1.0
+    factors: list[tuple[str, Value]] = field(default_factory=list)
     addends: list[Value] = field(default_factory=list)
     masks: list[Value] = field(default_factory=list)
 
@@ -163,16 +170,20 @@ class _Terms:
         if not isinstance(made, Node) or made.phase is not Phase.FORWARD:
             return None
         match made.op.name, made.inputs:
-            case "where", (mask, inside, lowest) if _number(lowest) == -math.inf:
+            case "where", (mask, inside, lowest) if _number(lowest) == -math.inf and not self.factors:
                 self.masks.append(mask)
                 return inside
-            case "add", (first, second) if self.scale == 1.0:  # what is scaled is the product alone
+            case "add", (first, second) if self.scale == 1.0 and not self.factors:  # only the product is scaled
                 inside, other = (second, first) if _is_score(second) and not _is_score(first) else (first, second)
                 self.addends.append(other)
                 return inside if inside.type.shape == self.shape else None
             case "mul" | "div" as name, (inside, by) if (factor := _number(by)) is not None:
                 self.scale *= factor if name == "mul" else 1 / factor if factor else 0
                 return inside if 0 < self.scale < math.inf else None
+            case "mul" | "div" as name, (first, second):
+                inside, by = (second, first) if name == "mul" and not _is_score(first) else (first, second)
+                self.factors.append((name, by))
+                return inside if by.type.shape[-1:] in ((), (1,)) and inside.type.shape == self.shape else None
         return None
 
 

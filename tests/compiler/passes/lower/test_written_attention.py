@@ -45,6 +45,12 @@ TAKEN = [
     ("  return softmax(0.5 * x @ x.T + t + full([9], 0.25)) @ x", [(2, 9, 9)], False),
     (f"  return softmax(where({MASK}, x @ x.T + t, -inf)) @ x", [(2, 1, 1, 9), (2, 9, 9)], False),
     ("  return sdpa(x, x, x, bias=t)", [(2, 9, 9)], False),
+    ("  return softmax(exp(t[:, :1, :1]) * (x @ x.T) * 0.5 + t) @ x", [(2, 9, 9)], False),
+    (
+        f"  return softmax(where({MASK}, x @ x.T / (1 + t[:, :, :1]^2) * mean(t) + t, -inf)) @ x",
+        [(2, 1, 1, 9), (2, 9, 9)],
+        False,
+    ),
     ("  x = x + mean(t)\n  return softmax(x @ x.T * 0.2) @ x", [], False),
     (f"  return sdpa(x, x, x, causal=true, mask={MASK}, bias=t)", [(2, 1, 1, 9), (2, 9, 9)], True),
 ]
@@ -64,6 +70,9 @@ def test_it_becomes_one_node(body: str, terms: list[tuple[int, ...]], causal: bo
     [
         "  s = x @ x.T + t\n  p = softmax(s)\n  return p @ x + mean(p)",  # something else reads the probabilities
         "  return softmax((x @ x.T + t) * 2.0) @ x",  # the bias is scaled, too
+        "  return softmax((x @ x.T + t) * t[:, :1, :1]) @ x",
+        "  return softmax(x @ x.T * t[:, :1] + t) @ x",  # another factor for each key
+        "  return softmax(where(t > 0, x @ x.T, -inf) * t[:, :1, :1]) @ x",  # minus infinity may change its sign
         "  return softmax(x @ x.T * -0.5 + t) @ x",
         "  return softmax(x @ x.T + t, axis=2) @ x",  # over the queries
         "  return softmax(where(t > 0, x @ x.T + t, -9.0)) @ x",  # a query that may see nothing has a mean

@@ -215,4 +215,29 @@ def _tacotron2(p: Params, output: Any, x: Params, y: Params) -> Tensor:
     return F.mse_loss(mel, x["frames"]) + F.mse_loss(post, x["frames"]) + ended
 
 
-LOSSES = {"tacotron2": _tacotron2}
+def glow_tts(p: Params, ids: Tensor, mel: Tensor) -> Any:
+    rows, count, steps = *ids.shape, mel.shape[1]
+    h = layernorm(p["tok.weight"][ids.long()], p, "ln")
+    h = h + F.relu(F.conv1d(h.transpose(1, 2), p["c.weight"], p["c.bias"], padding=1)).transpose(1, 2)
+    mean, z = linear(h, p, "mu"), linear(mel, p, "flow")
+    width = linear(F.relu(linear(h.detach(), p, "d1")), p, "d2")[..., 0]
+    score = (-0.5 * ((mean[:, :, None] - z[:, None]) ** 2).sum(-1)).detach()
+    path = torch.full((rows, steps), count - 1)
+    for b in range(rows):
+        best = [[0.0, *[-1e9] * (count - 1)]]  # for each step the sums of the paths that end at each symbol before it
+        for t in range(steps):
+            come = [-1e9, *best[-1][:-1]]
+            best.append([max(s, c) + score[b, i, t].item() for i, (s, c) in enumerate(zip(best[-1], come))])
+        for t in range(steps - 1, 0, -1):
+            at = int(path[b, t])
+            path[b, t - 1] = at - 1 if at > 0 and best[t][at - 1] > best[t][at] else at
+    wanted = torch.log(F.one_hot(path, count).sum(1).to(mel.dtype) + 1e-6)
+    return z, mean[torch.arange(rows)[:, None], path], width, wanted
+
+
+def _glow_tts(p: Params, output: Any, x: Params, y: Params) -> Tensor:
+    z, mean, width, wanted = output
+    return F.mse_loss(z, mean) + 0.1 * F.mse_loss(width, wanted)
+
+
+LOSSES = {"tacotron2": _tacotron2, "glow_tts": _glow_tts}

@@ -253,3 +253,43 @@ def yolov8(p: Params, image: Tensor, train: bool = False) -> Any:
     at, strides = torch.cat(centres), torch.tensor([4.0] * 16 + [8.0] * 4, dtype=image.dtype)[:, None]
     boxes = torch.cat([at - far[..., :2], at + far[..., 2:]], -1) * strides
     return side, boxes, torch.cat(scores, 1)
+
+
+def swinv2(p: Params, x: Tensor) -> Any:
+    wide = 4
+    steps = torch.arange(wide, dtype=x.dtype)
+    at = torch.stack(torch.meshgrid(steps, steps, indexing="ij"), -1).view(-1, 2)
+    far = (at[:, None] - at) * 8 / (wide - 1)
+    far = far.sign() * torch.log2(far.abs() + 1) / 3
+
+    def regions(size: int, s: int) -> Tensor:
+        parts, number = torch.zeros(size, size), 0
+        for i in (slice(0, -wide), slice(-wide, -s), slice(-s, None)):
+            for j in (slice(0, -wide), slice(-wide, -s), slice(-s, None)):
+                parts[i, j], number = number, number + 1
+        return parts.view(size // wide, wide, -1, wide).transpose(1, 2).reshape(-1, wide * wide)
+
+    def attention(x: Tensor, n: str, heads: int, s: int) -> Tensor:
+        size, count = x.shape[1], wide * wide
+        y = torch.roll(x, (-s, -s), (1, 2)).view(len(x), size // wide, wide, size // wide, wide, -1)
+        y = y.transpose(2, 3).reshape(-1, count, x.shape[3])
+        q, k, v = (split_heads(u, heads) for u in linear(y, p, n + "qkv").chunk(3, -1))
+        score = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(2, 3)
+        bias = linear(F.relu(linear(far, p, n + "cpb1")), p, n + "cpb2").permute(2, 0, 1)
+        score = score * p[n + "tau"].clamp(max=math.log(100)).exp() + 16 * bias.sigmoid()
+        if s:
+            r = regions(size, s)
+            mask = torch.where(r[:, None] != r[:, :, None], -100.0, 0.0)[:, None]
+            score = (score.view(len(x), -1, heads, count, count) + mask).view(-1, heads, count, count)
+        y = linear(merged(score.softmax(-1) @ v), p, n + "proj")
+        y = y.view(len(x), size // wide, size // wide, wide, wide, -1).transpose(2, 3).reshape(x.shape)
+        return torch.roll(y, (s, s), (1, 2))
+
+    x = layernorm(conv2d(x, p, "patch", stride=4).permute(0, 2, 3, 1), p, "ln")
+    for n, heads, s in (("a.", 2, 0), ("b.", 2, 2), ("c.", 4, 0)):
+        if n == "c.":
+            x = torch.cat([x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)], -1)
+            x = layernorm(linear(x, p, "merge"), p, "mln")
+        x = x + layernorm(attention(x, n + "attn.", heads, s), p, n + "ln1")
+        x = x + layernorm(linear(F.gelu(linear(x, p, n + "up")), p, n + "down"), p, n + "ln2")
+    return linear(layernorm(x, p, "last").mean((1, 2)), p, "head")
