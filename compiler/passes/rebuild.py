@@ -1,12 +1,13 @@
-"""Rebuilds a graph: nodes replaced in turn, values read instead of others, nodes that move; shared by passes.
+"""Rebuilds a graph; shared by passes.
 
-A rewrite of single nodes is ``Graph.rewrite``. ``rebuilt`` is for a rule that must know what the values before it
-became, ``reading`` for values that others replace, wherever their producers are.
+- ``Graph.rewrite``: a rule replaces single nodes.
+- ``reading``: values replace others, wherever their producers are. So a pass that merges nodes only says which result
+  of a new node stands for which value. The new node reads values of the old graph; the order follows from the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dslc.compiler.ir.graph import Graph, Node, Value
@@ -17,17 +18,6 @@ _T = TypeVar("_T")
 def chunks(groups: Iterable[Sequence[_T]], most: int) -> list[Sequence[_T]]:
     """The groups, cut into parts of at most ``most`` members each, in order."""
     return [group[i : i + most] for group in groups for i in range(0, len(group), most)]
-
-
-def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -> Graph:
-    """The graph with each node replaced by ``rule(node, new)``, whose inputs are those of the rebuilt graph. ``new``:
-    the values so far that replace others. The same graph if no node changes."""
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        fresh = rule(node, new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
 
 
 def nodes_reading(nodes: Iterable[Node], new: dict[Value, Value]) -> list[Node]:
@@ -41,20 +31,32 @@ def nodes_reading(nodes: Iterable[Node], new: dict[Value, Value]) -> list[Node]:
 
 
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
-    """The graph that reads the new values; their producers may come after consumers of the old ones."""
-    new: dict[Value, Value] = {}
+    """The graph whose nodes and roots read other values instead of the keys; the same graph without keys.
+
+    The new values are those of inputs, or of nodes that read values of the old graph, which are replaced in turn. Their
+    producers may come after readers of the old ones. No new value may depend on the one that it replaces.
+    """
+    if not instead:
+        return graph
+    done: dict[Node, Node] = {}
     for root in graph.roots:
         stack = [instead.get(root, root).producer]
         while stack:
             node = stack[-1]
-            if not isinstance(node, Node) or all(v in new for v in node.outputs):
+            if not isinstance(node, Node) or node in done:
                 stack.pop()
                 continue
             inputs = [instead.get(v, v) for v in node.inputs]
-            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
+            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v.producer not in done]
             if missing:
                 stack += reversed(missing)
                 continue
-            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
+            done[node] = node.with_inputs(tuple([_made_by(done, v) for v in inputs]))
             stack.pop()
-    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})
+    return graph.replace_values({root: _made_by(done, instead.get(root, root)) for root in graph.roots})
+
+
+def _made_by(done: Mapping[Node, Node], value: Value) -> Value:
+    """The value as an output of the node that stands for its producer."""
+    made = value.producer
+    return done[made].outputs[value.index] if isinstance(made, Node) else value

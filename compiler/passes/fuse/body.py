@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
@@ -11,9 +12,9 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import BITS, FusedOp, fused, results_of, steps
 from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
 from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
-from dslc.compiler.passes.rebuild import rebuilt
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
+_NOTHING: Final[Mapping[Value, Value]] = MappingProxyType({})
 
 
 def is_pointwise(node: Node) -> bool:
@@ -89,14 +90,15 @@ class Body:
 
 def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
     """The graph in which nodes compute some of their inputs themselves: a node -> the producers of these inputs."""
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        fresh = with_producers(node, chosen[node], new) if node in chosen else node.reading(new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new) if new else graph
 
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        return with_producers(node, chosen[node], new) if node in chosen else node.reading(new)
 
-    return rebuilt(graph, rule)
-
-
-def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Value] = _NOTHING) -> Node:
     """Returns ``node`` with the bodies of producers of its inputs placed before its own; inputs are renamed by
     ``new``."""
     read = [v if v.producer in producers else new.get(v, v) for v in node.inputs]

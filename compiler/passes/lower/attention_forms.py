@@ -19,7 +19,7 @@ for it. Results are the same up to the order of sums. Linear in nodes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build
@@ -30,7 +30,7 @@ from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, terms_of
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import is_plain, plain
-from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import reading
 from dslc.compiler.passes.rounding import tf32_rounded
 
 
@@ -53,16 +53,13 @@ def attention_forms(program: Program, build: Build) -> Program:
 def _needed(graph: Graph) -> Graph:
     """The graph without gradients of biases that nothing reads."""
     read = graph.readers().keys() | {*graph.roots}
-    unread = {x for node in graph.nodes if node.op is sdpa_grad for x in node.outputs[3:] if x not in read}
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        fresh = node.reading(new)
-        if node.outputs[-1] not in unread:
-            return fresh
-        attrs = {name: value for name, value in fresh.attrs.items() if name != "bias"}
-        return Builder().at(node, node.phase).node(sdpa_grad, *fresh.inputs, **attrs)
-
-    return rebuilt(graph, rule) if unread else graph
+    instead: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node.op is sdpa_grad and node.outputs[3:] and read.isdisjoint(node.outputs[3:]):
+            attrs = {name: value for name, value in node.attrs.items() if name != "bias"}
+            found = Builder().at(node, node.phase).node(sdpa_grad, *node.inputs, **attrs)
+            instead.update(zip(node.outputs, found.outputs))
+    return reading(graph, instead)
 
 
 def _plain(node: Node, b: Builder) -> Sequence[Value]:

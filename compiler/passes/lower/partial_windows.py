@@ -28,26 +28,26 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.shape.slicing import pad, slice_
 from dslc.compiler.ops.spatial.pool import lacking, maxpool, maxpool_grad
+from dslc.compiler.passes.rebuild import reading
 
 
 def partial_windows(graph: Graph) -> Graph:
     """The graph with such pools; the same object if there are none."""
     readers, roots = graph.readers(), set(graph.roots)
-    new: dict[Value, Value] = {}
+    instead: dict[Value, Value] = {}
     for node in graph.nodes:
-        made = node.inputs[0].producer if node.inputs else None
-        fresh = node.reading(new)
+        made, found = node.inputs[0].producer if node.inputs else None, None
         if isinstance(made, Node) and node.op is maxpool and made.op is pad:
-            fresh = _pooled(node, made, new) or fresh
+            found = _pooled(node, made)
         elif isinstance(made, Node) and node.op is slice_ and made.op is maxpool_grad:
             alone = readers[made.out] == [node] and made.out not in roots
-            fresh = (_spread(node, made, new) if alone else None) or fresh
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
+            found = _spread(node, made) if alone else None
+        if found is not None:
+            instead.update(zip(node.outputs, found.outputs))
+    return reading(graph, instead)
 
 
-def _pooled(node: Node, border: Node, new: dict[Value, Value]) -> Node | None:
+def _pooled(node: Node, border: Node) -> Node | None:
     """The pool of the image without its border; None if a window may have no element of it."""
     low, high, gaps = (int_tuple(border.attrs, name) for name in ("low", "high", "interior"))
     [x] = border.inputs
@@ -60,10 +60,10 @@ def _pooled(node: Node, border: Node, new: dict[Value, Value]) -> Node | None:
     if any((count - 1) * step - before >= size for size, count, step, before in sizes):
         return None
     attrs = _attrs(node, geometry)
-    return Builder().at(node, node.phase).node(maxpool, new.get(x, x), **attrs)
+    return Builder().at(node, node.phase).node(maxpool, x, **attrs)
 
 
-def _spread(node: Node, grad: Node, new: dict[Value, Value]) -> Node | None:
+def _spread(node: Node, grad: Node) -> Node | None:
     """The gradient of the image without its border, which a slice has left out; None for another slice."""
     starts, stops, steps = (int_tuple(node.attrs, name) for name in ("starts", "stops", "steps"))
     whole = node.input_types[0].ints
@@ -74,8 +74,7 @@ def _spread(node: Node, grad: Node, new: dict[Value, Value]) -> Node | None:
     if geometry is None:
         return None
     attrs = {**_attrs(grad, geometry), "size": node.types[0].shape[2:]}
-    given = [new.get(value, value) for value in grad.inputs]
-    return Builder().at(grad, grad.phase).node(maxpool_grad, *given, **attrs)
+    return Builder().at(grad, grad.phase).node(maxpool_grad, *grad.inputs, **attrs)
 
 
 def _without(pool: Node, low: Sequence[int], high: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

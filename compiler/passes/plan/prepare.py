@@ -37,6 +37,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.prepared_program import computing, expressions
 from dslc.compiler.passes.queries import values_of_weights
+from dslc.compiler.passes.rebuild import reading
 
 #: The least part of the readers' modelled time for which a value is prepared. Below, the gain does not justify a second
 #: copy of a weight.
@@ -55,11 +56,7 @@ def prepare(program: Program, build: Build) -> Program:
     names = expressions(graph)
     first = {names[value]: value for value in reversed(chosen)}  # equal values are prepared once
     inputs = {value: Input(f"prepared.{name}", Kind.PREPARED, value.type) for name, value in reversed(first.items())}
-    new = {value: inputs[first[names[value]]].value for value in chosen}
-    for node in graph.nodes:
-        if new.keys().isdisjoint(node.outputs):
-            new.update(zip(node.outputs, node.reading(new).outputs))
-    rest = graph.replace_values(new)
+    rest = reading(graph, {value: inputs[first[names[value]]].value for value in chosen})
     used = {value for node in rest.nodes for value in node.inputs} | {*rest.roots}
     kept = [i for i in graph.inputs if i.kind is not Kind.CONSTANT or i.value in used]
     return dataclasses.replace(

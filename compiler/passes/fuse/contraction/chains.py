@@ -30,6 +30,7 @@ from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Body, Graph, Input, Kind, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
+from dslc.compiler.passes.rebuild import reading
 
 Member: TypeAlias = Callable[[Node], bool]
 #: Of a chain's body: how many of its nodes, from the first on, may be a chain.
@@ -105,13 +106,9 @@ def _body(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, tuple[Value, ...]
 def _joined(graph: Graph, nodes: Sequence[Node]) -> Graph:
     """The graph with these nodes as a chain."""
     body, read, given = _body(graph, nodes)
-    last, members = nodes[-1], set(nodes)
+    last = nodes[-1]
     made = Node(
         chain, read, tuple(v.type for v in given), {"body": Body(body)},
         name=last.name, span=last.span, phase=last.phase, origins=origins_of(nodes),
     )  # fmt: skip
-    new: dict[Value, Value] = dict(zip(given, made.outputs))
-    for node in graph.nodes:
-        if node not in members:
-            new.update(zip(node.outputs, node.reading(new).outputs))
-    return graph.replace_values(new)
+    return reading(graph, dict(zip(given, made.outputs)))

@@ -6,7 +6,7 @@ alone reads its result, and ``joined`` the node ``contraction`` that stands for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 from dslc.compiler.ir.build import Build
@@ -14,7 +14,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import PRODUCT_KINDS
 from dslc.compiler.ops.compound.contraction import with_epilogue
 from dslc.compiler.passes.fuse.body import Body, is_pointwise
-from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import reading
 
 #: (product, reader, joined) -> whether to join the two.
 JoinRule: TypeAlias = Callable[[Node, Node, Node], bool]
@@ -32,14 +32,14 @@ def join_readers(graph: Graph, product_of: Callable[[Node], Node | None], rule: 
     """
     readers, roots = graph.readers(), set(graph.roots)
 
-    def replaced(node: Node, new: Mapping[Value, Value]) -> Node:
+    instead: dict[Value, Value] = {}
+    for node in graph.nodes:
         product = product_of(node)
-        if product is None or product.out in roots or readers[product.out] != [node]:
-            return node.reading(new)
-        joined = _joined(product, node, new)
-        return joined if rule(product, node, joined) else node.reading(new)
-
-    return rebuilt(graph, replaced)
+        if product is not None and product.out not in roots and readers[product.out] == [node]:
+            joined = _joined(product, node)
+            if rule(product, node, joined):
+                instead[node.out] = joined.out
+    return reading(graph, instead)
 
 
 def products_read(reader: Node) -> Iterator[Node]:
@@ -68,9 +68,8 @@ def measured_faster(
     return None if one is None or product is None or reader is None else one < product + reader
 
 
-def _joined(product: Node, reader: Node, new: Mapping[Value, Value]) -> Node:
-    """The node that stands for both; its inputs are renamed by ``new``."""
+def _joined(product: Node, reader: Node) -> Node:
+    """The node that stands for both."""
     body = Body([product.out, *reader.inputs])
     body.add(reader)
-    others = [new.get(v, v) for v in body.inputs[1:]]
-    return with_epilogue(product.reading(new), reader, others, tuple(body.steps))
+    return with_epilogue(product, reader, body.inputs[1:], tuple(body.steps))

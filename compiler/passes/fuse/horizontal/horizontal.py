@@ -26,6 +26,7 @@ from dslc.compiler.ir.graph import Graph, Input, Node, Phase, Value, origins_of
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
 from dslc.compiler.passes.queries import is_small
+from dslc.compiler.passes.rebuild import reading
 
 MAX_RESULTS: Final = 16
 
@@ -39,25 +40,17 @@ def horizontal(graph: Graph, slices: Mapping[str, int] = MappingProxyType({})) -
     """The graph with such nodes. Deterministic and idempotent. Parts of an update that read different ``slices`` of the
     state are not merged."""
     small = {node for node in graph.nodes if _is_small(node)}
-    depth = _depths(graph, small)
-    groups = _groups(graph, small, depth, slices)
+    groups = _groups(graph, small, _depths(graph, small), slices)
     if not groups:
         return graph
     group_of = {node: number for number, nodes in enumerate(groups) for node in nodes}
     outside = set(graph.roots)
     for node in graph.nodes:
         outside.update(v for v in node.inputs if group_of.get(node, -1) != group_of.get(v.producer, -2))  # type: ignore[arg-type]
-    new: dict[Value, Value] = {}
-    # by depth: every node outside a group that reads its results is deeper
-    for node in sorted(graph.nodes, key=lambda n: depth[n]):
-        number = group_of.get(node)
-        if number is None:
-            fresh = node.reading(new)
-            if fresh is not node:
-                new.update(zip(node.outputs, fresh.outputs))
-        elif node is groups[number][-1]:
-            _join(groups[number], outside, new)
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for nodes in groups:
+        instead.update(_joined(nodes, outside))
+    return reading(graph, instead)
 
 
 def _is_small(node: Node) -> bool:
@@ -99,15 +92,15 @@ def _groups(graph: Graph, small: set[Node], depth: dict[Node, int], slices: Mapp
     return [nodes for lists in found.values() for nodes in lists if len(nodes) > 1]
 
 
-def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> None:
-    """One node for all. Its outputs are the values read outside, which are recorded in ``new``."""
+def _joined(nodes: list[Node], outside: set[Value]) -> dict[Value, Value]:
+    """The values read outside as the outputs of one node for all."""
     own = {v for n in nodes for v in n.outputs}
-    body = Body(new.get(v, v) for n in nodes for v in n.inputs if v not in own)
+    body = Body(v for n in nodes for v in n.inputs if v not in own)
     for node in nodes:
-        body.add(node, [v if v in own else new.get(v, v) for v in node.inputs])
+        body.add(node)
     kept = [v for n in nodes for v in n.outputs if v in outside]
     attrs = {"body": tuple(body.steps), "results": tuple(body.number[v] for v in kept)}
     whole = nodes[-1].replaced(
         op=fused, inputs=body.inputs, types=tuple(v.type for v in kept), attrs=attrs, origins=origins_of(nodes)
     )
-    new.update(zip(kept, whole.outputs))
+    return dict(zip(kept, whole.outputs))

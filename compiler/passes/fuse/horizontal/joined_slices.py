@@ -16,7 +16,7 @@ are joined, too. GPU only. Results keep their bits. Linear in nodes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from math import prod
 from typing import Final
 
@@ -26,7 +26,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, as_attrs, lines, slices
 from dslc.compiler.ops.compound.fused import expanded, fused
-from dslc.compiler.passes.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks, reading
 
 MAX_BYTES: Final = 1 << 20  # of a slice: copied in less time than a launch takes
 
@@ -38,18 +38,11 @@ def joined_slices(graph: Graph) -> Graph:
         part = _slice(node)
         if part is not None and _fits(part):
             found.setdefault((node.inputs[0], node.phase, node.types[0].dtype), []).append(node)
-    groups = [nodes for nodes in chunks(found.values(), MAX_BOXES) if len(nodes) > 1]
-    if not groups:
-        return graph
-    first = {nodes[0]: nodes for nodes in groups}
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node in first:
-            whole = _one_slice_node(first[node], new)
-            new.update(zip((each.out for each in first[node]), whole.outputs))
-        elif all(v not in new for v in node.outputs) and (fresh := node.reading(new)) is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for nodes in chunks(found.values(), MAX_BOXES):
+        if len(nodes) > 1:
+            instead.update(zip((node.out for node in nodes), _one_slice_node(nodes).outputs))
+    return reading(graph, instead)
 
 
 def _slice(node: Node) -> Node | None:
@@ -78,13 +71,13 @@ def _box(node: Node) -> Box:
     return Box(int_tuple(part.attrs, "starts"), part.types[0].ints)
 
 
-def _one_slice_node(nodes: Sequence[Node], new: Mapping[Value, Value]) -> Node:
+def _one_slice_node(nodes: Sequence[Node]) -> Node:
     first, source = nodes[0], nodes[0].inputs[0]
     dtype = first.types[0].dtype
     attrs = as_attrs([_box(node) for node in nodes])
     return first.replaced(
         op=slices,
-        inputs=(new.get(source, source),),
+        inputs=(source,),
         types=tuple(node.types[0] for node in nodes),
         attrs=attrs if dtype is source.type.dtype else {**attrs, "dtype": dtype},
         origins=origins_of(nodes),

@@ -33,7 +33,7 @@ from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.optimizer.multi_update import MAX_PARAMS, member, merged_updates, parted
 from dslc.compiler.ops.optimizer.optim import Update
 from dslc.compiler.passes.queries import has_one_reader, producer_before
-from dslc.compiler.passes.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks, reading
 
 _HALF: Final = (DType.BF16, DType.F16)
 _MOVES: Final = ("reshape", "transpose")  # ops whose results have the elements of their input
@@ -53,17 +53,15 @@ def group_updates(graph: Graph, on_gpu: bool = False, slices: Mapping[str, int] 
 def read_sums(graph: Graph) -> Graph:
     """The graph with updates that divide the sum of which they alone read the mean."""
     is_read_once = has_one_reader(graph)
-    new: dict[Value, Value] = {}
+    instead: dict[Value, Value] = {}
     for node in graph.nodes:
-        fresh = node.reading(new)
         found = _sum_of(node.inputs[1]) if isinstance(node.op, Update) and "parts" not in node.attrs else None
         if found is not None and is_read_once(node.inputs[1]):
             total, parts = found
-            inputs = (fresh.inputs[0], new.get(total, total), *fresh.inputs[2:])
-            fresh = fresh.replaced(inputs=inputs, attrs={**node.attrs, "parts": parts})
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
+            inputs = (node.inputs[0], total, *node.inputs[2:])
+            divides = node.replaced(inputs=inputs, attrs={**node.attrs, "parts": parts})
+            instead.update(zip(node.outputs, divides.outputs))
+    return reading(graph, instead)
 
 
 def _sum_of(mean: Value) -> tuple[Value, float] | None:

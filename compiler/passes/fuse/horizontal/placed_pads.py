@@ -20,7 +20,7 @@ common stay as they are. An element gets the value that it had, except that a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import prod
 from typing import Final
@@ -30,7 +30,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_tuple, number_attr
 from dslc.compiler.ops.compound.boxes import MAX_AXES, MAX_BOXES, Box, lines, placed
 from dslc.compiler.passes.queries import has_one_reader
-from dslc.compiler.passes.rebuild import chunks, rebuilt
+from dslc.compiler.passes.rebuild import chunks, reading
 
 _MAX_TERMS: Final = 256  # of one sum
 
@@ -53,11 +53,7 @@ def placed_pads(graph: Graph) -> Graph:
                 terms.append(value)
         sums[node] = terms if len(terms) <= _MAX_TERMS else list(node.inputs)
     found = {node: terms for node, terms in sums.items() if node not in inner and _fits(node, terms, is_read_once)}
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        return _without_pads(node, found[node], new) if node in found else node.reading(new)
-
-    return rebuilt(graph, rule) if found else graph
+    return reading(graph, {node.out: _without_pads(node, terms) for node, terms in found.items()})
 
 
 def _fits(node: Node, terms: Sequence[Value], is_read_once: Callable[[Value], bool]) -> bool:
@@ -109,25 +105,24 @@ def _box(value: Value) -> Box:
     return Box(int_tuple(made.attrs, "low"), made.input_types[0].ints)
 
 
-def _without_pads(node: Node, terms: Sequence[Value], new: Mapping[Value, Value]) -> Node:
+def _without_pads(node: Node, terms: Sequence[Value]) -> Value:
     """The sum of the term that is no pad, if there is one, and of the tensors that have the parts in their places."""
     b = Builder().at(node, node.phase)
     pads = [v for v in terms if _padded(v) is not None]
-    others = [new.get(v, v) for v in terms if _padded(v) is None]
+    others = [v for v in terms if _padded(v) is None]
     before = 1 if len(others) == 1 else terms.index(pads[0])
     found, after = others[:before], others[before:]
     turns = _interleaved(pads)
     if turns is not None:
-        found.append(_stacked(b, turns[0], [new.get(v, v) for v in turns[1]], node.types[0].ints))
+        found.append(_stacked(b, *turns, node.types[0].ints))
     for some in chunks([[] if turns is not None else pads], MAX_BOXES):
         parts = [made.inputs[0] for v in some if (made := _padded(v)) is not None]
         starts = tuple(_box(v).start for v in some)
-        found.append(b(placed, *(new.get(v, v) for v in parts), shape=node.types[0].ints, starts=starts))
+        found.append(b(placed, *parts, shape=node.types[0].ints, starts=starts))
     whole, *rest = (*found, *after)
     for other in rest:
         whole = b(OPS["add"], whole, other)
-    assert isinstance(whole.producer, Node)
-    return whole.producer
+    return whole
 
 
 def _stacked(b: Builder, axis: int, parts: Sequence[Value], shape: tuple[int, ...]) -> Value:

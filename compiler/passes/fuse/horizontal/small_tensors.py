@@ -26,7 +26,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origi
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.compound.many import MAX_CASTS, casts, pick
-from dslc.compiler.passes.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks, reading
 
 MAX_CAST_BYTES: Final = 1 << 25  # of the result of a cast that is batched
 _MAX_COPIED_PIECES: Final = 2  # of a concat that stays a copy
@@ -35,29 +35,28 @@ _MAX_PICKED: Final = 1024  # elements of a pick
 
 def small_tensors(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    new: dict[Value, Value] = {}
+    instead: dict[Value, Value] = {}
     for nodes in _groups(graph):
-        first, more = nodes[0], len(nodes) - 1
-        made = Node(
-            casts, tuple(n.inputs[0] for n in nodes), tuple(n.types[0] for n in nodes),
-            {"dtype": dtype_attr(first.attrs)}, name=f"{first.name} and {more} more", span=first.span,
-            phase=first.phase, origins=origins_of(nodes),
-        )  # fmt: skip
-        new.update(zip((n.out for n in nodes), made.outputs))
+        instead.update(zip((n.out for n in nodes), _one_cast(nodes).outputs))
     for node in graph.nodes:
-        fresh = node.reading(new)
-        if fresh.op.name == "concat":
-            fresh = _as_pick(fresh) or fresh
-        elif fresh.op.name == "multi_update" and "together" not in fresh.attrs:
-            attrs = {**fresh.attrs, "together": True}
-            fresh = fresh.replaced(attrs=attrs)
-        if fresh is not node and node.outputs[0] not in new:
-            new.update(zip(node.outputs, fresh.outputs))
+        if node.op.name == "concat" and (found := _as_pick(node)):
+            instead[node.out] = found.out
+        elif node.op.name == "multi_update" and "together" not in node.attrs:
+            whole = node.replaced(attrs={**node.attrs, "together": True})
+            instead.update(zip(node.outputs, whole.outputs))
     flags = graph.outputs.get("nonfinite")
     if flags is not None and isinstance(flags.producer, Node) and flags.producer.op.name == "cast":
         [bits] = flags.producer.inputs  # the same bytes
-        new[flags] = new.get(bits, bits)
-    return graph.replace_values(new) if new else graph
+        instead[flags] = instead.get(bits, bits)
+    return reading(graph, instead)
+
+
+def _one_cast(nodes: Sequence[Node]) -> Node:
+    first, more = nodes[0], len(nodes) - 1
+    return Node(
+        casts, tuple(n.inputs[0] for n in nodes), tuple(n.types[0] for n in nodes), {"dtype": dtype_attr(first.attrs)},
+        name=f"{first.name} and {more} more", span=first.span, phase=first.phase, origins=origins_of(nodes),
+    )  # fmt: skip
 
 
 def _groups(graph: Graph) -> list[Sequence[Node]]:

@@ -15,14 +15,13 @@ which a program reads as many elements as it has. Each element is the same. GPU 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import dtype_attr
-from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import reading
 
 _CAST: Final = {DType.F32: (DType.BF16, DType.F16)}
 
@@ -41,15 +40,10 @@ def gather_casts(graph: Graph) -> Graph:
         return node.out not in roots and rows and 0 < read < prod(node.types[0].ints)
 
     casts = {node.out: node for node in graph.nodes if late(node)}
-    if not casts:
-        return graph
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+    instead: dict[Value, Value] = {}
+    for node in graph.nodes:
         made = casts.get(node.inputs[0]) if node.op.name == "gather_rows" else None
-        if made is None:
-            return node.reading(new)
-        attrs = {**node.attrs, "dtype": dtype_attr(made.attrs)}
-        inputs = (made.inputs[0], node.inputs[1])
-        return node.replaced(inputs=tuple(new.get(v, v) for v in inputs), attrs=attrs)
-
-    return rebuilt(graph, rule)
+        if made is not None:
+            attrs = {**node.attrs, "dtype": dtype_attr(made.attrs)}
+            instead[node.out] = node.replaced(inputs=(made.inputs[0], node.inputs[1]), attrs=attrs).out
+    return reading(graph, instead)

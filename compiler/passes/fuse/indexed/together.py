@@ -16,7 +16,7 @@ launch, and their memory is needed later or freed sooner. Results keep their bit
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from math import prod
 from typing import Final
 
@@ -24,7 +24,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ops.compound.together import MAX_MEMBERS, grouped
 from dslc.compiler.ops.index.ordered import MANY_ELEMENTS
-from dslc.compiler.passes.rebuild import chunks
+from dslc.compiler.passes.rebuild import chunks, reading
 
 MAX_BYTES: Final = 1 << 21  # of a result: written in about the time of a launch
 
@@ -38,10 +38,11 @@ def together(graph: Graph) -> Graph:
         depth[node] = 1 + max((depth[each] for each in made if isinstance(each, Node)), default=0)
         if _fits(node):
             found.setdefault((node.op.name, node.phase, depth[node]), []).append(node)
-    groups = [nodes for nodes in chunks(found.values(), MAX_MEMBERS) if len(nodes) > 1]
-    if not groups:
-        return graph
-    return _replaced(graph, groups, depth)
+    instead: dict[Value, Value] = {}
+    for nodes in chunks(found.values(), MAX_MEMBERS):
+        if len(nodes) > 1:
+            instead.update(zip((node.out for node in nodes), grouped(nodes).outputs))
+    return reading(graph, instead)
 
 
 def _fits(node: Node) -> bool:
@@ -52,17 +53,3 @@ def _fits(node: Node) -> bool:
     if node.op.name == "gather_rows":
         return 0 < prod(node.types[0].ints) < I32_ELEMENTS and itemsize <= 8
     return 0 < count <= MANY_ELEMENTS and rows.dtype.computed.itemsize >= 4
-
-
-def _replaced(graph: Graph, groups: Sequence[Sequence[Node]], depth: dict[Node, int]) -> Graph:
-    last = {nodes[-1]: nodes for nodes in groups}
-    members = {node for nodes in groups for node in nodes}
-    new: dict[Value, Value] = {}
-    # by depth: every node that reads a member's result is deeper
-    for node in sorted(graph.nodes, key=lambda n: depth[n]):
-        if node in last:
-            fresh = [each.reading(new) for each in last[node]]
-            new.update(zip((each.out for each in last[node]), grouped(fresh).outputs))
-        elif node not in members and (again := node.reading(new)) is not node:
-            new.update(zip(node.outputs, again.outputs))
-    return graph.replace_values(new)

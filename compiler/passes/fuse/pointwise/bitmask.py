@@ -29,6 +29,7 @@ from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.ops.elementwise.logic import Comparison
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise
 from dslc.compiler.passes.queries import is_small
+from dslc.compiler.passes.rebuild import reading
 
 #: A comparison with a constant: its op, and the constant, a step without inputs.
 _Test: TypeAlias = "tuple[str, Attr]"
@@ -43,20 +44,17 @@ def bitmask(graph: Graph) -> Graph:
             test = _test(node, number) if _may_be_asked(value, node) else None
             if test is not None and tests.setdefault(value, test) == test:
                 asking.setdefault(node, []).append(number)
-    if not asking:
-        return graph
-    new: dict[Value, Value] = {}
-    bits: dict[Value, Value] = {}  # keyed by the values of the old graph
+    bits: dict[Value, Value] = {}  # a value that is asked -> its bitmask
+    instead: dict[Value, Value] = {}
     for node in graph.nodes:
-        fresh = node.reading(new)
-        if node in asking:
-            fresh = _asking(fresh, {n: bits[node.inputs[n]] for n in asking[node]})
-        for value in (v for v in node.outputs if v in tests):
+        fresh = _asking(node, {n: bits[node.inputs[n]] for n in asking[node]}) if node in asking else node
+        tested = [v for v in node.outputs if v in tests]
+        for value in tested:
             fresh = _packing(fresh, value.index, tests[value])
-            bits[value] = fresh.outputs[-1]
         if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+            instead.update(zip(node.outputs, fresh.outputs))
+            bits.update(zip(tested, fresh.outputs[len(node.outputs) :]))
+    return reading(graph, instead)
 
 
 def _may_be_asked(value: Value, node: Node) -> bool:

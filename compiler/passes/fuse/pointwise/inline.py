@@ -95,7 +95,7 @@ def _may_compute(reader: Node, made: Node, others: Collection[Node], fits: Fits,
         if late or not (several or wider) or not joins(made, reader):
             return False
         producers = [v.producer for v in dict.fromkeys(reader.inputs) if v.producer in (made, *others)]
-        return fits(with_producers(reader, producers, {}))
+        return fits(with_producers(reader, producers))
     if reader.op is fused_sums:
         drawn = draws(made) or draws(reader)
         return "finish" not in reader.attrs and (not drawn or _is_summed(made.out, made, reader))

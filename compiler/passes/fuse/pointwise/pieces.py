@@ -19,7 +19,6 @@ readers read a slice in place. Results keep their bits. Linear in nodes and read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.ir.build import SHARD
@@ -29,24 +28,18 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.boxes import Box, lines
 from dslc.compiler.ops.compound.piece import piece
 from dslc.compiler.passes.fuse.pointwise.slice_reads import ORDER
-from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import reading
 
 _SMALL: Final = 1 << 18  # bytes of a tensor that may live longer for the sake of a piece
 
 
 def pieces(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    found = _found(graph)
-    if not found:
-        return graph
 
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        if node not in found:
-            return node.reading(new)
-        inputs = tuple(new.get(v, v) for v in node.inputs)
-        return node.replaced(op=piece, inputs=inputs, attrs={"first": found[node], "shape": node.types[0].ints})
+    def as_piece(node: Node, first: int) -> Value:
+        return node.replaced(op=piece, attrs={"first": first, "shape": node.types[0].ints}).out
 
-    return rebuilt(graph, rule)
+    return reading(graph, {node.out: as_piece(node, first) for node, first in _found(graph).items()})
 
 
 def _found(graph: Graph) -> dict[Node, int]:

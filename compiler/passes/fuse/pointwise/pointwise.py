@@ -36,6 +36,7 @@ from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.body import Body
 from dslc.compiler.passes.fuse.horizontal.optimizer import group_updates, read_sums
+from dslc.compiler.passes.rebuild import reading
 
 #: Of n such tensors, the traffic grows by 2/n of theirs: each region but the first reads what one wrote.
 _MOST_KEPT: Final = 12
@@ -52,17 +53,7 @@ def fuse(program: Program, build: Build) -> Program:
 
 def fuse_graph(graph: Graph) -> Graph:
     """The graph with its regions as ``fused`` nodes."""
-    regions = _regions(graph)
-    absorbed = {n for members in regions.values() for n in members}
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        members = regions.get(node)
-        if members is not None:
-            new[node.out] = _fused(members, new)
-            continue
-        if node not in absorbed and (fresh := node.reading(new)) is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
+    return reading(graph, {last.out: _fused(members) for last, members in _regions(graph).items()})
 
 
 def _is_constant(node: object) -> bool:
@@ -167,16 +158,16 @@ def _together(phase: Phase, last: Phase) -> bool:
     return phase is last or (phase is Phase.MIRROR and last is Phase.BACKWARD)
 
 
-def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
+def _fused(members: list[Node]) -> Value:
     """Returns the result of one node for the region, which takes the name and span of the last member."""
     inside = {n.out for n in members}
     outside = [v for n in members for v in n.inputs if v not in inside and not _is_constant(v.producer)]
-    body = Body(new.get(v, v) for v in outside)
+    body = Body(outside)
     for node in members:
         for value in node.inputs:
             if isinstance(value.producer, Node) and _is_constant(value.producer) and value not in body.number:
                 body.add(value.producer)
-        body.add(node, [v if v in body.number else new[v] for v in node.inputs])
+        body.add(node)
     last = members[-1]
     attrs = {"body": tuple(body.steps)}
     # The type is the last member's. Inferring it would walk the body again; verify does that in any case.

@@ -26,7 +26,7 @@ from dslc.compiler.ir.types import DType, alike
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
-from dslc.compiler.passes.rebuild import rebuilt
+from dslc.compiler.passes.rebuild import reading
 
 _VECTOR: Final = 16  # bytes
 _SMALL: Final = 1 << 18  # bytes of a part that is loaded one by one in less time than a launch takes
@@ -40,15 +40,12 @@ _Parts = dict[Value, list[Node]]
 def slice_reads(graph: Graph) -> Graph:
     """The graph with such reads. Deterministic and idempotent."""
     parts = _parts(graph)
-    if not parts:
-        return graph
-
-    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+    instead: dict[Value, Value] = {}
+    for node in graph.nodes:
         # reshapes on the path are rewritten, too, but no node reads them afterwards
-        reads = is_pointwise(node) and any(v in parts for v in node.inputs)
-        return _reading_in_place(node, parts, new) if reads else node.reading(new)
-
-    return rebuilt(graph, rule)
+        if is_pointwise(node) and any(v in parts for v in node.inputs):
+            instead.update(zip(node.outputs, _reading_in_place(node, parts).outputs))
+    return reading(graph, instead)
 
 
 def _parts(graph: Graph) -> _Parts:
@@ -120,9 +117,9 @@ def _is_worth_it(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]
     return not longer or sum(v.type.bytes for v in longer) >= source.type.bytes
 
 
-def _reading_in_place(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
+def _reading_in_place(node: Node, parts: _Parts) -> Node:
     """The node as a fused one that reads the whole tensors and contains the slices as steps."""
-    sources = {v: new.get(s, s) for v in node.inputs for s in [_source(v, parts)]}
+    sources = {v: _source(v, parts) for v in node.inputs}
     body, ways = Body(sources.values()), list[Node]()
     for value in (v for v in sources if v in parts):
         first, *others = parts[value]

@@ -38,6 +38,7 @@ from dslc.compiler.ops.compound.fused_stack import fused_stack
 from dslc.compiler.passes.fuse.body import is_pointwise, packs_bits
 from dslc.compiler.passes.fuse.pointwise.parts import Parts, Unfit
 from dslc.compiler.passes.fuse.pointwise.stacks import Split, Stack, split_by, stack_of
+from dslc.compiler.passes.rebuild import reading
 
 _SECTOR: Final = 32  # bytes that memory moves at once
 _Readers: TypeAlias = Mapping[Value, list[Node]]
@@ -71,17 +72,12 @@ def stacked(graph: Graph) -> Graph:
             found[turned] = made
         elif any(each.op.name != "reshape" for each in moved) and (made := _stacked(node, stack, moved)):
             found[node] = made
-    if not found:
-        return graph
-    new: dict[Value, Value] = {}
     order = {node: place for place, node in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        if node in found:
-            origins = origins_of(sorted(found[node].origins, key=order.__getitem__))
-            new[node.out] = _written(node, found[node], origins, new)
-        elif (fresh := node.reading(new)) is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for node, made in found.items():
+        origins = origins_of(sorted(made.origins, key=order.__getitem__))
+        instead[node.out] = _written(node, made, origins)
+    return reading(graph, instead)
 
 
 def _moved(node: Node, stack: Stack, readers: _Readers, roots: set[Value], done: Container[Node]) -> frozenset[Node]:
@@ -199,10 +195,11 @@ def _inner(reader: Node, split: Split, group: set[Node], readers: _Readers, root
     return frozenset(found)
 
 
-def _written(node: Node, made: _Made, origins: tuple[Origin, ...], new: Mapping[Value, Value]) -> Value:
+def _written(node: Node, made: _Made, origins: tuple[Origin, ...]) -> Value:
     """The result of the node as the node that computes all of its parts."""
     b = Builder().at(node, node.phase)
-    inputs = [new.get(v, v) for v in made.parts.inputs]
     order = {"perm": made.perm} if made.perm else {}
-    whole = b.node(fused_stack, *inputs, body=made.parts.body, results=made.parts.results, axis=made.axis, **order)
+    whole = b.node(
+        fused_stack, *made.parts.inputs, body=made.parts.body, results=made.parts.results, axis=made.axis, **order
+    )
     return b(OPS["reshape"], whole.replaced(origins=origins).out, shape=node.types[0].ints)

@@ -17,55 +17,32 @@ Results keep their bits. GPU only; linear in nodes except for short walks.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.loss.cross_entropy import softmax_cross_entropy_both as both
 from dslc.compiler.passes.queries import needed_after
+from dslc.compiler.passes.rebuild import reading
 
 _MAX_MOVED: Final = 64  # nodes after the loss that its gradient may depend on, which move before it
 
 
 def cross_entropy(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
-    pairs = _pairs(graph)
-    if not pairs:
-        return graph
-    new: dict[Value, Value] = {}
-    done = {pair.gradient for pair in pairs.values()}
-    for first in graph.nodes:
-        for node in (*pairs[first].moved, first) if first in pairs else (first,):
-            if node in done:
-                continue
-            done.add(node)
-            if node in pairs:
-                grad = pairs[node].gradient
-                dy = new.get(grad.inputs[4], grad.inputs[4])
-                new.update(zip((node.outputs[0], grad.out), _loss_with_gradient(node.reading(new), grad, dy).outputs))
-                continue
-            fresh = node.reading(new)
-            if fresh is not node:
-                new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for loss, grad in _pairs(graph).items():
+        instead.update(zip((loss.outputs[0], grad.out), _loss_with_gradient(loss, grad).outputs))
+    return reading(graph, instead)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pair:
-    """The gradient node of a loss, and the nodes after the loss that it needs, in order."""
-
-    gradient: Node
-    moved: tuple[Node, ...]
-
-
-def _pairs(graph: Graph) -> dict[Node, _Pair]:
+def _pairs(graph: Graph) -> dict[Node, Node]:
     """A loss -> its gradient."""
     grads = [node for node in graph.nodes if node.op.name == "softmax_cross_entropy_grad"]
     if not grads:
         return {}
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers, roots = graph.readers(), set(graph.roots)
-    found: dict[Node, _Pair] = {}
+    found: dict[Node, Node] = {}
     for grad in grads:
         loss = grad.inputs[2].producer
         if not isinstance(loss, Node) or loss.op.name != "softmax_cross_entropy" or loss in found:
@@ -76,12 +53,12 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
             continue
         moved = needed_after(loss, [grad.inputs[4]], position, _MAX_MOVED)
         if dict(loss.attrs) == dict(grad.attrs) and moved is not None:
-            found[loss] = _Pair(grad, moved)
+            found[loss] = grad
     return found
 
 
-def _loss_with_gradient(loss: Node, grad: Node, dy: Value) -> Node:
-    inputs, attrs = loss.inputs, dict(loss.attrs)
+def _loss_with_gradient(loss: Node, grad: Node) -> Node:
+    inputs, attrs, dy = loss.inputs, dict(loss.attrs), grad.inputs[4]
     made = dy.producer
     if isinstance(made, Node) and made.op.name == "full" and isinstance(made.attrs["value"], int | float):
         attrs["dy"] = float(made.attrs["value"])

@@ -21,26 +21,18 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.compound.fused import MAX_STEPS
 from dslc.compiler.ops.compound.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
 from dslc.compiler.passes.fuse.body import Body, body_of, is_pointwise
+from dslc.compiler.passes.rebuild import reading
 
 
 def reduction_epilogue(graph: Graph) -> Graph:
     """The graph with such reductions. Idempotent."""
     epilogues = _epilogues(graph)
-    if not epilogues:
-        return graph
     taken = {node: sums for sums, node in epilogues.items()}
     wanted = {v for n in graph.nodes for v in n.inputs if v.producer is not taken.get(n)} | {*graph.roots}
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node in taken:
-            continue
-        if node in epilogues:
-            _merge(node, epilogues[node], wanted, new)
-            continue
-        fresh = node.reading(new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for sums, node in epilogues.items():
+        instead.update(_merged(sums, node, wanted))
+    return reading(graph, instead)
 
 
 def _epilogues(graph: Graph) -> dict[Node, Node]:
@@ -84,16 +76,8 @@ def _is_computed_before(value: Value, position: dict[Node, int], before: int) ->
     return node.op.name == "reshape" and _is_computed_before(node.inputs[0], position, before)
 
 
-def _moved(value: Value, new: dict[Value, Value]) -> Value:
-    """The value in the new graph; a reshape that comes after the reduction is recreated."""
-    node = value.producer
-    if value in new or not isinstance(node, Node) or node.op.name != "reshape":
-        return new.get(value, value)
-    return node.reading({v: there for v in node.inputs if (there := _moved(v, new)) is not v}).out
-
-
-def _merge(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
-    """Replaces both by one node and records its results in ``new``. ``wanted``: values that other nodes read."""
+def _merged(sums: Node, node: Node, wanted: set[Value]) -> dict[Value, Value]:
+    """The results of both as those of one node. ``wanted``: values that other nodes read."""
     own = _reduced(sums)
     body = Body((*own, *node.inputs))
     body.add(node)
@@ -104,9 +88,9 @@ def _merge(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) 
     attrs = {**sums.attrs, "late": len(late), "finish": tuple(body.steps), "results": tuple(results.values())}
     whole = sums.replaced(
         op=fused_sums if kept else finished_sums,
-        inputs=tuple(_moved(v, new) for v in (*sums.inputs, *late)),
+        inputs=(*sums.inputs, *late),
         types=tuple(v.type for v in (*results, *kept)),
         attrs=attrs,
         origins=origins_of((sums, node)),
     )
-    new.update(zip((*results, *kept), whole.outputs))
+    return dict(zip((*results, *kept), whole.outputs))

@@ -32,42 +32,27 @@ from dslc.compiler.ops.compound.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_pointwise_or_draw, ops_of, with_producers
 from dslc.compiler.passes.fuse.reduction.row_bodies import Fits, in_rows
 from dslc.compiler.passes.queries import is_small, needed_after
+from dslc.compiler.passes.rebuild import reading
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
 
 def reduction_outputs(graph: Graph, fits: Fits = lambda node: False) -> Graph:
     """The graph with such reductions; ``fits`` is that of ``row_bodies``. Idempotent."""
-    operands = _operands(graph, fits)
-    if not operands:
-        return graph
-    new: dict[Value, Value] = {}
-    done: set[Node] = set()
-    for first in graph.nodes:
-        made = first if first in operands else None
-        # a reduction moves to the place of the operand that it computes, after the few other nodes that it needs
-        for node in (first,) if made is None else (*operands[first].moved, operands[first].sums):
-            if node in done:
-                continue
-            done.add(node)
-            if made is not None and node is operands[made].sums:
-                fresh = _storing(operands[made], made, new)
-                if operands[made].wanted:
-                    new[made.out] = fresh.outputs[-1]
-            else:
-                fresh = node.reading(new)
-            if fresh is not node:
-                new.update((old, _shaped(value, old)) for old, value in zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for made, operand in _operands(graph, fits).items():
+        whole = _storing(operand, made)
+        instead.update((old, _shaped(value, old)) for old, value in zip(operand.sums.outputs, whole.outputs))
+        if operand.wanted:
+            instead[made.out] = whole.outputs[-1]
+    return reading(graph, instead)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Operand:
-    """A reduction that will compute its operand, the nodes after that operand which it needs (in order), and whether
-    other nodes read the operand."""
+    """A reduction that will compute its operand, and whether other nodes read the operand."""
 
     sums: Node
-    moved: tuple[Node, ...]
     wanted: bool
 
 
@@ -88,7 +73,7 @@ def _operands(graph: Graph, fits: Fits) -> dict[Node, _Operand]:
                 others = [v for v in node.inputs if v is not value]
                 moved = needed_after(made, others, position, _MAX_MOVED, refused=fused_sums)
                 if moved is not None and not any(n in found for n in moved):
-                    found[made] = _Operand(node, moved, wanted)
+                    found[made] = _Operand(node, wanted)
                     break
     return found
 
@@ -131,14 +116,15 @@ def _reduced(node: Node) -> tuple[int, ...] | None:
     return tuple(axis for axis, size in enumerate(wide) if axis < lost or small[axis - lost] != size) or None
 
 
-def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
+def _storing(operand: _Operand, made: Node) -> Node:
+    """The reduction that computes its operand; the operand is its last output if other nodes read it."""
     sums, over = operand.sums, _reduced(operand.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
         [wide] = sums.input_types
         left = tuple(size for axis, size in enumerate(wide.shape) if axis not in over)
         sums = sums.replaced(op=fused_sums, types=(TensorType(sums.types[0].dtype, left),), attrs=plain)
-    whole = with_producers(sums, [made], new)
+    whole = with_producers(sums, [made])
     if not operand.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first

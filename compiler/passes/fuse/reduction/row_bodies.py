@@ -29,6 +29,7 @@ from dslc.compiler.ops.compound.fused import MAX_STEPS, PLACES
 from dslc.compiler.ops.compound.fused_rows import core_op, fused_rows
 from dslc.compiler.passes.fuse.body import Body, body_of, draws, is_pointwise, ops_of, packs_bits
 from dslc.compiler.passes.queries import SMALL_BYTES
+from dslc.compiler.passes.rebuild import reading
 
 Fits: TypeAlias = Callable[[Node], bool]
 
@@ -60,7 +61,7 @@ def row_bodies(graph: Graph, fits: Fits) -> Graph:
                 whole[last or core] = node
                 taken |= {*makers, core, *([] if last is None else [last])}
                 break
-    return _rebuilt(graph, whole, taken) if whole else graph
+    return reading(graph, {last.out: node.out for last, node in whole.items()})
 
 
 def row_fits(build: Build) -> Fits:
@@ -127,17 +128,3 @@ def in_rows(makers: list[Node], core: Node, last: Node | None = None) -> Node:
         attrs={"body": tuple(body.steps)},
         origins=origins_of(nodes),
     )
-
-
-def _rebuilt(graph: Graph, whole: Mapping[Node, Node], taken: set[Node]) -> Graph:
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node in whole:
-            fresh = whole[node].reading(new)
-        elif node in taken:
-            continue
-        else:
-            fresh = node.reading(new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)

@@ -29,6 +29,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.compound.strided_attention import View, fits_tiles, pairs, places, strided, whole
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
+from dslc.compiler.passes.rebuild import reading
 
 _OPERANDS: Final = 3  # q, k and v
 _Readers = Mapping[Value, list[Node]]
@@ -36,22 +37,12 @@ _Readers = Mapping[Value, list[Node]]
 
 def attention_views(graph: Graph) -> Graph:
     """The graph with such nodes; the same object if there are none."""
-    plans = _plans(graph)
-    if not plans:
-        return graph
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node in plans:
-            plan = plans[node]
-            reads = [new.get(source, source) for source, _ in plan.reads]
-            views = [view for _, view in plan.reads]
-            made = strided(node, reads, views, plan.writes, [value.type.ints for value in plan.ends])
-            new.update(zip(plan.ends, made.outputs))
-        elif node.outputs[0] not in new:
-            fresh = node.reading(new)
-            if fresh is not node:
-                new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+    instead: dict[Value, Value] = {}
+    for node, plan in _plans(graph).items():
+        sources, views = zip(*plan.reads)
+        made = strided(node, sources, views, plan.writes, [value.type.ints for value in plan.ends])
+        instead.update(zip(plan.ends, made.outputs))
+    return reading(graph, instead)
 
 
 @dataclass(frozen=True)
