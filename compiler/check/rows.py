@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -39,62 +39,100 @@ def rows_of_batch(
     has it. States have their initial values.
     """
     axes_of = {**states, **dict.fromkeys(batch_inputs, 0)}
-    where: dict[Value, int | None] = {i.value: axes_of.get(i.name) for i in graph.inputs}
-    counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
+    counts, others = ({i.value.type.ints[0] for i in each.inputs if i.name in batch_inputs} for each in (graph, other))
     if len(counts) != 1 or len(graph.nodes) != len(other.nodes):
         return Rows.UNKNOWN
-    [count], others = counts, {i.value.type.ints[0] for i in other.inputs if i.name in batch_inputs}
-    varying: set[Value] = set()  # have no rows, but other elements for another number of rows
-    equal: set[Value] = set()  # have no rows, and are equal along the axis that follows the number of rows
-    mixed: set[Value] = set()  # may have mixed rows
+    known = _Known(counts.pop(), others, {i.value: axes_of.get(i.name) for i in graph.inputs})
     for node, twin in zip(graph.nodes, other.nodes):
-        if node.op is not twin.op:
-            return Rows.UNKNOWN
-        axes = [where[v] for v in node.inputs]
-        if _numbers_rows(node, count) and all(_numbers_rows(twin, each) for each in others):
-            where[node.out] = Own(0, 1)
-            varying.add(node.out)
-            continue
+        answer = Rows.UNKNOWN if node.op is not twin.op else known.add(node, twin)
+        if answer is not None:
+            return answer
+    return known.answer(list(graph.outputs.values()))
+
+
+class _Known:
+    """What is known of the values of a graph, whose nodes are added in order with their twins of the other graph.
+
+    ``axes``: the batch axis of each value, None without one. ``varying``: values without rows that have other elements
+    for another number of rows. ``equal``: values without rows that are equal along the axis that follows the number of
+    rows. ``mixed``: values that may have mixed rows.
+    """
+
+    def __init__(self, count: int, others: Collection[int], axes: dict[Value, int | None]) -> None:
+        self.count, self.others, self.axes = count, others, axes
+        self.varying: set[Value] = set()
+        self.equal: set[Value] = set()
+        self.mixed: set[Value] = set()
+
+    def answer(self, results: Collection[Value]) -> Rows:
+        """The answer for a graph with these results."""
+        if not self.varying.isdisjoint(results):
+            return Rows.TOGETHER
+        first = all(self.axes[v] == 0 and plain(self.axes[v]) for v in results)
+        return Rows.APART if first and self.mixed.isdisjoint(results) else Rows.UNKNOWN
+
+    def add(self, node: Node, twin: Node) -> Rows | None:
+        """Adds a node; the answer for the whole graph if the node decides it."""
+        if _numbers_rows(node, self.count) and all(_numbers_rows(twin, each) for each in self.others):
+            self.axes[node.out] = Own(0, 1)
+            self.varying.add(node.out)
+            return None
+        axes = [self.axes[v] for v in node.inputs]
         if any(isinstance(axis, Own) for axis in axes):
-            read = {v for v, axis in zip(node.inputs, axes) if not isinstance(axis, Own)}
-            clear = read.isdisjoint(mixed) and read.isdisjoint(varying)
-            if clear and _same_numbers(node, twin) and _same_body(node, twin):
-                own = row_axes(node, axes, count)
-                if own is not None and all(map(_only_along, node.types, twin.types, own)):
-                    where.update(zip(node.outputs, own))
-                    varying.update(v for v, axis in zip(node.outputs, own) if isinstance(axis, Own))
-                    continue
+            if self._add_of_numbers(node, twin, axes):
+                return None
             axes = [None if isinstance(axis, Own) else axis for axis in axes]
-        apart, known = any(axis is not None for axis in axes), mixed.isdisjoint(node.inputs)
-        found: tuple[int | None, ...] | None = (None,) * len(node.outputs)
-        if not _same_numbers(node, twin) or not varying.isdisjoint(node.inputs):
-            kept = apart and node.op.name != _INDEX and row_axes(node, axes, count) is not None
-            if kept or not (known or apart):
-                return Rows.TOGETHER
-            if apart:
-                found = None
-            varying.update(() if apart else node.outputs)
-        elif not known or not _same_body(node, twin):
-            found = None
-        elif apart or (node.op.random and node.types != twin.types):  # draws follow the rows
-            found = row_axes(node, axes, count)
-            if found is None and not equal.isdisjoint(node.inputs):
-                found = row_axes(node, _with_equal(node, twin, axes, equal), count)
-            if found is not None and not all(map(_only_along, node.types, twin.types, found)):
-                varying.update(() if apart else node.outputs)
-                found = None if apart else found
-        elif node.types != twin.types or not equal.isdisjoint(node.inputs):
-            (equal if _keeps_equal(node) or _of_equal_rows(node, twin, count) else varying).update(node.outputs)
-        mixed.update(node.outputs if found is None else ())
-        where.update(zip(node.outputs, found or (None,) * len(node.outputs)))
-    results = graph.outputs.values()
-    if not varying.isdisjoint(results):
-        return Rows.TOGETHER
-    return (
-        Rows.APART
-        if mixed.isdisjoint(results) and all(where[v] == 0 and plain(where[v]) for v in results)
-        else Rows.UNKNOWN
-    )
+        if not _same_numbers(node, twin) or not self.varying.isdisjoint(node.inputs):
+            return self._add_varying(node, axes)
+        self._note(node, self._axes_of_outputs(node, twin, axes))
+        return None
+
+    def _note(self, node: Node, axes: Sequence[int | None] | None) -> None:
+        """Notes the axes of a node's outputs; None if rows may be mixed."""
+        self.axes.update(zip(node.outputs, axes or (None,) * len(node.outputs)))
+        self.mixed.update(node.outputs if axes is None else ())
+
+    def _add_of_numbers(self, node: Node, twin: Node, axes: Sequence[int | None]) -> bool:
+        """Adds a node that reads the numbers of rows, if each row of its outputs needs its own number only."""
+        read = {v for v, axis in zip(node.inputs, axes) if not isinstance(axis, Own)}
+        clear = read.isdisjoint(self.mixed) and read.isdisjoint(self.varying)
+        if not clear or not _same_numbers(node, twin) or not _same_body(node, twin):
+            return False
+        own = row_axes(node, axes, self.count)
+        if own is None or not all(map(_only_along, node.types, twin.types, own)):
+            return False
+        self.axes.update(zip(node.outputs, own))
+        self.varying.update(v for v, axis in zip(node.outputs, own) if isinstance(axis, Own))
+        return True
+
+    def _add_varying(self, node: Node, axes: Sequence[int | None]) -> Rows | None:
+        """Adds a node that reads something of another value for another number of rows."""
+        has_rows = any(axis is not None for axis in axes)
+        kept = has_rows and node.op.name != _INDEX and row_axes(node, axes, self.count) is not None
+        if kept or not (has_rows or self.mixed.isdisjoint(node.inputs)):
+            return Rows.TOGETHER
+        if not has_rows:
+            self.varying.update(node.outputs)
+        self._note(node, None if has_rows else (None,) * len(node.outputs))
+        return None
+
+    def _axes_of_outputs(self, node: Node, twin: Node, axes: Sequence[int | None]) -> Sequence[int | None] | None:
+        """The axes of the outputs of any other node; None if rows may be mixed."""
+        if not self.mixed.isdisjoint(node.inputs) or not _same_body(node, twin):
+            return None
+        has_rows, reads_equal = any(axis is not None for axis in axes), not self.equal.isdisjoint(node.inputs)
+        if has_rows or (node.op.random and node.types != twin.types):  # draws follow the rows
+            found = row_axes(node, axes, self.count)
+            if found is None and reads_equal:
+                found = row_axes(node, _with_equal(node, twin, axes, self.equal), self.count)
+            if found is None or all(map(_only_along, node.types, twin.types, found)):
+                return found
+            self.varying.update(() if has_rows else node.outputs)
+            return None if has_rows else found
+        if node.types != twin.types or reads_equal:
+            stays = _keeps_equal(node) or _of_equal_rows(node, twin, self.count)
+            (self.equal if stays else self.varying).update(node.outputs)
+        return (None,) * len(node.outputs)
 
 
 def _numbers_rows(node: Node, count: int) -> bool:
@@ -130,7 +168,7 @@ def _differing(one: TensorType, two: TensorType) -> list[int] | None:
     return [axis for axis, (a, b) in enumerate(zip(one.shape, two.shape)) if a != b] if one.rank == two.rank else None
 
 
-def _with_equal(node: Node, twin: Node, axes: list[int | None], equal: set[Value]) -> list[int | None]:
+def _with_equal(node: Node, twin: Node, axes: Sequence[int | None], equal: set[Value]) -> list[int | None]:
     """The axes, with that of the equal rows of an input which has no others, such as learnt queries."""
     found = [*axes]
     for index, value in enumerate(node.inputs):
