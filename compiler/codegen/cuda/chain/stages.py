@@ -31,6 +31,7 @@ _MOST_LEFT: Final = 64 << 10  # bytes of a left factor in shared memory
 _MOST_EACH: Final = 48  # numbers of a thread that computes a left factor
 _MOST_PUT: Final = 8  # rows
 _KEPT: Final = (DType.F32, DType.BF16, DType.F16)
+_HELD: Final = (*_KEPT, DType.B1)
 _COMBINES: Final = ("sum", "max", "min")
 
 
@@ -81,51 +82,87 @@ def is_member(node: Node) -> bool:
 
 
 def stages_of(graph: Graph) -> list[Stage]:
-    """The stages of a chain's body. Raises Unfit with the node that does not fit."""
-    outer = {source.value for source in graph.inputs}
-    readers, roots = graph.readers(), set(graph.roots)
-    found: list[Stage] = []
-    parts: dict[Value, Rows | Attention] = {}
-    puts: dict[Value, Node] = {}
+    """The stages of a chain's body. Raises Misfit with the node that does not fit."""
+    stages = _Stages(graph)
     for node in graph.nodes:
-        if (spec := product_of(node)) is not None:
-            if node.inputs[1] not in outer:
-                raise Misfit(node, "its weights are not there before the chain")
-            left = parts.get(node.inputs[0])
-            if any(v in parts for v in node.inputs[1:]):
-                raise Misfit(node, "what comes after it reads rows that only products have")
-            found.append(Product(node, spec, left))
+        stages.add(node)
+    stages.finish()
+    return stages.found
+
+
+class _Stages:
+    """The stages so far of a chain's body. ``parts``: what will compute a product's left factor; ``puts``: a table ->
+    the node that puts rows into it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.outer = {source.value for source in graph.inputs}
+        self.readers, self.roots = graph.readers(), set(graph.roots)
+        self.found: list[Stage] = []
+        self.parts: dict[Value, Rows | Attention] = {}
+        self.puts: dict[Value, Node] = {}
+
+    def add(self, node: Node) -> None:
+        """Adds the next node."""
+        if (product := product_of(node)) is not None:
+            self._add_product(node, product)
         elif node.op.name == "few_queries_sdpa" and (attention := _attention_of(node)) is not None:
-            stage = Attention(node, attention, _put_for(node, attention, puts, outer))
-            if not all(v in outer or v in puts for v in node.inputs[1:]) or node.inputs[0] in parts:
-                raise Misfit(node, "its keys or values are not there before the chain")
-            if not _only_left(node, readers, roots) or prod(node.types[0].ints) != spec_elements(attention):
-                raise Misfit(node, "something else than products reads it")
-            found.append(stage)
-            parts[node.out] = stage
+            self._add_attention(node, attention)
         elif node.op.name == "put_rows" and put_of(node) is not None:
-            count = len(node.outputs)
-            if not all(v in outer for v in (*node.inputs[:count], node.inputs[-1])):
-                raise Misfit(node, "its tables or its ids are not there before the chain")
-            attending = {reader for v in node.outputs for reader in readers.get(v, ())}
-            if len(attending) != 1 or not all(reader.op.name == "few_queries_sdpa" for reader in attending):
-                raise Misfit(node, "something else than attention reads its tables")
-            puts.update(dict.fromkeys(node.outputs, node))
+            self._add_put(node)
         elif (region := _region_of(node)) is not None:
-            if not _only_left(node, readers, roots) or any(v in parts for v in node.inputs):
-                raise Misfit(node, "something else than products reads it")
-            reads = tuple(v for v in region[1] if isinstance(v, Value))
-            parts[node.outputs[0]] = Rows(node, region[0], reads)
+            self._add_rows(node, *region)
         else:
             raise Misfit(node, "it is no stage")
-    used = {stage.put for stage in found if isinstance(stage, Attention)}
-    for node in puts.values():
-        if node not in used:
-            raise Misfit(node, "its rows do not fit the attention that reads them")
-    pointers = {v for node in graph.nodes for v in node.inputs if v in outer} | {*graph.outputs.values()}
-    if len(pointers) > _MOST_POINTERS:
-        raise Misfit(graph.nodes[-1], "the chain has too many tensors")
-    return found
+
+    def finish(self) -> None:
+        """Raises Misfit if the stages together do not make a kernel."""
+        used = {stage.put for stage in self.found if isinstance(stage, Attention)}
+        for node in self.puts.values():
+            if node not in used:
+                raise Misfit(node, "its rows do not fit the attention that reads them")
+        read = {v for node in self.graph.nodes for v in node.inputs if v in self.outer}
+        if len(read | {*self.graph.outputs.values()}) > _MOST_POINTERS:
+            raise Misfit(self.graph.nodes[-1], "the chain has too many tensors")
+
+    def _add_product(self, node: Node, spec: FewRows) -> None:
+        if node.inputs[1] not in self.outer:
+            raise Misfit(node, "its weights are not there before the chain")
+        if any(v in self.parts for v in node.inputs[1:]):
+            raise Misfit(node, "what comes after it reads rows that only products have")
+        self.found.append(Product(node, spec, self.parts.get(node.inputs[0])))
+
+    def _add_attention(self, node: Node, spec: FewQueries) -> None:
+        stage = Attention(node, spec, _put_for(node, spec, self.puts, self.outer))
+        there = all(v in self.outer or v in self.puts for v in node.inputs[1:])
+        if not there or node.inputs[0] in self.parts:
+            raise Misfit(node, "its keys or values are not there before the chain")
+        if not self._is_only_left(node) or prod(node.types[0].ints) != spec_elements(spec):
+            raise Misfit(node, "something else than products reads it")
+        self.found.append(stage)
+        self.parts[node.out] = stage
+
+    def _add_put(self, node: Node) -> None:
+        tables, ids = node.inputs[: len(node.outputs)], node.inputs[-1]
+        if not all(v in self.outer for v in (*tables, ids)):
+            raise Misfit(node, "its tables or its ids are not there before the chain")
+        attending = {reader for v in node.outputs for reader in self.readers.get(v, ())}
+        if len(attending) != 1 or not all(reader.op.name == "few_queries_sdpa" for reader in attending):
+            raise Misfit(node, "something else than attention reads its tables")
+        self.puts.update(dict.fromkeys(node.outputs, node))
+
+    def _add_rows(self, node: Node, region: Region, reads: tuple[object, ...]) -> None:
+        if not self._is_only_left(node) or any(v in self.parts for v in node.inputs):
+            raise Misfit(node, "something else than products reads it")
+        self.parts[node.outputs[0]] = Rows(node, region, tuple(v for v in reads if isinstance(v, Value)))
+
+    def _is_only_left(self, node: Node) -> bool:
+        """Whether products alone read a node's first output, as their left factor, and nothing its others."""
+        value, *others = node.outputs
+        own = self.readers.get(value, ())
+        if not own or value in self.roots or any(v in self.roots or self.readers.get(v) for v in others):
+            return False
+        return all(product_of(r) is not None and r.inputs[0] is value and value not in r.inputs[1:] for r in own)
 
 
 class Misfit(Unfit):
@@ -205,44 +242,46 @@ def _inside_rows(spec: FewQueries, view: View, layout: tuple[int, ...], width: i
     return whole and view.strides[-1] == 1 and not any(n % 8 for n in (view.shape[-1], view.start, *steps))
 
 
-def _only_left(node: Node, readers: dict[Value, list[Node]], roots: set[Value]) -> bool:
-    """Whether products alone read a node's first output, as their left factor, and nothing its others."""
-    value = node.outputs[0]
-    if not readers.get(value) or any(v in roots or readers.get(v) for v in node.outputs[1:]) or value in roots:
-        return False
-    return all(product_of(r) is not None and r.inputs[0] is value and value not in r.inputs[1:] for r in readers[value])
-
-
 def _region_of(node: Node) -> tuple[Region, tuple[object, ...]] | None:
-    """The region of a node that computes each row of its first output from one row of each input."""
-    if not node.outputs or node.op.view or not len(node.types[0].ints) > 1:
+    """The region of a node that computes each row of its first output from one row of each input, and what the region
+    reads."""
+    if not node.outputs or node.op.view or node.op.random or len(node.types[0].ints) < 2:
         return None
-    rows, inner = prod(node.types[0].ints[:-1]), node.types[0].ints[-1]
-    if not 0 < rows <= 8 or node.types[0].dtype not in _KEPT or node.op.random or not inner:
+    type, rows, inner = node.types[0], prod(node.types[0].ints[:-1]), node.types[0].ints[-1]
+    if not 0 < rows <= 8 or type.dtype not in _KEPT or not inner:
         return None
     launches = lower(node)
     if not launches or len(launches) != 1 or not isinstance(region := launches[0].spec, Region):
         return None
     if prod(region.outer) != rows or region.inner != (inner,) or not region.outputs or region.indices:
         return None
-    out, lets = region.outputs[0], [let for stage in region.stages for let in stage.lets]
-    whole = [inner * prod(region.outer[axis + 1 :]) for axis in range(len(region.outer))]
-    if [*out.strides] != [*whole, 1] or out.offset or out.dtype is not node.types[0].dtype:
+    if not _writes_whole_rows(region, type.dtype) or not _computes_in_stages(region):
         return None
-    if not all(isinstance(let, Let) and let.dtype in (*_KEPT, DType.B1) for let in lets):
-        return None
-    halves = sum(isinstance(let, Let) and let.dtype.is_half for let in lets)
-    stored = {s.value for stage in region.stages for s in stage.stores}
-    stages = [stage for stage in region.stages if any(s.output == 0 for s in stage.stores)]
-    if halves > len(stored) or len(stages) != 1 or not stages[0].element or any(s.flags for s in region.stages):
-        return None
-    if any(reduce.combine not in _COMBINES for stage in region.stages for reduce in stage.reduces):
-        return None
-    if not all(_plain(a, offset=True) and a.dtype in (*_KEPT, DType.B1) for a in region.inputs):
+    if not all(_plain(a, offset=True) and a.dtype in _HELD for a in region.inputs):
         return None
     each = rows * -(-inner // THREADS) * sum(a.strides[-1] != 0 for a in region.inputs)
-    fits = each <= _MOST_EACH and rows * inner * node.types[0].dtype.itemsize <= _MOST_LEFT
-    return (region, launches[0].reads) if fits and len(region.stages) > 1 else None
+    fits = each <= _MOST_EACH and rows * inner * type.dtype.itemsize <= _MOST_LEFT
+    return (region, launches[0].reads) if fits else None
+
+
+def _writes_whole_rows(region: Region, dtype: DType) -> bool:
+    """Whether the first output is dense and the elements of its rows are written by one stage."""
+    out, inner = region.outputs[0], region.inner[0]
+    rows = [inner * prod(region.outer[axis + 1 :]) for axis in range(len(region.outer))]
+    stages = [stage for stage in region.stages if any(s.output == 0 for s in stage.stores)]
+    dense = [*out.strides] == [*rows, 1] and not out.offset and out.dtype is dtype
+    return dense and len(stages) == 1 and stages[0].element
+
+
+def _computes_in_stages(region: Region) -> bool:
+    """Whether the kernel of a chain has code for the region's stages, of which there are several."""
+    lets = [let for stage in region.stages for let in stage.lets]
+    if not all(isinstance(let, Let) and let.dtype in _HELD for let in lets):
+        return False
+    halves = sum(isinstance(let, Let) and let.dtype.is_half for let in lets)
+    stored = {s.value for stage in region.stages for s in stage.stores}
+    known = all(reduce.combine in _COMBINES for stage in region.stages for reduce in stage.reduces)
+    return known and halves <= len(stored) and not any(s.flags for s in region.stages) and len(region.stages) > 1
 
 
 def _plain(access: Access, offset: bool = False) -> bool:
