@@ -33,7 +33,7 @@ from dslc.runtime.data.names import split
 from dslc.runtime.data.pictures import PictureOptions, decoder
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset
-from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.open_dataset import DataSection
 
 SIDE = 224
 CROP = ResizedCrop()
@@ -105,7 +105,7 @@ def opened(folder: Path, case: Case, batch: int) -> Dataset:
     path, key = split(str(folder / case.data))
     tensor = Tensor("image", case.dtype, ("B", SIDE, SIDE, 3))
     face = Interface("m", "M", (Dim("B", 1, batch, batch, True),), (tensor,), (), Train((), {}, 0.1, ()))
-    return open_dataset(
+    return DataSection(
         {"image": Source(Path(path), key, case.data)},
         face,
         {"B": batch},
@@ -115,7 +115,7 @@ def opened(folder: Path, case: Case, batch: int) -> Dataset:
         training=True,
         augment={"image": case.steps} if case.steps else {},
         images=PictureOptions(scaled=case.scaled),
-    )
+    ).open()
 
 
 def rate(data: Dataset, batch: int, workers: int, seconds: float) -> float:

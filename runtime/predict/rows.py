@@ -22,7 +22,7 @@ from dslc.runtime.data.tables.table import chosen
 from dslc.runtime.data.tables.table_format import TableFormat
 from dslc.runtime.session.inputs.shapes import solved
 from dslc.runtime.train.data import Dataset
-from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.open_dataset import DataSection
 
 if TYPE_CHECKING:
     from dslc.runtime.config.config import DataConfig
@@ -107,7 +107,7 @@ def open_data(
     for malformed notes of the weights."""
     interface = replace(model.interface, train=None)
     wanted = {tensor.name for tensor in interface.inputs}
-    data = open_dataset(
+    data = DataSection(
         sources,
         interface,
         _sizes(model, sources),
@@ -118,7 +118,7 @@ def open_data(
         images=AS_STORED if config is None else config.images,
         tokenizer=None if config is None else config.tokenizer,
         fitted=Fitted.of_notes(notes, "the weights") or Fitted(),
-    )
+    ).open()
     if data.tokenizer is not None:
         data.tokenizer.require_trained(notes)
     return data, _names(sources, data) if names is None else _column(names, data)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,102 +38,171 @@ from dslc.runtime.train.tolerance import Tolerance
 _TRIED: Final = 256  # doubtful pictures of an input that are decoded before the first step
 
 
-def open_dataset(
-    sources: Mapping[str, Source],
-    interface: Interface,
-    sizes: Mapping[str, int],
-    section: str,
-    *,
-    check_finite: bool,
-    notice: Callable[[str], None],
-    seed: int = 0,
-    training: bool = False,
-    augment: Mapping[str, Sequence[Step] | str] | None = None,
-    images: PictureOptions = AS_STORED,
-    tolerance: Tolerance | None = None,
-    described: Described | None = None,
-    fitted: Fitted | None = None,
-    split: float | None = None,
-    tokenizer: Path | None = None,
-    mix: Mix | None = None,
-) -> Dataset:
-    """Open and check the data of a section (``data.train``) for the interface's train inputs.
+@dataclass(frozen=True)
+class DataSection:
+    """The data of a section (``data.train``) for the interface's train inputs, and how it is read.
 
-    ``sizes`` gives each dim its built size. Files are converted to the declared dtypes if nothing is lost; f64 to f32
-    rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` (by input: steps, or the input
-    whose mask it is) determine how rows are augmented, ``images`` how pictures are decoded.
-    ``fitted`` is what an earlier training fitted; None: fit the columns that are ``described`` to the rows, without
-    those that ``split`` holds back. ``tokenizer``: the file of a tokenizer, for text. ``mix``: what mixes rows of a
-    batch in training.
-    Raises DataError R101 to R104 and R106, naming file, record, value.
+    ``sizes``: the built size of each dim. ``notice``: takes what the user should know, such as that f64 is rounded to
+    f32. ``seed``, ``training`` and ``augment`` (by input: steps, or the input whose mask it is) determine how rows are
+    augmented, ``images`` how pictures are decoded. ``fitted``: what an earlier training fitted; None: fit the columns
+    that are ``described`` to the rows, without those that ``split`` holds back. ``tokenizer``: the file of a tokenizer,
+    for text. ``mix``: what mixes rows of a batch in training. ``tolerance``: by default none.
     """
-    tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
-    wanted = {tensor.name: tensor for tensor in interface.train_inputs}
-    refuse_unknown(sources, wanted, section)
-    refuse_unknown(augment or {}, wanted, "data.augment")
-    opening: dict[str, Wanted] = {}
-    wants: dict[str, Wanted] = {}
-    whole: dict[str, NDArray[Any]] = {}
-    if mix is not None:
-        check_mix(mix, interface, sources)
-    for name, tensor in wanted.items():
-        if mix is not None and name in (mix.other, mix.share):
-            continue
-        if name not in sources:
-            help = line_for(tensor, [(wanted[other], source) for other, source in sources.items()], section)
-            raise DataError("R102", f"there is no data for the input `{name}`: {tensor}", place=section, help=help)
-        rows = interface.rows_of(tensor)
-        if not rows and any(interface.batch in dims_of(size) for size in tensor.shape):
-            cause = f"the input `{name}`: {tensor} cannot be divided into batches along {interface.batch}"
-            raise DataError("R102", cause, place=f"{section}.{name}", help=f"make {interface.batch} its first axis")
-        shape = tuple(size_value(size, sizes) for size in tensor.shape)
-        field = f"{section}.{name}"
-        steps, mask = steps_of(augment or {}, name)
+
+    sources: Mapping[str, Source]
+    interface: Interface
+    sizes: Mapping[str, int]
+    section: str
+    _: KW_ONLY
+    check_finite: bool
+    notice: Callable[[str], None]
+    seed: int = 0
+    training: bool = False
+    augment: Mapping[str, Sequence[Step] | str] | None = None
+    images: PictureOptions = AS_STORED
+    tolerance: Tolerance | None = None
+    described: Described | None = None
+    fitted: Fitted | None = None
+    split: float | None = None
+    tokenizer: Path | None = None
+    mix: Mix | None = None
+
+    def open(self) -> Dataset:
+        """Opens and checks it. Files are converted to the declared dtypes if nothing is lost; f64 to f32 rounds. Raises
+        DataError R101 to R104 and R106, naming file, record, value."""
+        tolerance = Tolerance(0, self.notice) if self.tolerance is None else self.tolerance
+        self._check_names()
+        wanted = paired({name: self._wanted(tensor) for name, tensor in self._tensors.items()})
+        tools = Tools(self.tokenizer, self.notice, tuple(wanted.values()))
+        for name, want in wanted.items():
+            wanted[name] = replace(want, files=tuple(format_of(s).prepared(s, want, tools) for s in want.files))
+        wanted = aligned(wanted)
+        with_rows = {name: want for name, want in wanted.items() if self.interface.rows_of(want.tensor)}
+        whole = {name: read_whole(want, self.notice) for name, want in wanted.items() if name not in with_rows}
+        kept_open: list[Table] = []
+        fitted = self._fitted(with_rows, tolerance, kept_open)
+        for want in with_rows.values():
+            first = want.files[0]
+            if want.tensor.name not in fitted.classes and format_of(first).class_names(first):
+                why = f"the weights name no classes; those of {first.name} count in their own order"
+                self.notice(f"{want.field}: {why}")
+        columns = {name: open_column(need(fitted, want), self.notice) for name, want in with_rows.items()}
+        index = self._readable(columns, tolerance)
+        self._note_pictures(columns, tolerance)
+        share = "float32" if self.mix is None else numpy_dtype(self._inputs[self.mix.share].dtype).name
+        return Dataset(
+            self.section, columns, whole, index, self.seed, self.training, tolerance, fitted, self.mix, share,
+            tools.tokenizer_used,
+        )  # fmt: skip
+
+    @property
+    def _inputs(self) -> dict[str, Tensor]:
+        """The inputs by name."""
+        return {tensor.name: tensor for tensor in self.interface.train_inputs}
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        """Those that data is read for: what mixes rows makes two of them itself."""
+        made = () if self.mix is None else (self.mix.other, self.mix.share)
+        return {name: tensor for name, tensor in self._inputs.items() if name not in made}
+
+    def _check_names(self) -> None:
+        """DataError R102 if a name is no input, or an input has no source."""
+        inputs = self._inputs
+        refuse_unknown(self.sources, inputs, self.section)
+        refuse_unknown(self.augment or {}, inputs, "data.augment")
+        if self.mix is not None:
+            check_mix(self.mix, self.interface, self.sources)
+
+    def _wanted(self, tensor: Tensor) -> Wanted:
+        """What is read for an input. DataError R102 or R104 if it has no source, no rows to divide or to augment."""
+        name, inputs, batch = tensor.name, self._inputs, self.interface.batch
+        if name not in self.sources:
+            help = line_for(tensor, [(inputs[other], source) for other, source in self.sources.items()], self.section)
+            raise DataError("R102", f"there is no data for the input `{name}`: {tensor}", place=self.section, help=help)
+        rows, field = self.interface.rows_of(tensor), f"{self.section}.{name}"
+        if not rows and any(batch in dims_of(size) for size in tensor.shape):
+            cause = f"the input `{name}`: {tensor} cannot be divided into batches along {batch}"
+            raise DataError("R102", cause, place=field, help=f"make {batch} its first axis")
+        shape = tuple(size_value(size, self.sizes) for size in tensor.shape)
+        steps, mask = steps_of(self.augment or {}, name)
         if not rows and steps:
-            help = "remove it from data.augment"
-            raise DataError(
-                "R104", f"the input `{name}` has no rows to augment", place=f"data.augment.{name}", help=help
-            )
-        if not training:
+            cause, place = f"the input `{name}` has no rows to augment", f"data.augment.{name}"
+            raise DataError("R104", cause, place=place, help="remove it from data.augment")
+        if not self.training:
             steps = tuple(step for step in steps if step.always)
-        if tensor.range is not None and all(tensor.name != each.name for each in interface.inputs):
+        if tensor.range is not None and all(name != each.name for each in self.interface.inputs):
             # The classes of a target have no values between them.
             steps, mask = steps if mask else nearest_of(steps), True
-        pictures = replace(images, mask=mask)
-        found = tuple(files(sources[name], notice, field))
-        row = shape[1:] if rows else shape
-        opening[name] = Wanted(field, found, tensor, row, check_finite, steps, pictures, tokenizer=tokenizer)
-        if mix is not None and name == mix.image:
-            opening[name] = replace(opening[name], mix=mix)
-    opening = paired(opening)
-    tools = Tools(tokenizer, notice, tuple(opening.values()))
-    for name, want in opening.items():
-        opening[name] = replace(want, files=tuple(format_of(s).prepared(s, want, tools) for s in want.files))
-    for name, want in aligned(opening).items():
-        if interface.rows_of(want.tensor):
-            wants[name] = want
-        else:
-            whole[name] = read_whole(want, notice)
-    given = tolerance
+        return Wanted(
+            field,
+            tuple(files(self.sources[name], self.notice, field)),
+            tensor,
+            shape[1:] if rows else shape,
+            self.check_finite,
+            steps,
+            replace(self.images, mask=mask),
+            mix=self.mix if self.mix is not None and name == self.mix.image else None,
+            tokenizer=self.tokenizer,
+        )
 
-    def training_rows(opened: Mapping[str, TableInput | Column]) -> NDArray[np.int64]:
-        index = _readable(opened, _rows(opened, sources, section), section, given)
-        return index if split is None else parted_rows(index, split, seed)[0]
+    def _fitted(self, wanted: Mapping[str, Wanted], tolerance: Tolerance, kept_open: list[Table]) -> Fitted:
+        """What an earlier training fitted, or what this one fits to the rows that it trains on."""
+        if self.fitted is not None:
+            return self.fitted
 
-    kept_open: list[Table] = []
-    if fitted is None:
-        fitted = fit_inputs(wants, described or {}, training_rows, lambda bad: given.note(bad, section), kept_open)
-        if training:
-            require_classes(wants, fitted, notice)
-    for name, want in wants.items():
-        if name not in fitted.classes and format_of(want.files[0]).class_names(want.files[0]):
-            notice(f"{want.field}: the weights name no classes; those of {want.files[0].name} count in their own order")
-    columns = {name: open_column(need(fitted, want), notice) for name, want in wants.items()}
-    count = _rows(columns, sources, section)
-    index = _readable(columns, count, section, tolerance)
-    _note_pictures(columns, section, tolerance, notice)
-    share = "float32" if mix is None else numpy_dtype(wanted[mix.share].dtype).name
-    return Dataset(section, columns, whole, index, seed, training, tolerance, fitted, mix, share, tools.tokenizer_used)
+        def training_rows(opened: Mapping[str, TableInput | Column]) -> NDArray[np.int64]:
+            index = self._readable(opened, tolerance)
+            return index if self.split is None else parted_rows(index, self.split, self.seed)[0]
+
+        def note(bad: BadSample) -> None:
+            tolerance.note(bad, self.section)
+
+        fitted = fit_inputs(wanted, self.described or {}, training_rows, note, kept_open)
+        if self.training:
+            require_classes(wanted, fitted, self.notice)
+        return fitted
+
+    def _readable(self, columns: Mapping[str, TableInput | Column], tolerance: Tolerance) -> NDArray[np.int64]:
+        """The rows except those found bad on opening; those that do not fit what was fitted only count."""
+        found = np.ones(self._rows(columns), bool)
+        for column in columns.values():
+            for row, (place, why) in sorted(column.bad.items()):
+                tolerance.note(BadSample(row, place, why), self.section)
+                found[row] = False
+        for column in columns.values():
+            for row, (place, why) in sorted(column.late.items()):
+                tolerance.note(BadSample(row, place, why), self.section)
+        if not found.any():
+            raise DataError("R106", "no row can be read", place=self.section, help="name a file with data")
+        return np.flatnonzero(found)
+
+    def _rows(self, columns: Mapping[str, TableInput | Column]) -> int:
+        """The number of rows of every column. DataError R102 or R106 if they differ, or there are none."""
+        counts = {name: column.rows.count for name, column in columns.items()}
+        # Windows of one text with different shifts: as many as every column has.
+        for name, column in columns.items():
+            if format_of(column.wanted.files[0]).windows:
+                same = [n for n, c in columns.items() if c.wanted.files[0].path == column.wanted.files[0].path]
+                counts[name] = min(columns[n].rows.count for n in same)
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{self.sources[name].name} has {count}" for name, count in counts.items())
+            help = "row i of each file must belong to the same sample"
+            raise DataError("R102", f"the numbers of rows differ: {listed}", place=self.section, help=help)
+        rows = next(iter(counts.values()), 1)
+        if rows == 0:
+            raise DataError("R106", "there are no rows", place=self.section, help="name a file with data")
+        return rows
+
+    def _note_pictures(self, columns: Mapping[str, Column], tolerance: Tolerance) -> None:
+        """Counts the pictures that cannot be read, before the first step: those whose files say so, and of the doubtful
+        ones the first, which are decoded."""
+        for name, column in columns.items():
+            looked = faults_of(column.rows, self.notice, f"{self.section}.{name}")
+            known = {at: (place, why) for at, (place, why) in looked.items() if why is not None}
+            doubtful = sorted(looked.keys() - known.keys())
+            for at, (place, why) in sorted({**known, **unreadable(column.wanted, doubtful[:_TRIED])}.items()):
+                tolerance.note(BadSample(at, place or looked[at][0], why), self.section)
 
 
 def refuse_unknown(names: Iterable[str], wanted: Mapping[str, Tensor], place: str) -> None:
@@ -143,50 +212,3 @@ def refuse_unknown(names: Iterable[str], wanted: Mapping[str, Tensor], place: st
             close = nearest(name, wanted)
             help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
             raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
-
-
-def _note_pictures(
-    columns: Mapping[str, Column], section: str, tolerance: Tolerance, notice: Callable[[str], None]
-) -> None:
-    """Count the pictures that cannot be read, before the first step: those whose files say so, and of the doubtful ones
-    the first, which are decoded."""
-    for name, column in columns.items():
-        looked = faults_of(column.rows, notice, f"{section}.{name}")
-        known = {at: (place, why) for at, (place, why) in looked.items() if why is not None}
-        doubtful = sorted(looked.keys() - known.keys())
-        for at, (place, why) in sorted({**known, **unreadable(column.wanted, doubtful[:_TRIED])}.items()):
-            tolerance.note(BadSample(at, place or looked[at][0], why), section)
-
-
-def _rows(columns: Mapping[str, TableInput | Column], sources: Mapping[str, Source], section: str) -> int:
-    counts = {name: column.rows.count for name, column in columns.items()}
-    # Windows of one text with different shifts: as many as every column has.
-    for name, column in columns.items():
-        if format_of(column.wanted.files[0]).windows:
-            same = [n for n, c in columns.items() if c.wanted.files[0].path == column.wanted.files[0].path]
-            counts[name] = min(columns[n].rows.count for n in same)
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{sources[name].name} has {count}" for name, count in counts.items())
-        help = "row i of each file must belong to the same sample"
-        raise DataError("R102", f"the numbers of rows differ: {listed}", place=section, help=help)
-    rows = next(iter(counts.values()), 1)
-    if rows == 0:
-        raise DataError("R106", "there are no rows", place=section, help="name a file with data")
-    return rows
-
-
-def _readable(
-    columns: Mapping[str, TableInput | Column], count: int, section: str, tolerance: Tolerance
-) -> NDArray[np.int64]:
-    """The rows except those found bad on opening; those that do not fit what was fitted only count."""
-    found = np.ones(count, bool)
-    for column in columns.values():
-        for row, (place, why) in sorted(column.bad.items()):
-            tolerance.note(BadSample(row, place, why), section)
-            found[row] = False
-    for column in columns.values():
-        for row, (place, why) in sorted(column.late.items()):
-            tolerance.note(BadSample(row, place, why), section)
-    if not found.any():
-        raise DataError("R106", "no row can be read", place=section, help="name a file with data")
-    return np.flatnonzero(found)

@@ -23,7 +23,7 @@ from dslc.runtime.train.data import Dataset
 from dslc.runtime.train.eval_rows import eval_order, in_streams, require_batches
 from dslc.runtime.train.fitted_data import require_same
 from dslc.runtime.train.named import require_names, scalar_schedules, train_section
-from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.open_dataset import DataSection
 from dslc.runtime.train.tolerance import Tolerance
 from dslc.runtime.train.trainable import Declared, Trainable
 
@@ -209,7 +209,7 @@ def _open(
     fitted: Fitted | None,
     training: bool,
 ) -> Dataset:
-    return open_dataset(
+    return DataSection(
         sources,
         session.interface,
         sizes,
@@ -226,7 +226,7 @@ def _open(
         tokenizer=config.data.tokenizer,
         mix=config.data.mix,
         tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
-    )
+    ).open()
 
 
 def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Mapping[str, Any]) -> EvalResult:

@@ -156,8 +156,8 @@ def test_a_prediction_uses_the_data_that_was_opened_before_the_build(
 
     dslc("train", "--json")
     opened: list[str] = []
-    real = rows.open_dataset
-    monkeypatch.setattr(rows, "open_dataset", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
+    real = rows.DataSection
+    monkeypatch.setattr(rows, "DataSection", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
     assert dslc("predict", "t.csv", "-o", "y.csv").code == 0 and len(opened) == 1
     expected = (project / "y.csv").read_bytes()
     (project / "dslc.yaml").write_text(CONFIG + "build: {sizes: {predict: {B: 2}}}\n")  # another artifact is used
@@ -190,8 +190,8 @@ def test_good_data_is_opened_once(project: Path, dslc: Callable, monkeypatch: py
     from dslc.runtime.train import setup
 
     opened: list[str] = []
-    real = setup.open_dataset
-    monkeypatch.setattr(setup, "open_dataset", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
+    real = setup.DataSection
+    monkeypatch.setattr(setup, "DataSection", lambda *a, **m: (opened.append(a[3]), real(*a, **m))[1])
     assert dslc("train", "--json").json["steps"] == 2
     assert opened == ["data.train", "data.eval"]
     opened.clear()

@@ -17,7 +17,7 @@ from dslc.runtime.data.columns.fitted import Fitted
 from dslc.runtime.data.names import split as split_source
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset
-from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.open_dataset import DataSection
 from dslc.runtime.train.tolerance import Tolerance
 
 
@@ -56,7 +56,7 @@ def opened() -> Callable[..., Dataset]:
         train = Train(tuple(tensor for tensor in tensors if tensor.name in targets), {}, 0.1, ())
         face = Interface("m", "M", (Dim("B", 1, 64, 4, True),), own, (), train)
         notes = [] if notes is None else notes
-        return open_dataset(
+        return DataSection(
             {name: source(text) for name, (text, *_) in inputs.items() if text is not None},
             face,
             {"B": 4},
@@ -72,7 +72,7 @@ def opened() -> Callable[..., Dataset]:
             fitted=fitted,
             split=split,
             tokenizer=tokenizer,
-        )
+        ).open()
 
     return open_
 

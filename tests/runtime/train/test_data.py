@@ -20,7 +20,7 @@ from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.data.formats.arrays import read_array
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset, shuffled
-from dslc.runtime.train.open_dataset import open_dataset
+from dslc.runtime.train.open_dataset import DataSection
 
 
 def interface(*inputs: Tensor) -> Interface:
@@ -37,10 +37,10 @@ def opened(
 ) -> np.ndarray:  # fmt: skip
     """The array as the run would get it for an input of this type."""
     np.savez(folder / "d.npz", a=array)
-    data = open_dataset(
+    data = DataSection(
         {"a": source(folder / "d.npz", "a")}, interface(Tensor("a", dtype, shape, range)), {"B": 4, "T": 3},
         "data.train", check_finite=check_finite, notice=(notes if notes is not None else []).append,
-    )  # fmt: skip
+    ).open()  # fmt: skip
     if "a" in data.whole:
         return data.whole["a"]
     assert data.columns["a"].fit is None, "checked and converted when it was opened"
@@ -138,7 +138,7 @@ def test_labels_that_may_be_wrong_are_told(tmp_path: Path, labels: list[int], cl
     for section, expected in (("data.train", said), ("data.eval", None)):
         notes = []
         model, sizes = interface(Tensor("a", "i32", ("B",), (0, classes))), {"B": 4, "T": 3}
-        open_dataset({"a": source(table, "a")}, model, sizes, section, check_finite=True, notice=notes.append)
+        DataSection({"a": source(table, "a")}, model, sizes, section, check_finite=True, notice=notes.append).open()
         assert notes == ([] if expected is None else [f"data.train.a: t.csv:a: {expected}"])
 
 
@@ -186,7 +186,7 @@ def test_rows_that_differ_no_rows_and_missing_inputs(tmp_path: Path) -> None:
 
     def open_(**keys: str) -> Dataset:
         sources = {name: source(tmp_path / "d.npz", key) for name, key in keys.items()}
-        return open_dataset(sources, face, {"B": 4}, "data.train", check_finite=True, notice=print)
+        return DataSection(sources, face, {"B": 4}, "data.train", check_finite=True, notice=print).open()
 
     error = refused(lambda: open_(a="a", b="b"))
     assert error.code == "R102" and "d.npz:a has 5, d.npz:b has 4" in error.message
@@ -203,12 +203,14 @@ def test_an_input_without_rows_goes_to_every_step_and_a_batch_inside_is_refused(
     np.savez(tmp_path / "d.npz", a=np.arange(5, dtype="f4"), table=np.ones((3, 2), "f4"))
     face = interface(Tensor("a", "f32", ("B",)), Tensor("table", "f32", ("T", 2)))
     sources = {name: source(tmp_path / "d.npz", name) for name in ("a", "table")}
-    data = open_dataset(sources, face, {"B": 4, "T": 3}, "data.train", check_finite=True, notice=print)
+    data = DataSection(sources, face, {"B": 4, "T": 3}, "data.train", check_finite=True, notice=print).open()
     taken = data.take(np.array([4, 0]))
     assert taken["a"].tolist() == [4, 0] and taken["table"].shape == (3, 2) and data.batches(4) == 1
     face = interface(Tensor("a", "f32", ("T", "B")))
     error = refused(
-        lambda: open_dataset({"a": sources["a"]}, face, {"B": 4, "T": 3}, "data.train", check_finite=True, notice=print)
+        lambda: DataSection(
+            {"a": sources["a"]}, face, {"B": 4, "T": 3}, "data.train", check_finite=True, notice=print
+        ).open()
     )
     assert "cannot be divided into batches along B" in error.message
 
