@@ -141,61 +141,79 @@ def parse_graph(text: str) -> Graph:
 
 def _parsed(lines: list[tuple[int, str]], reader: AttrReader) -> Graph:
     """The graph of these numbered lines."""
-    inputs: list[Input] = []
-    nodes: list[Node] = []
-    values: dict[int, Value] = {}
-    outputs: dict[str, Value] = {}
-    updates: list[tuple[Input, Value]] = []
-    by_name: dict[str, Input] = {}
-    types: dict[str, tuple[TensorType, ...]] = {}
-
-    def read_types(raw: str) -> tuple[TensorType, ...]:
-        if raw not in types:
-            types[raw] = _read_types(raw, reader)
-        return types[raw]
-
-    rest = list(reversed(lines))
+    parser, rest = _Parser(reader), list(reversed(lines))
     while rest:
         at, line = rest.pop()
         try:
             if match := _DIM.fullmatch(line):
-                name, low, high, default = match.groups()
-                reader.dims[name] = Dim(name, int(low), int(high), int(default))
+                name, *numbers = match.groups()
+                reader.dims[name] = Dim(name, *map(int, numbers))
             elif match := _INPUT.fullmatch(line):
-                index, kind, name, raw = match.groups()
-                (type_,) = read_types(raw)
-                source = Input(_unquoted(name), Kind(kind), type_)
-                inputs.append(source)
-                by_name[source.name] = source
-                values[int(index)] = source.value
+                parser.add_input(*match.groups())
             elif match := _ROOT.fullmatch(line):
-                what, name, index = match.groups()
-                if what == "output":
-                    outputs[_unquoted(name)] = values[int(index)]
-                else:
-                    updates.append((by_name[_unquoted(name)], values[int(index)]))
+                parser.add_root(*match.groups())
             elif match := _NODE.fullmatch(line):
-                left, op, right, raw_attrs, raw, name, phase = match.groups()
-                read = tuple(values[int(n)] for n in re.findall(r"\d+", right))
-                attrs: Attrs = reader.attrs(raw_attrs or "")
-                if op in _BODIES:
-                    body = []
-                    while rest and rest[-1][1].startswith(_INDENT):
-                        number, inner = rest.pop()
-                        body.append((number, inner.removeprefix(_INDENT)))
-                    attrs = {**attrs, "loop" if op == scan.name else "body": Body(_parsed(body, reader))}
-                made = _BODIES[op] if op in _BODIES else OPS[op]
-                node = Node(made, read, read_types(raw), attrs, name=_unquoted(name), phase=Phase(phase))
-                numbers = re.findall(r"\d+", left)
-                if len(numbers) != len(node.outputs):
-                    raise MalformedText(f"{len(numbers)} values, {len(node.outputs)} types")
-                values.update((int(n), v) for n, v in zip(numbers, node.outputs))
-                nodes.append(node)
+                parser.add_node(rest, *match.groups())
             elif line.strip():
                 raise MalformedText("not a dim, input, node, output or update")
         except (KeyError, ValueError) as error:
             raise MalformedText(f"line {at}: {error!s} in: {line[:120]}") from error
-    return Graph(tuple(inputs), tuple(nodes), outputs, tuple(updates))
+    return Graph(tuple(parser.inputs.values()), tuple(parser.nodes), parser.outputs, tuple(parser.updates))
+
+
+class _Parser:
+    """The parts of a graph, line by line; ``values``: those so far, by their numbers."""
+
+    def __init__(self, reader: AttrReader) -> None:
+        self.reader = reader
+        self.inputs: dict[str, Input] = {}
+        self.nodes: list[Node] = []
+        self.outputs: dict[str, Value] = {}
+        self.updates: list[tuple[Input, Value]] = []
+        self.values: dict[int, Value] = {}
+        self._types: dict[str, tuple[TensorType, ...]] = {}
+
+    def add_input(self, number: str, kind: str, name: str, types: str) -> None:
+        (type_,) = self._read_types(types)
+        source = Input(_unquoted(name), Kind(kind), type_)
+        self.inputs[source.name] = source
+        self.values[int(number)] = source.value
+
+    def add_root(self, what: str, name: str, number: str) -> None:
+        """Adds an output or an update."""
+        if what == "output":
+            self.outputs[_unquoted(name)] = self.values[int(number)]
+        else:
+            self.updates.append((self.inputs[_unquoted(name)], self.values[int(number)]))
+
+    def add_node(
+        self, rest: list[tuple[int, str]],
+        left: str, op: str, right: str, attrs: str | None, types: str, name: str, phase: str,
+    ) -> None:  # fmt: skip
+        """Adds a node. ``rest``: the lines after it, last one first, of which a node with a body takes the body's."""
+        read = tuple(self.values[int(n)] for n in re.findall(r"\d+", right))
+        given: Attrs = self.reader.attrs(attrs or "")
+        if op in _BODIES:
+            given = {**given, "loop" if op == scan.name else "body": self._body(rest)}
+        made = _BODIES[op] if op in _BODIES else OPS[op]
+        node = Node(made, read, self._read_types(types), given, name=_unquoted(name), phase=Phase(phase))
+        numbers = re.findall(r"\d+", left)
+        if len(numbers) != len(node.outputs):
+            raise MalformedText(f"{len(numbers)} values, {len(node.outputs)} types")
+        self.values.update((int(n), v) for n, v in zip(numbers, node.outputs))
+        self.nodes.append(node)
+
+    def _body(self, rest: list[tuple[int, str]]) -> Body:
+        lines: list[tuple[int, str]] = []
+        while rest and rest[-1][1].startswith(_INDENT):
+            number, line = rest.pop()
+            lines.append((number, line.removeprefix(_INDENT)))
+        return Body(_parsed(lines, self.reader))
+
+    def _read_types(self, text: str) -> tuple[TensorType, ...]:
+        if text not in self._types:
+            self._types[text] = _read_types(text, self.reader)
+        return self._types[text]
 
 
 def _read_types(raw: str, reader: AttrReader) -> tuple[TensorType, ...]:

@@ -89,7 +89,21 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
     model, model_name = _model(values, root, file)
     args = {key: read for key, read, _ in values.many("args")}
     build = {key: read for key, read, _ in values.many("build")}
-    data = DataConfig(
+    data, train = _data(values, root), _train(values)  # fields are listed in the order in which they are read
+    save = _save(values, root, model.stem if model_name is None else model_name.lower())
+    start = StartConfig(
+        _file(values, "start.weights", root),
+        joined(values.one("start.map"), lambda name: values.path(name, "start.map", root)),
+        tuple(values.one("start.replace")),
+        values.one("start.partial"),
+        values.one("start.least"),
+    )
+    sweep = SweepConfig(*(values.one(f"sweep.{name}") for name in ("method", "trials", "seed", "space")))
+    return Config(file, model, model_name, args, build, data, train, save, start, sweep, tuple(values.entries))
+
+
+def _data(values: Values, root: Path) -> DataConfig:
+    return DataConfig(
         train=_sources(values, "data.train", root),
         eval=_sources(values, "data.eval", root),
         split=values.one("data.split"),
@@ -103,8 +117,11 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         shuffle=values.one("data.shuffle"),
         check_finite=values.one("data.check_finite"),
     )
+
+
+def _train(values: Values) -> TrainConfig:
     epochs, seed, base_lr, lr = (values.one(f"train.{name}") for name in ("epochs", "seed", "base_lr", "lr"))
-    train = TrainConfig(
+    return TrainConfig(
         epochs=epochs,
         seed=seed,
         base_lr=_base_lr(values, base_lr, lr),
@@ -117,10 +134,14 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         log_every=values.one("train.log_every"),
         eval_every=values.one("train.eval_every"),
     )
+
+
+def _save(values: Values, root: Path, stem: str) -> SaveConfig:
+    """``stem``: the name of the folder in ``runs`` if none is given. DataError R104 if the file names a folder outside
+    of the project."""
     folder = values.one("save.dir")
     inside = None if "save.dir" in values.given else root.absolute()
     if folder is None:
-        stem = model.stem if model_name is None else model_name.lower()
         save_dir = (root / "runs" / stem).absolute()
         values.entries[-1] = Entry("save.dir", str(save_dir), "default")
     else:
@@ -131,24 +152,8 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
                 f"`save.dir: {folder[:60]}` leads out of the project",
                 "write a folder of the project, or name it on the command line: --set save.dir=FOLDER",
             )
-    save = SaveConfig(
-        save_dir,
-        values.one("save.every"),
-        values.one("save.keep"),
-        values.one("save.best"),
-        values.one("save.plot"),
-        _sinks(values),
-        inside,
-    )
-    start = StartConfig(
-        _file(values, "start.weights", root),
-        joined(values.one("start.map"), lambda name: values.path(name, "start.map", root)),
-        tuple(values.one("start.replace")),
-        values.one("start.partial"),
-        values.one("start.least"),
-    )
-    sweep = SweepConfig(*(values.one(f"sweep.{name}") for name in ("method", "trials", "seed", "space")))
-    return Config(file, model, model_name, args, build, data, train, save, start, sweep, tuple(values.entries))
+    every, keep, best, plot = (values.one(f"save.{name}") for name in ("every", "keep", "best", "plot"))
+    return SaveConfig(save_dir, every, keep, best, plot, _sinks(values), inside)
 
 
 def _base_lr(values: Values, base_lr: float | None, lr: Schedule) -> float | None:

@@ -7,7 +7,7 @@ others do not. The expander counts exactly during expansion.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -18,6 +18,7 @@ from dslc.dsl import syntax
 
 MAX_OPS: Final = 1_000_000
 MAX_CHAIN: Final = 100
+_MOST_NAMED: Final = 6  # blocks of a chain in a message
 _WORD: Final = re.compile(r"\w+")
 _ATOMS: Final = frozenset({"str", "int", "float", "bool", "None", "tuple"})
 _FIELDS: Final[dict[type[syntax.Tree], tuple[str, ...]]] = {}
@@ -25,55 +26,71 @@ _FIELDS: Final[dict[type[syntax.Tree], tuple[str, ...]]] = {}
 
 def check_calls(root: BlockRef) -> None:
     """E0105 for a cycle, E0004 for a chain of more than MAX_CHAIN blocks, E0006 for too many ops below ``root``."""
-    counts: dict[int, int] = {}
-    heights: dict[int, int] = {}
-    heaviest: dict[int, BlockRef | None] = {}
-    path: list[BlockRef] = [root]
-    called = [_callees(root)]
-    stack = [iter(called[0])]
-    while stack:
-        for ref in stack[-1]:
-            if id(ref.block) in counts:
-                continue
-            if any(p.block is ref.block for p in path):
-                names = [p.block.name for p in path]
-                circle = [*names[[p.block for p in path].index(ref.block) :], ref.block.name]
-                raise Problem(
-                    "E0105",
-                    "blocks call each other in a cycle: " + " -> ".join(circle),
-                    path[-1].block.span,
-                    "this block is part of the cycle",
-                    help=_cycle_help([p.block.name for p in path]),
-                )
-            path.append(ref)
-            called.append(_callees(ref))
-            stack.append(iter(called[-1]))
-            break
-        else:
-            stack.pop()
-            ref = path.pop()
-            below = called.pop()
-            heights[id(ref.block)] = 1 + max((heights[id(b.block)] for b in below), default=0)
-            counts[id(ref.block)] = _count(ref.block.body, ref.scope, counts)
-            heaviest[id(ref.block)] = max(below, key=lambda b: counts[id(b.block)], default=None)
-    if heights[id(root.block)] > MAX_CHAIN:
+    calls = _Calls(root)
+    if calls.heights[id(root.block)] > MAX_CHAIN:
         raise Problem(
             "E0004", f"more than {MAX_CHAIN} blocks call each other in a chain", root.block.span, "starts here"
         )
-    total = counts[id(root.block)]
+    total = calls.counts[id(root.block)]
     if total > MAX_OPS:
-        chain: list[str] = []
-        at: BlockRef | None = root
-        while at is not None and len(chain) < 6:
-            chain.append(f"{at.block.name} ({_amount(counts[id(at.block)])})")
-            at = heaviest[id(at.block)]
         raise Problem(
             "E0006",
             f"this expands to {_amount(total)} operations or more; the limit is {MAX_OPS:,}",
             root.block.span,
-            " -> ".join(chain),
+            calls.heaviest_chain(root),
             help="`for` is unrolled: use fewer iterations, or fewer calls in the inner blocks",
         )
+
+
+class _Calls:
+    """The blocks that a block calls, itself or through others, by their identities. ``counts``: the ops of each;
+    ``heights``: the blocks of its longest chain; ``heaviest``: the block with the most ops that it calls."""
+
+    def __init__(self, root: BlockRef) -> None:
+        self.counts: dict[int, int] = {}
+        self.heights: dict[int, int] = {}
+        self.heaviest: dict[int, BlockRef | None] = {}
+        path, called = [root], [_callees(root)]
+        stack = [iter(called[0])]
+        while stack:
+            ref = next((each for each in stack[-1] if id(each.block) not in self.counts), None)
+            if ref is None:
+                stack.pop()
+                self._note(path.pop(), called.pop())
+            elif any(p.block is ref.block for p in path):
+                raise _cycle([p.block for p in path], ref.block)
+            else:
+                path.append(ref)
+                called.append(_callees(ref))
+                stack.append(iter(called[-1]))
+
+    def _note(self, ref: BlockRef, below: Sequence[BlockRef]) -> None:
+        """Notes a block after those that it calls."""
+        self.heights[id(ref.block)] = 1 + max((self.heights[id(b.block)] for b in below), default=0)
+        self.counts[id(ref.block)] = _count(ref.block.body, ref.scope, self.counts)
+        self.heaviest[id(ref.block)] = max(below, key=lambda b: self.counts[id(b.block)], default=None)
+
+    def heaviest_chain(self, root: BlockRef) -> str:
+        """The heaviest block that a block calls, the heaviest one that this calls, and so on, with their ops."""
+        chain: list[str] = []
+        at: BlockRef | None = root
+        while at is not None and len(chain) < _MOST_NAMED:
+            chain.append(f"{at.block.name} ({_amount(self.counts[id(at.block)])})")
+            at = self.heaviest[id(at.block)]
+        return " -> ".join(chain)
+
+
+def _cycle(path: Sequence[syntax.Block], again: syntax.Block) -> Problem:
+    """E0105 for a block on the path of calls that is called once more."""
+    names = [block.name for block in path]
+    first = next(i for i, block in enumerate(path) if block is again)
+    return Problem(
+        "E0105",
+        "blocks call each other in a cycle: " + " -> ".join([*names[first:], again.name]),
+        path[-1].span,
+        "this block is part of the cycle",
+        help=_cycle_help(names),
+    )
 
 
 def _cycle_help(names: list[str]) -> str:

@@ -142,34 +142,50 @@ class Conv:
             patches = self._patches_gradient()
             if patches is not None or not self.last:
                 return patches
-        scratch, steps, source = Scratch(), [], "in0"
-        # with channels last, pixels apart are still whole lines of channels
-        apart = not self.last and self.space[-1].stride > 1 and self.space[-1].size > 1
-        planes = self.batch * self.groups * self.channels
-        if not apart and len(met) < math.prod(len(axis) for axis in classes):
-            steps.append(Step(Fill(self.dtype, planes * self.pixels), ("out0",)))
+        scratch = Scratch()
         low = tuple(max([0, *(-c.least for c in axis if c.taps)]) for axis in classes)
         high = tuple(max([0, *(c.most - w.count + 1 for c in axis if c.taps)]) for axis, w in zip(classes, self.space))
-        padding = self._pad(self.groups * self.out, [w.count for w in self.space], low, high)
-        if any(low) or any(high):
-            source = scratch.take(self.dtype, padding.elements)
-            steps.append(Step(padding, ("in0", source)))
-        dy = Image.of(self.last, self.groups, self.out, [w.count + a + z for w, a, z in zip(self.space, low, high)])
-        parts = []
-        for here in met:
-            problem = self._residue_problem(here, source, low, dy)
-            if apart:
-                counts = [c.count for c in here]
-                parts.append(scratch.take(self.dtype, planes * math.prod(counts)))
-                problem = _placed(problem, row_major(counts), math.prod(counts), self.batch, self.channels, parts[-1])
-            steps += lower(problem, scratch)
-        if apart:
-            present = tuple(tuple(c.residue for c in here) for here in met)
-            kernel = Interleave(
-                self.dtype, planes, tuple(w.size for w in self.space), tuple(w.stride for w in self.space), present
-            )
-            steps.append(Step(kernel, (*parts, "out0")))
-        return Steps(tuple(steps), tuple(scratch.bytes))
+        source, border, dy = self._padded_gradient(scratch, low, high)
+        problems = [self._residue_problem(here, source, low, dy) for here in met]
+        # with channels last, pixels apart are still whole lines of channels
+        if not self.last and self.space[-1].stride > 1 and self.space[-1].size > 1:
+            return Steps((*border, *self._interleaved(met, problems, scratch)), tuple(scratch.bytes))
+        some = len(met) < math.prod(len(axis) for axis in classes)  # other pixels are in no window
+        zeros = [Step(Fill(self.dtype, self._planes * self.pixels), ("out0",))] if some else []
+        steps = [step for problem in problems for step in lower(problem, scratch)]
+        return Steps((*zeros, *border, *steps), tuple(scratch.bytes))
+
+    @property
+    def _planes(self) -> int:
+        """Images of one channel in x."""
+        return self.batch * self.groups * self.channels
+
+    def _padded_gradient(
+        self, scratch: Scratch, low: tuple[int, ...], high: tuple[int, ...]
+    ) -> tuple[str, list[Step], Image]:
+        """dy with this border: its name, the step that makes it, and its strides."""
+        size = [w.count for w in self.space]
+        strides = Image.of(self.last, self.groups, self.out, [n + a + z for n, a, z in zip(size, low, high)])
+        if not any(low) and not any(high):
+            return "in0", [], strides
+        kernel = self._pad(self.groups * self.out, size, low, high)
+        name = scratch.take(self.dtype, kernel.elements)
+        return name, [Step(kernel, ("in0", name))], strides
+
+    def _interleaved(
+        self, met: Sequence[Sequence[ResidueClass]], problems: Sequence[Problem], scratch: Scratch
+    ) -> list[Step]:
+        """The steps that compute the pixels of each residue apart, and bring them to their places in x."""
+        parts, steps = list[str](), list[Step]()
+        for here, problem in zip(met, problems):
+            counts = [c.count for c in here]
+            parts.append(scratch.take(self.dtype, self._planes * math.prod(counts)))
+            apart = _placed(problem, row_major(counts), math.prod(counts), self.batch, self.channels, parts[-1])
+            steps += lower(apart, scratch)
+        sizes, strides = tuple(w.size for w in self.space), tuple(w.stride for w in self.space)
+        present = tuple(tuple(c.residue for c in here) for here in met)
+        kernel = Interleave(self.dtype, self._planes, sizes, strides, present)
+        return [*steps, Step(kernel, (*parts, "out0"))]
 
     def _patches_gradient(self) -> Steps | None:
         """The gradient of the input as one product, for windows next to each other without padding: each pixel is in
