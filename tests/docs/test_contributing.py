@@ -123,7 +123,7 @@ def test_the_files_of_examples_are_clean(tmp_path: Path) -> None:
 
 
 def test_every_section_has_an_example_and_every_block_is_read() -> None:
-    assert EXAMPLES == ["op", "kernel", "optimizer", "pass", "target", "format"]
+    assert EXAMPLES == ["op", "kernel", "optimizer", "fusion", "pass", "target", "format"]
     assert len(blocks(PAGE)) == PAGE.count("<!-- ") > 20
 
 

@@ -39,7 +39,9 @@ class EntryName(click.Choice[str]):
 @click.option("--after", metavar="PASS", help="Show the graph after this pass.")
 @click.option("--diff", metavar="PASS", help="Show what this pass changes.")
 @click.option("--svg", metavar="FILE", help="Write a picture of the graph.")
+@click.option("--target", metavar="NAME", help="The target of the build.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
+@click.option("--providers", metavar="NAME", help="As in `dslc build`.")
 @define_option
 @size_option
 @gpu_option
@@ -49,7 +51,9 @@ def command(
     after: str | None,
     diff: str | None,
     svg: str | None,
+    target: str | None,
     precision: str | None,
+    providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
     gpu: str | None,
@@ -64,8 +68,8 @@ def command(
 
     if after is not None and diff is not None:
         raise click.UsageError("--after and --diff exclude each other")
-    request = requested(model, target=None, precision=precision, defines=defines, size=size)
-    options = request.options(locked=False, gpu=gpu)  # nothing is built
+    request = requested(model, target=target, precision=precision, defines=defines, size=size)
+    options = request.options(locked=False, gpu=gpu, providers=providers)  # nothing is built
     if after is None and diff is None and entry is None:
         graph, text = request.checked.graph, format_graph(request.checked.graph)
     elif diff is not None:

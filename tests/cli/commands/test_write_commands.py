@@ -186,6 +186,11 @@ def test_show_diff_shows_what_a_pass_did(dslc: Callable) -> None:
     ran = dslc("show", LENET, "--diff", "fuse")
     assert ran.code == 0 and any(line.startswith("+ ") and "fused" in line for line in ran.out.splitlines())
     assert "the graph did not change" in dslc("show", LENET, "--diff", "schedule").out
+    assert "the graph did not change" in dslc("show", LENET, "--diff", "epilogue").out
+    gpu = dslc("show", LENET, "--diff", "epilogue", "--target", "sm_90")
+    assert "+ " in gpu.out and "contraction" in gpu.out
+    vendor = dslc("show", LENET, "--diff", "epilogue", "--target", "sm_90", "--providers", "vendor")
+    assert "the graph did not change" in vendor.out
     for unknown in ("fuze", "slope"):  # the second is a former name
         ran = dslc("show", LENET, "--after", unknown)
         assert ran.code == 2 and "passes: written_attention, autodiff" in ran.err and "cross_entropy" in ran.err
