@@ -73,6 +73,8 @@ class Mma(CodeWithArgs):
         p, t = self.problem, self.tile
         stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
         lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
+        if t.slices > 1:
+            lines = t.slices * t.rows * (t.cols * DType.F32.itemsize + 16)
         return Geometry((tiles_of(p, t), p.split, p.count("z")), (WARP * t.parts, 1, 1), max(stages, lines))
 
     @cached_property
@@ -82,7 +84,8 @@ class Mma(CodeWithArgs):
         whole_lines = int(p.runs("c", "n", vector) and p.c.elements % vector == 0)
         finished = partial(_epilogue_text, self.epilogue, dtype=p.c.dtype)
         text, numbers = p.text(self.tile.depth, finished)
-        how = constants(WHOLE_LINES=whole_lines, FINISHES=int(self.epilogue is not None))
+        finishes = self.epilogue is not None
+        how = constants(SLICES=self.tile.slices, WHOLE_LINES=whole_lines, FINISHES=int(finishes))
         return Code("mma.cu", f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + how), numbers.scalar_args
 
 

@@ -21,7 +21,7 @@ Cores: TypeAlias = Literal["16 bits", "tf32"] | None
 class Tile:
     """The part of the result that a block computes: rows x columns. A thread (a warp on tensor cores) computes tall x
     wide of it, in steps of ``depth``. ``stages`` steps are in shared memory at a time; with one stage, the next step
-    goes through registers. ``slices`` groups of threads share the depth of a step (f32 and wider)."""
+    goes through registers. ``slices`` groups of threads share the depth of a step."""
 
     rows: int
     cols: int
@@ -65,17 +65,19 @@ class LatencyTile:
 
 @dataclass(frozen=True, slots=True)
 class TileSet:
-    """The tiles of one kind of kernel. ``latency`` is empty if small problems take the throughput tiles, too.
+    """The tiles of one kind of kernel: ``latency`` for problems of at most ``small`` products.
 
     ``flops``: operations per second of the first throughput tile. ``alone``: the fraction of the time of a full
-    multiprocessor that a single block on it takes in any case. ``static_shared``: the kernel uses static shared memory,
-    which limits stages.
+    multiprocessor that a single block on it takes in any case. ``windows``: the factor of a latency tile's step if
+    addresses in windows are computed. ``static_shared``: the kernel uses static shared memory, which limits stages.
     """
 
     throughput: tuple[ThroughputTile, ...]
     latency: tuple[LatencyTile, ...]
     flops: float
     alone: float
+    small: int
+    windows: float
     static_shared: bool = True
 
     def has(self, tile: Tile) -> bool:
@@ -108,6 +110,8 @@ _F32: Final = TileSet(
     ),
     flops=30e12,
     alone=1 / 3,
+    small=1 << 26,
+    windows=2.9,
 )
 #: f64 takes twice the shared memory and registers, so its kernels have none of the large tiles.
 _F64: Final = replace(_F32, throughput=_F32.throughput[2:])
@@ -131,8 +135,12 @@ _TF32: Final = TileSet(
     ),
     flops=100e12,
     alone=1 / 3,
+    small=1 << 26,
+    windows=2.9,
 )
-#: bf16 and f16. ``alone`` is not measured, and ``flops`` is 0.4 of the peak.
+#: bf16 and f16. ``alone`` is not measured, and ``flops`` is 0.4 of the peak. The time model of latency tiles was fitted
+#: to 641 times of 87 small convolutions, gradients and products on an H200, with 1, 2, 4 and 8 parts ("Small
+#: convolutions" in ``benchmarks/results/ops.md``).
 _HALF: Final = TileSet(
     throughput=(
         ThroughputTile(Tile(128, 256, 64, 64, 64, 4), 1.0, 1),
@@ -142,9 +150,15 @@ _HALF: Final = TileSet(
         ThroughputTile(Tile(128, 32, 32, 32, 64, 4), 0.35, 2),
         ThroughputTile(Tile(128, 16, 32, 16, 64, 4), 0.2, 2),
     ),
-    latency=(),
+    latency=(
+        LatencyTile(Tile(32, 32, 16, 16, 64, 6, 2), 1.57, 0.19, 0.12),
+        LatencyTile(Tile(64, 32, 32, 16, 128, 4, 2), 2.03, 0.39, 0.69),
+        LatencyTile(Tile(64, 64, 32, 32, 64, 4), 1.90, 0.34, 0.41),
+    ),
     flops=0.4 * H200.matrix16,
     alone=1.0,
+    small=1 << 28,
+    windows=1.3,
     static_shared=False,
 )
 

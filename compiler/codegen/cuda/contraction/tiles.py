@@ -12,7 +12,14 @@ from math import prod
 from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
-from dslc.compiler.codegen.cuda.contraction.tile_tables import Cores, LatencyTile, ThroughputTile, Tile, tile_set
+from dslc.compiler.codegen.cuda.contraction.tile_tables import (
+    Cores,
+    LatencyTile,
+    ThroughputTile,
+    Tile,
+    TileSet,
+    tile_set,
+)
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.ir.sizes import ceil_div
 from dslc.compiler.ir.types import DType
@@ -21,13 +28,11 @@ _MULTIPROCESSORS: Final = H200.multiprocessors  # of one device, so that the bit
 _VECTOR_ELEMENTS: Final = 4  # 32-bit elements in 16 bytes
 _MAX_THREAD_SUMS: Final = 32  # that fit registers in addition to four values of k per row and column
 _MAX_PADDING: Final = 8  # elements after each line of a tile
-_MAX_LATENCY_PRODUCTS: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 
 #: The time model of latency tiles, in microseconds, fitted together with their rows.
 _BLOCK_MICROSECONDS: Final = 0.27  # per additional block of a multiprocessor
 _SINGLES_FACTOR: Final = 1.7  # factor of a step if an operand is loaded element by element
-_WINDOWS_FACTOR: Final = 2.9  # factor of a step if addresses in windows are computed per element
 _LAUNCH_MICROSECONDS: Final = 1.3  # of the launch that adds parts
 _BYTES_PER_MICROSECOND: Final = 5e6  # of parts that are added
 _MIN_LATENCY_PART: Final = 16  # products per part
@@ -74,9 +79,9 @@ def seconds_of(problem: Problem, cores: Cores) -> float:
     return _by_time(problem, cores)[0].seconds
 
 
-def is_latency_bound(problem: Problem) -> bool:
+def is_latency_bound(problem: Problem, cores: Cores) -> bool:
     """Whether waiting for memory dominates the problem's time."""
-    return prod(map(problem.count, GROUPS)) <= _MAX_LATENCY_PRODUCTS
+    return prod(map(problem.count, GROUPS)) <= tile_set(problem, cores).small
 
 
 def can_tile(problem: Problem, cores: Cores, tiling: Tiling) -> bool:
@@ -94,29 +99,31 @@ def used_parts(problem: Problem, tile: Tile, split: int) -> int:
 
 def _by_time(problem: Problem, cores: Cores) -> list[_Timed]:
     tiles = tile_set(problem, cores)
-    if tiles.latency and is_latency_bound(problem):
-        return _latency_tilings(problem, tiles.latency, tf32=cores == "tf32")
+    if is_latency_bound(problem, cores):
+        return _latency_tilings(problem, tiles, tf32=cores == "tf32")
     return _throughput_tilings(problem, tiles.throughput, tiles.flops, tiles.alone)
 
 
-def _latency_tilings(problem: Problem, rows: tuple[LatencyTile, ...], *, tf32: bool) -> list[_Timed]:
+def _latency_tilings(problem: Problem, tiles: TileSet, *, tf32: bool) -> list[_Timed]:
     """Every tile with every number of parts, by modelled time; of equal ones the first row, then the fewest parts."""
     k = problem.count("k")
     timed: list[tuple[float, int, int, Tile]] = []
-    for number, row in enumerate(rows):
-        if not _has_room(row.tile, problem):
+    for number, row in enumerate(tiles.latency):
+        if tiles.static_shared and not _has_room(row.tile, problem):
             continue
         # of several numbers of parts that leave the last ones empty, one is enough
         splits = {used_parts(problem, row.tile, s) for s in _SPLITS if s * _MIN_LATENCY_PART <= k} or {1}
-        slowness = _step_factor(problem, row.tile, tf32=tf32)
+        slowness = _step_factor(problem, row.tile, tiles, tf32=tf32)
         timed += ((_latency_microseconds(problem, row, s, slowness), number, s, row.tile) for s in splits)
     return [_Timed(1e-6 * us, Tiling(tile, split)) for us, _, split, tile in sorted(timed, key=lambda each: each[:3])]
 
 
-def _step_factor(problem: Problem, tile: Tile, *, tf32: bool) -> float:
+def _step_factor(problem: Problem, tile: Tile, tiles: TileSet, *, tf32: bool) -> float:
     """By how much a step takes longer than the row says because of how operands are loaded."""
     if problem.a.windows or problem.b.windows:
-        return _WINDOWS_FACTOR
+        return tiles.windows
+    if problem.a.dtype.is_half:
+        return 1.0  # tensor cores of 16 bits always load 16 bytes at a time
     loads = vector_loads(problem, tile, tf32)
     return 1.0 if loads.a and loads.b else _SINGLES_FACTOR
 

@@ -199,7 +199,7 @@ def _is_long_sum(first: Node) -> bool:
         return False
     problem = found[0]
     small = problem.c.elements <= _SMALL_RESULT and problem.c.elements * problem.count("k") <= _FEW_PRODUCTS
-    return (odd and is_latency_bound(problem)) or (tf32 and small)
+    return (odd and is_latency_bound(*found)) or (tf32 and small)
 
 
 #: An algorithm is its configuration, ``id=66 tile=20 stages=35 ...``.

@@ -40,6 +40,14 @@ _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at o
 #: overlap: 138 us for the patches of ViT-B/16 with 64 images; cuDNN's only algorithm with repeatable bits takes 1,800.
 #: It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
+#: Own kernels compute convolutions of 16 bits and their gradients of at most so many multiply-adds (windows of one
+#: place, and larger ones of all but gradients for weights), whose results have at most so many bytes. On an H200 they
+#: take 0.38 to 1.22 of the time of the fastest plan of cuDNN 9.19 that `cudnn.benchmark` of PyTorch finds, on the mean
+#: 0.75 ("Small convolutions" in ``benchmarks/results/ops.md``); with four times the multiply-adds, cuDNN is faster.
+_SMALL: Final = 1 << 27
+_SMALL_WINDOWS: Final = 1 << 28
+_SMALL_RESULT: Final = 4 << 20
+_MEASURED: Final = "sm_90"  # the architecture on which both ways were timed
 _PLANES: Final = 4  # axes of images with two spatial ones
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
 _HALF: Final = (DType.BF16, DType.F16)
@@ -227,7 +235,19 @@ def why_own(node: Node, architecture: str) -> str | None:
         return "few channels"
     if few and call.kind == "conv_wgrad" and dtype in _HALF and call.stride == call.weight[1:-1]:
         return "patches of few channels"
+    if dtype in _HALF and architecture == _MEASURED and _is_small(call, dtype):
+        return "few multiply-adds: own kernels have small tiles"
     return None
+
+
+def _is_small(call: VendorConv, dtype: DType) -> bool:
+    """Whether own kernels are faster than cuDNN for few multiply-adds of 16 bits. A gradient for a strided image is
+    several products."""
+    if call.kind == "conv_dgrad" and max(call.stride) > 1:
+        return False
+    window = prod(call.weight) // prod(call.channels)
+    most = _SMALL if window == 1 or call.kind == "conv_wgrad" else _SMALL_WINDOWS
+    return call.multiply_adds <= most and prod(call.out) * dtype.itemsize <= _SMALL_RESULT
 
 
 def _kind(node: Node) -> str | None:

@@ -1,6 +1,7 @@
 """Gives convolutions with channels last a form that tensor cores compute well: full runs of channels.
 
-- A convolution between few channels and many is left alone if it has kernels of its own.
+- A convolution between few channels and many is left alone if it has kernels of its own, or if its windows lie side by
+  side and each line of one is whole runs, as of patches of 16 x 16 pixels with three colours.
 - Channels that are no whole runs, such as the colours of an image, are filled up with zeros: those of an image up to a
   run always, others where that is less work than to multiply without tensor cores.
 - A pointwise convolution (window 1, stride 1) whose channels are no whole runs, or with three spatial axes, is one
@@ -44,7 +45,7 @@ def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
     one that is well as it is. Sizes are ints."""
     if not all(prod(type.ints) for type in (*node.input_types, *node.types)):
         return None
-    if is_of_few_channels(node, on_cores=True) or packs_taps(node, on_cores=True):
+    if is_of_few_channels(node, on_cores=True) or packs_taps(node, on_cores=True) or _reads_runs(node):
         return None
     if _is_product(node):
         return _product(b, node, inputs, last_type(node.types[0]).ints)
@@ -156,11 +157,23 @@ def _product(b: Builder, node: Node, inputs: list[Value], shape: tuple[int, ...]
 
 def _is_of_windows(node: Node) -> bool:
     """Whether a gradient of an image is one of windows side by side, of channels that are no whole runs."""
-    if node.op.name != "conv_dgrad" or int_attr(node.attrs, "groups") != 1 or not _channels(node)[0] % run_of(node):
-        return False
+    return node.op.name == "conv_dgrad" and bool(_channels(node)[0] % run_of(node)) and _is_side_by_side(node)
+
+
+def _is_side_by_side(node: Node) -> bool:
+    """Whether no two windows share a place, and no window has a gap or a place outside of the image."""
     window, dilation = _weight(node)[2:], int_tuple(node.attrs, "dilation")
-    side_by_side = window == int_tuple(node.attrs, "stride") and not any(int_tuple(node.attrs, "pad"))
-    return side_by_side and all(k == 1 or d == 1 for k, d in zip(window, dilation))
+    touching = window == int_tuple(node.attrs, "stride") and all(k == 1 or d == 1 for k, d in zip(window, dilation))
+    return touching and int_attr(node.attrs, "groups") == 1 and not any(int_tuple(node.attrs, "pad"))
+
+
+def _reads_runs(node: Node) -> bool:
+    """Whether a convolution of 16 bits reads its few channels in whole runs, as lines of windows side by side."""
+    if node.op.name == "conv_dgrad" or not node.types[0].dtype.is_half or not _is_side_by_side(node):
+        return False
+    (into, out), run = _channels(node), run_of(node)
+    lines = into * _weight(node)[-1], into * _image(node)[-1]
+    return into < run and not out % run and not any(line % run for line in lines)
 
 
 def _windows(b: Builder, node: Node, inputs: list[Value]) -> Value:

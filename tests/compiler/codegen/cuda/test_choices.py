@@ -25,7 +25,7 @@ def product() -> Node:
 
 
 def convolution(dtype: DType = DType.BF16) -> Node:
-    x = input_of("x", Kind.DATA, 8, 14, 14, 64, dtype=dtype).value
+    x = input_of("x", Kind.DATA, 64, 14, 14, 64, dtype=dtype).value
     w = input_of("w", Kind.DATA, 64, 3, 3, 64, dtype=dtype).value
     attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": 1}
     return Builder(name="here").node(OPS["conv_last"], x, w, **attrs)

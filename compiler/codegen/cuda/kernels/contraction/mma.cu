@@ -6,10 +6,13 @@
 // rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says how places are found by
 // the numbers s, as for contract.cu: a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero.
 // FINISHED(at, x) is what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
+//
+// SLICES teams of warps share the depth of a tile; their sums are added in order.
 
 #include "tensor_cores.cuh"
 
-constexpr int WARPS_N = COLS / WIDE, THREADS = (ROWS / TALL) * WARPS_N * 32;
+constexpr int WARPS_N = COLS / WIDE, WARPS = (ROWS / TALL) * WARPS_N, THREADS = WARPS * SLICES * 32;
+constexpr int STEPS = DEPTH / 16 / SLICES, UNROLLED = ROWS * COLS > 64 * 64 ? 1 : STEPS;
 constexpr int CHUNK = 8; // elements of 16 bytes
 constexpr int STAGE_A = ROWS * DEPTH, STAGE_B = COLS * DEPTH;
 
@@ -30,12 +33,12 @@ template <bool ALONG_K, int SIDE> struct Bringer {
   __device__ static int deep(int i) { return ALONG_K ? chunk() * CHUNK : row(i); }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, OTHERS
-                                                                  C *__restrict__ c, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(
+    const A *__restrict__ a, const B *__restrict__ b, OTHERS C *__restrict__ c, NUMBERS) {
   const Numbers s = GIVEN;
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned tiles_a = shared_address(memory), tiles_b = tiles_a + STAGES * STAGE_A * 2;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS;
   const int warp_m = warp / WARPS_N * TALL, warp_n = warp % WARPS_N * WIDE;
 
   // Blocks that run at a time share rows and columns: bands of BAND rows of tiles, column by column.
@@ -94,8 +97,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
     if (tile + STAGES - 1 < tiles) bring((tile + STAGES - 1) % STAGES, k_first + (tile + STAGES - 1) * DEPTH);
     asm volatile("cp.async.commit_group;");
     const unsigned tile_a = tiles_a + tile % STAGES * STAGE_A * 2, tile_b = tiles_b + tile % STAGES * STAGE_B * 2;
-#pragma unroll 1 // as fast as unrolled on an H200, and compiled in three quarters of the time
-    for (int kk = 0; kk < DEPTH / 16; ++kk) {
+#pragma unroll UNROLLED // large tiles are as fast without on an H200, and compiled in three quarters of the time
+    for (int step = 0; step < STEPS; ++step) {
+      const int kk = step * SLICES + slice;
       unsigned left[TALL / 16][4], right[WIDE / 16][4];
 #pragma unroll
       for (int i = 0; i < TALL / 16; ++i) {
@@ -121,6 +125,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   }
   asm volatile("cp.async.wait_group 0;");
   __syncthreads();
+
+  if constexpr (SLICES > 1) { // each team's sums through shared memory
+    constexpr int LINE = COLS + 4, QUADS = ROWS * COLS / 4;
+    float *held = reinterpret_cast<float *>(memory);
+    float *own = held + (slice * ROWS + warp_m + lane / 4) * LINE + warp_n + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < TALL / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDE / 8; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) store(own + (i * 16 + r * 8) * LINE + j * 8, sums[i][j][r * 2], sums[i][j][r * 2 + 1]);
+    __syncthreads();
+    for (int quad = threadIdx.x; quad < QUADS; quad += THREADS) {
+      const int row = quad / (COLS / 4), col = quad % (COLS / 4) * 4, m = m_first + row, n = n_first + col;
+      if (m >= s.M) break;
+      Lanes<C, 4> kept;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float x = held[row * LINE + col + i];
+#pragma unroll
+        for (int q = 1; q < SLICES; ++q) x += held[(q * ROWS + row) * LINE + col + i];
+        if constexpr (FINISHES) x = n + i < s.N ? FINISHED(c_place(s, z, m, n + i), x) : x;
+        store(kept.x + i, x);
+      }
+      C *to = c + part * s.TOTAL;
+      if (WHOLE_LINES && n + 4 <= s.N) {
+        kept.write(to + c_place(s, z, m, n));
+      } else {
+        for (int i = 0; i < 4 && n + i < s.N; ++i) to[c_place(s, z, m, n + i)] = kept.x[i];
+      }
+    }
+    return;
+  }
 
   // Through shared memory, so that whole rows are written 16 bytes a thread.
   constexpr int LINE = COLS + 16 / (int)sizeof(C);

@@ -20,12 +20,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) KERNEL(
   wait_for_those_before();
   Pixel held[EACH];
   if ((int)blockIdx.x < s.TILES) fetch(held, x, s, tile_of(s, blockIdx.x));
-#pragma unroll 8 // so many reads are under way
-  for (int n = threadIdx.x; n < STEPS * 2 * COLS * RUN; n += THREADS) {
-    const int chunk = n / (COLS * RUN), channel = first + channel_of(n / RUN % COLS), few = n % STORED;
-    const int tap = chunk % RUNS * PAIR + n % RUN / STORED, line = chunk / RUNS;
-    const bool there = chunk < CHUNKS && tap < TAPS[2] && few < FEW && channel < s.CHANNELS;
-    weights[n] = there ? factor(w[((INDEX)channel * LINES * TAPS[2] + line * TAPS[2] + tap) * FEW + few]) : X{};
+#pragma unroll 4 // so many chunks are under way
+  for (int n = threadIdx.x; n < STEPS * 2 * COLS; n += THREADS) {
+    const int chunk = n / COLS, channel = first + channel_of(n % COLS), tap = chunk % RUNS * PAIR, line = chunk / RUNS;
+    const X *from = w + ((INDEX)channel * LINES * TAPS[2] + line * TAPS[2] + tap) * FEW;
+    Lanes<X, RUN> run;
+#pragma unroll
+    for (int i = 0; i < RUN; ++i) {
+      const int of_run = i / STORED, few = i % STORED;
+      const bool there = chunk < CHUNKS && tap + of_run < TAPS[2] && few < FEW && channel < s.CHANNELS;
+      run.x[i] = there ? factor(from[of_run * FEW + few]) : X{};
+    }
+    run.write(weights + n * RUN);
   }
 
   for (int number = blockIdx.x; number < s.TILES; number += gridDim.x) {

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
-from dslc.compiler.codegen.cuda.contraction.kernel import Contract, contract
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma, contract
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, problem
 from dslc.compiler.codegen.cuda.contraction.tile_tables import Tile
 from dslc.compiler.ir.types import DType
@@ -80,3 +80,17 @@ def test_tiles_of_tf32_fit_into_what_needs_no_asking(m: int, n: int, k: int) -> 
         [found], _ = contract([problem({"m": [("row", m)], "n": [("col", n)], "k": [("sum", k)]}, a, b, c)], tf32=True)
         assert isinstance(found, Contract) and found.tf32 and found.geometry.block[0] <= 512
         assert cuda_compile.compiled(found.code, "k", "sm_80").cubin
+
+
+@pytest.mark.parametrize(("m", "n", "k", "rows", "parts"), [
+    (49, 512, 4608, 64, 15), (196, 1024, 256, 64, 1), (3136, 64, 64, 32, 1), (49, 2048, 512, 32, 1),
+])  # fmt: skip
+def test_small_products_of_16_bits_have_small_tiles(m: int, n: int, k: int, rows: int, parts: int) -> None:
+    """As measured on an H200 of convolutions of one image."""
+    a = Operand(DType.BF16, m * k, (("row", k), ("sum", 1)))
+    b = Operand(DType.BF16, k * n, (("sum", 1), ("col", k)))
+    c = Operand(DType.BF16, m * n, (("row", n), ("col", 1)))
+    [found], _ = contract([problem({"m": [("row", m)], "n": [("col", n)], "k": [("sum", k)]}, a, b, c)])
+    assert isinstance(found, Mma) and (found.tile.rows, found.problem.split) == (rows, parts)
+    tiles, _, _ = found.geometry.grid
+    assert found.geometry.shared_bytes <= 99 << 10 and 64 <= tiles * parts <= 8 * 132

@@ -230,3 +230,18 @@ def test_tensor_cores_of_several_tiles() -> None:
 @pytest.mark.slow
 def test_tensor_cores_in_parts() -> None:
     multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), 2)
+
+
+#: Of small problems: teams of warps share the depth of a tile.
+SLICED_TILES = [Tile(32, 32, 16, 16, 64, 3, 2), Tile(64, 32, 32, 16, 128, 2, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tile", "turned", "split"),
+    thinned(product(SLICED_TILES, [(False, False), (False, True), (True, False)], [1, 2]), 4),
+    ids=str,
+)
+def test_teams_of_tensor_cores_add_their_sums(tile: Tile, turned: tuple[bool, bool], split: int) -> None:
+    shapes = [(200, 40) if turned[0] else (40, 200), (40, 200) if turned[1] else (200, 40)]
+    multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, split, tile)

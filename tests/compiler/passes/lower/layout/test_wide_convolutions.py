@@ -12,6 +12,8 @@ from graphs.random_graphs import evaluate, feeds_of
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.cuda.contraction.kernel import Mma
+from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -158,6 +160,30 @@ def test_colours_are_filled_up_to_sixteen_bytes(dtype: DType, channels: int) -> 
     found = widened(b, node, last)
     assert found is not None and isinstance(found.producer, Node)
     assert [t.ints[-1] for t in found.producer.input_types] == [channels, channels]
+
+
+@pytest.mark.parametrize(("window", "stride", "width", "dtype", "is_left"), [
+    (16, 16, 32, DType.BF16, True), (8, 8, 64, DType.F16, True),
+    (16, 16, 32, DType.F32, False),
+    (4, 4, 32, DType.BF16, False),  # lines of 12 elements
+    (16, 8, 32, DType.BF16, False),  # windows share places
+    (16, 16, 33, DType.BF16, False),  # lines of the image begin at other places
+])  # fmt: skip
+def test_patches_whose_lines_are_whole_runs_are_read_as_they_lie(
+    window: int, stride: int, width: int, dtype: DType, is_left: bool
+) -> None:
+    """On tensor cores."""
+    shapes = (2, 3, 32, width), (16, 3, window, window)
+    image, weight = (Input(n, Kind.DATA, TensorType(dtype, s)) for n, s in zip("xw", shapes))
+    attrs = {"stride": (stride,) * 2, "pad": (0, 0), "dilation": (1, 1), "groups": 1}
+    b = Builder(name="here")
+    node = b.node(OPS["conv"], image.value, weight.value, **attrs)
+    last = [b(OPS["transpose"], x.value, perm=(0, 2, 3, 1)) for x in (image, weight)]
+    assert (widened(b, node, last) is None) is is_left
+    if is_left:
+        made = b(OPS["conv_last"], *last, **attrs).producer
+        assert isinstance(made, Node)
+        assert isinstance((lower(made) or [])[0].spec, Mma)
 
 
 @pytest.mark.parametrize(
