@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import selectors
+import socket
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import RanksError
 from dslc.runtime.ranks.contract import Place
-from dslc.runtime.ranks.join import connect
+from dslc.runtime.ranks.join import join
+from dslc.runtime.ranks.mesh import connect
 from dslc.runtime.ranks.watch import Watch
 from dslc.runtime.ranks.wire import WireError, deadline, receive_text, send_text, swap
 from dslc.runtime.session.calls.shard_sum import added
@@ -28,9 +31,15 @@ class Group:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.rank, self.size = place.rank, place.size
-        self._links = connect(place)
-        self._watch = Watch(place, self._links)
+        joined = join(place)
+        self._control = joined.control
+        self._data: dict[int, socket.socket] = {}
+        self._watch = Watch(place, self._control, self._data)
         self._watch.start()
+        with ExitStack() as held:
+            held.push(self.__exit__)
+            connect(place, joined, self._data, self._watch)
+            held.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -41,7 +50,8 @@ class Group:
         if error is not None:
             self._watch.report(error)
         self._watch.close()
-        self._links.close()
+        for link in (*self._control.values(), *self._data.values()):
+            link.close()
 
     def summed(self, vector: NDArray[Any], spans: Sequence[slice]) -> NDArray[Any]:
         """This rank's part of the sum of all ranks' vectors by the tree of ``added``. ``spans``: the part of each rank.
@@ -113,13 +123,13 @@ class Group:
 
         try:
             out, into = ({rank: _bytes(array) for rank, array in each.items()} for each in (send, receive))
-            swap(self._links.data, out, into, check)
+            swap(self._data, out, into, check)
         except WireError as error:
             raise self._watch.lost(*error.args) from error
 
     def _send(self, rank: int, message: Mapping[str, Any]) -> None:
         self._watch.check()
-        link = self._links.data[rank]
+        link = self._data[rank]
         link.settimeout(self.place.seconds)
         try:
             send_text(link, message)
@@ -127,7 +137,7 @@ class Group:
             raise self._watch.lost(rank, str(error)) from error
 
     def _receive(self, rank: int) -> dict[str, Any]:
-        link = self._links.data[rank]
+        link = self._data[rank]
         with selectors.DefaultSelector() as selector:
             selector.register(link, selectors.EVENT_READ)
             while not selector.select(0.1):

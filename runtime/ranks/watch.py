@@ -12,11 +12,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dslc.base.errors import EXIT_RANKS, DslcError, RanksError
 from dslc.runtime.ranks.contract import SECONDS, STEP_SECONDS, Place
-from dslc.runtime.ranks.join import Links
 from dslc.runtime.ranks.wire import WireError, receive_text, send_text
 
 _BEATS: Final = 4  # messages in the time in which a silent rank is given up
@@ -29,14 +29,14 @@ FINISH: Final = 10.0  # seconds in which a process that knows of another's end f
 class Watch:
     """A thread that exchanges messages with the others over the connections ``control``.
 
-    ``failure``: why the training must end, None while all is well. When there is one, the connections for data are
+    ``failure``: why the training must end, None while all is well. When there is one, the connections ``data`` are
     shut, so that nothing waits for them, and a process that does not end then is ended. Time in which this process is
     stopped is no silence of the others, which may be stopped, too: a batch system suspends whole jobs."""
 
-    def __init__(self, place: Place, links: Links) -> None:
-        self._place, self._links = place, links
+    def __init__(self, place: Place, control: Mapping[int, socket.socket], data: Mapping[int, socket.socket]) -> None:
+        self._place, self._control, self._data = place, control, data
         self._every = place.seconds / _BEATS  # seconds between messages
-        self._seen = dict.fromkeys(links.control, time.monotonic())
+        self._seen = dict.fromkeys(control, time.monotonic())
         self._left: set[int] = set()  # ranks that said that they are done
         self._stopped = 0.0  # the longest time in which this process did not run
         self.failure: RanksError | None = None
@@ -44,7 +44,7 @@ class Watch:
         self._closing = threading.Event()
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="dslc-ranks", daemon=True)
-        for link in links.control.values():
+        for link in control.values():
             link.settimeout(place.seconds)
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Watch:
     def idle(self, rank: int) -> RanksError:
         """The failure for a rank that lives, but does not take its part in a step."""
         why = f"it did not take its part of a step in {self._place.step_seconds:g} s"
-        return _ended(rank, self._place.size, why, f"look at its host; {STEP_SECONDS} allows more time")
+        return ended(rank, self._place.size, why, f"look at its host; {STEP_SECONDS} allows more time")
 
     def report(self, error: BaseException) -> None:
         """Tell the others why this rank ends."""
@@ -76,7 +76,7 @@ class Watch:
         if isinstance(error, DslcError):
             at = f" ({error.place})" if error.place else ""
             said, help = f"{error.code}: {error.message}{at}", error.help
-        failure = _ended(self._place.rank, self._place.size, f"{said}"[:1000], help)
+        failure = ended(self._place.rank, self._place.size, f"{said}"[:1000], help)
         self._tell({"failed": [failure.message, failure.help]})
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Watch:
         every = self._every
         due = now = time.monotonic()
         with selectors.DefaultSelector() as selector:
-            for rank, link in self._links.control.items():
+            for rank, link in self._control.items():
                 selector.register(link, selectors.EVENT_READ, rank)
             while self.failure is None and not self._closing.is_set():
                 ready = selector.select(min(every, 0.2))
@@ -106,14 +106,14 @@ class Watch:
                 for rank, seen in self._seen.items():
                     if rank not in self._left and now - seen > self._place.seconds:
                         why = f"it was silent for {self._place.seconds:g} s"
-                        self._fail(_ended(rank, self._place.size, why, f"look at its host; {SECONDS} allows more time"))
+                        self._fail(ended(rank, self._place.size, why, f"look at its host; {SECONDS} allows more time"))
         if self.failure is not None:
             self._end_the_process()
 
     def _read(self, rank: int) -> bool:
         """Take a message; False if no more come from this rank."""
         try:
-            said = receive_text(self._links.control[rank])
+            said = receive_text(self._control[rank])
         except WireError as error:
             if rank not in self._left:
                 self._fail(self._gone(rank, str(error)))
@@ -132,8 +132,8 @@ class Watch:
         """The failure for a rank whose connection broke; this rank's own, if the others gave it up."""
         if self._stopped > self._place.seconds - self._every:  # its last message was at most so old
             why = f"it was stopped for {self._stopped:.0f} s, and the others ended"
-            return _ended(self._place.rank, self._place.size, why)
-        return _ended(rank, self._place.size, why)
+            return ended(self._place.rank, self._place.size, why)
+        return ended(rank, self._place.size, why)
 
     def _fail(self, failure: RanksError) -> None:
         if self.failure is not None:
@@ -143,7 +143,7 @@ class Watch:
         if self._place.rank == 0:
             self._tell({"failed": [failure.message, failure.help]})
         self._failed.set()
-        for link in self._links.data.values():
+        for link in tuple(self._data.values()):
             try:
                 link.shutdown(socket.SHUT_RDWR)
             except OSError:
@@ -151,7 +151,7 @@ class Watch:
 
     def _tell(self, message: dict[str, Any]) -> None:
         with self._sending:
-            for rank, link in self._links.control.items():
+            for rank, link in self._control.items():
                 if rank in self._left:
                     continue
                 try:
@@ -168,7 +168,7 @@ class Watch:
             os._exit(EXIT_RANKS)
 
 
-def _ended(rank: int, size: int, why: str, help: str | None = None) -> RanksError:
+def ended(rank: int, size: int, why: str, help: str | None = None) -> RanksError:
     return RanksError("R603", f"rank {rank} of {size} has ended: {why}", place=f"rank {rank}",
                       help=help or "look at its messages; `dslc train --resume` continues from the last checkpoint"
                       )  # fmt: skip

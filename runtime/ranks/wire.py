@@ -34,10 +34,14 @@ class WireError(Exception):
 def send_text(to: socket.socket, data: Mapping[str, Any]) -> None:
     """Send a JSON object. WireError if the other side is gone."""
     body = json.dumps(data).encode()
+    _send(to, _HEADER.pack(_MAGIC, TEXT, len(body)) + body)
+
+
+def _send(to: socket.socket, content: bytes) -> None:
     try:
-        to.sendall(_HEADER.pack(_MAGIC, TEXT, len(body)) + body)
-    except OSError as error:
-        raise WireError(error.strerror or "the connection is closed") from error
+        to.sendall(content)
+    except OSError as error:  # TimeoutError included
+        raise WireError(error.strerror or str(error) or "the connection is closed") from error
 
 
 def receive_text(source: socket.socket) -> dict[str, Any]:
@@ -79,7 +83,7 @@ def greet(to: socket.socket, secret: bytes, rank: int) -> None:
     if theirs[: len(_MAGIC)] != _MAGIC:
         raise WireError("it is no process of dslc")
     their_nonce = theirs[len(_MAGIC) :]
-    to.sendall(_HELLO.pack(nonce, _proof(secret, b"client", their_nonce, nonce, number), rank))
+    _send(to, _HELLO.pack(nonce, _proof(secret, b"client", their_nonce, nonce, number), rank))
     if not hmac.compare_digest(receive(to, 32), _proof(secret, b"server", their_nonce, nonce, number)):
         raise WireError("it has another secret")
 
@@ -87,15 +91,12 @@ def greet(to: socket.socket, secret: bytes, rank: int) -> None:
 def admit(to: socket.socket, secret: bytes) -> int:
     """The part of who accepts: returns the rank of a process that knows the secret. WireError for a stranger."""
     nonce = os.urandom(_NONCE)
-    try:
-        to.sendall(_MAGIC + nonce)
-        their_nonce, proof, rank = _HELLO.unpack(receive(to, _HELLO.size))
-        number = struct.pack("<I", rank)
-        if not hmac.compare_digest(proof, _proof(secret, b"client", nonce, their_nonce, number)):
-            raise WireError("it has another secret")
-        to.sendall(_proof(secret, b"server", nonce, their_nonce, number))
-    except OSError as error:
-        raise WireError(str(error)) from error
+    _send(to, _MAGIC + nonce)
+    their_nonce, proof, rank = _HELLO.unpack(receive(to, _HELLO.size))
+    number = struct.pack("<I", rank)
+    if not hmac.compare_digest(proof, _proof(secret, b"client", nonce, their_nonce, number)):
+        raise WireError("it has another secret")
+    _send(to, _proof(secret, b"server", nonce, their_nonce, number))
     return int(rank)
 
 

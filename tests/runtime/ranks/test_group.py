@@ -6,17 +6,22 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from ranks.together import SECRET, free_port, places, together, total
 
 from dslc.base.errors import RanksError, ResourceError
+from dslc.base.version import VERSION
+from dslc.runtime.ranks.contract import Place
 from dslc.runtime.ranks.group import Group
-from dslc.runtime.ranks.join import connect
-from dslc.runtime.ranks.wire import WireError, admit, greet, receive_text, send_text, swap
+from dslc.runtime.ranks.join import Joined, join
+from dslc.runtime.ranks.sockets import dialled
+from dslc.runtime.ranks.wire import WireError, admit, deadline, greet, receive_text, send_text, swap
 from dslc.runtime.session.calls.shard_sum import added
 
 
@@ -100,7 +105,7 @@ def test_a_rank_that_vanishes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         group.agree({})
         if group.rank == 1:
             group._watch._closing.set()
-            for link in (*group._links.control.values(), *group._links.data.values()):
+            for link in (*group._control.values(), *group._data.values()):
                 link.shutdown(socket.SHUT_RDWR)
             return
         total(group, np.zeros(1000, np.float32), np.zeros((1, 1)))
@@ -174,6 +179,87 @@ def test_a_rank_that_comes_after_a_mistake_is_told() -> None:
             assert isinstance(error, RanksError) and error.message == "rank 2 expects 4 processes, and rank 0 3"
 
 
+def with_a_strange_rank(behave: Callable[[Place], None], **changed: Any) -> list[BaseException | None]:
+    """How ranks 0 and 1 of three end while ``behave`` is rank 2."""
+    there = places(3, **changed)
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(Group, place) for place in there[:2]]
+        pool.submit(behave, there[2]).result()
+        return [each.exception(timeout=15) for each in others]
+
+
+def hello(place: Place, **changed: Any) -> socket.socket:
+    """Join as far as the first message."""
+    link = dialled((place.host, place.port), deadline(10), lambda: None)
+    greet(link, SECRET, place.rank)
+    send_text(link, {"dslc": VERSION, "size": place.size, "port": 1, **changed})
+    return link
+
+
+def leave(joined: Joined) -> None:
+    joined.gate.close()
+    joined.control[0].close()
+
+
+def test_a_rank_that_ends_while_others_join_is_named() -> None:
+    """They do not wait for another one in its place."""
+    there = places(4, start_seconds=30.0)
+    with ThreadPoolExecutor(2) as pool:
+        others = [pool.submit(Group, place) for place in there[:2]]
+        hello(there[2]).close()
+        errors = [each.exception(timeout=10) for each in others]
+    for error in errors:
+        assert isinstance(error, RanksError) and error.code == "R603"
+        assert error.message == "rank 2 of 4 has ended: it closed the connection while others joined"
+
+
+def test_a_rank_that_ends_when_all_have_joined_is_named() -> None:
+    def behave(place: Place) -> None:
+        leave(join(place))
+
+    for error in with_a_strange_rank(behave, start_seconds=30.0):
+        assert isinstance(error, RanksError) and error.message.startswith("rank 2 of 3 has ended: ")
+
+
+def test_a_rank_that_is_stopped_when_all_have_joined_is_named() -> None:
+    """Its gate takes connections, as that of a stopped process."""
+    kept: list[Joined] = []
+    for error in with_a_strange_rank(lambda place: kept.append(join(place)), start_seconds=30.0, seconds=1.0):
+        assert isinstance(error, RanksError) and error.message == "rank 2 of 3 has ended: it was silent for 1 s"
+    leave(kept[0])
+
+
+def test_another_version_is_told_to_all() -> None:
+    """Before anything else is said, as the rest may have changed."""
+    kept: list[socket.socket] = []
+    for error in with_a_strange_rank(lambda place: kept.append(hello(place, dslc="9.9", size="?"))):
+        assert isinstance(error, RanksError) and error.code == "R602"
+        assert error.message == f"rank 2 has dslc 9.9, and rank 0 {VERSION}"
+    kept[0].close()
+
+
+def test_ranks_join_by_ipv6() -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    there = [replace(place, host="::1") for place in places(4)]
+    done = together(there, lambda group: total(group, np.ones(4, np.float32), np.zeros((1, 1)))[0].sum())
+    assert [each.result() for each in done] == [16.0] * 4
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 80, ""])
+def test_a_host_that_is_not_known(host: str) -> None:
+    """Rank 0 says so at once; the others try until the end of the time, as a name may become known."""
+    for place in places(2, start_seconds=1.0):
+        with pytest.raises(RanksError) as caught:
+            join(replace(place, host=host or "."))
+        assert caught.value.code == "R601"
+        said = f"the host {host or '.'} is not known" if place.rank == 0 else "rank 1 cannot join rank 0: "
+        assert said in caught.value.message
+
+
 def test_a_rank_that_does_not_come_is_named() -> None:
     there = places(3, start_seconds=1.0)
     for each in together(there[:2], lambda group: None):
@@ -195,7 +281,7 @@ def test_a_port_in_use() -> None:
         other.listen()
         place = replace(places(2)[0], port=other.getsockname()[1])
         with pytest.raises(RanksError) as caught:
-            connect(place)
+            join(place)
     assert caught.value.code == "R601" and "cannot listen at port" in caught.value.message
 
 
