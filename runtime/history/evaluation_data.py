@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,15 +36,18 @@ def identity(config: Config, plan: Plan) -> str:
         "split": [config.data.split, config.train.seed] if held_back else None,
         "columns": entries.get("data.columns"),
         "scalars": dict(plan.eval_scalars),
-        "sources": {name: list(_described(source)) for name, source in sorted(sources.items())},
+        "sources": {name: contents_of(source) for name, source in sorted(sources.items())},
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _described(source: Source) -> Iterator[list[Any]]:
+def contents_of(source: Source) -> list[Any]:
+    """What tells the data of a source apart from other data: of each file its name, its size and digests."""
+    found = []
     for file in files(source, lambda text: None, "data"):
         said = format_of(file).contents(file)
-        yield [file.name, file.key, *(_contents(file.path) if said is None else said)]
+        found.append([file.name, file.key, *(_contents(file.path) if said is None else said)])
+    return found
 
 
 def _contents(path: Path) -> list[Any]:

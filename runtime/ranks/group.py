@@ -24,7 +24,7 @@ _NOT_SET: Final = "not set"
 
 
 class Group:
-    """All ranks, as this one sees them; ``with Group(place) as group`` waits for them. RanksError R601, R603.
+    """All ranks, as this one sees them; ``with Group(place) as group`` waits for them. RanksError R601 to R603.
 
     Each call is made by all ranks in the same order. An exception that leaves the ``with`` is sent to the others."""
 

@@ -19,7 +19,7 @@ from dslc.base.version import VERSION
 from dslc.runtime.ranks.contract import SECRET, START_SECONDS, Place
 from dslc.runtime.ranks.sockets import STRANGER, accepted, address_of, dialled, listening
 from dslc.runtime.ranks.watch import ended
-from dslc.runtime.ranks.wire import WireError, deadline, greet, receive_text, send_text
+from dslc.runtime.ranks.wire import AnotherSecret, WireError, deadline, greet, receive_text, send_text
 
 _STRAGGLERS: Final = 2.0  # seconds after a mistake in which the other ranks may still join, and get to know of it
 _LATER: Final = 5.0
@@ -68,12 +68,13 @@ def _hosts(
     hosts: dict[int, tuple[str, int]] = {}
     wrong: RanksError | None = None
     until = left
+    strangers = 0  # connections with another secret
     with selectors.DefaultSelector() as selector:
         selector.register(gate, selectors.EVENT_READ)
         while len(control) < place.size - 1:
             ready = selector.select(until())
             if not ready:
-                raise wrong or _missing(place, hosts)
+                raise wrong or _missing(place, hosts, strangers)
             for key, _ in ready:
                 try:
                     if key.fileobj is not gate:  # a rank says nothing before it knows the addresses
@@ -83,8 +84,8 @@ def _hosts(
                     port = _port_of(place, link, rank, hosts, left)
                     control[rank], hosts[rank] = link, (address_of(link), port)
                     selector.register(link, selectors.EVENT_READ, rank)
-                except WireError:
-                    continue
+                except WireError as error:
+                    strangers += isinstance(error, AnotherSecret)
                 except RanksError as error:
                     if key.fileobj is gate:
                         control[-1 - len(control)] = link
@@ -114,10 +115,12 @@ def _port_of(place: Place, link: socket.socket, rank: int, there: Collection[int
     return int(hello["port"])
 
 
-def _missing(place: Place, there: Collection[int]) -> RanksError:
+def _missing(place: Place, there: Collection[int], strangers: int) -> RanksError:
     missing = [rank for rank in range(1, place.size) if rank not in there]
     names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
     said = f"{place.size - len(missing)} of {place.size} processes came in {place.start_seconds:g} s; missing: {names}"
+    if strangers:
+        said += f"; {strangers} connection{'s' if strangers > 1 else ''} had another secret"
     return RanksError("R601", said, place=f"{place.host}:{place.port}",
                       help=f"start each rank with the same secret; {START_SECONDS} allows more time")  # fmt: skip
 

@@ -25,6 +25,11 @@ PARENT: Final = "DSLC_RANKS_PARENT"  # the process id of the launcher
 _EVERY: Final = 0.05  # seconds between looks at the processes
 _AFTER: Final = 3.0  # seconds in which a process ends that has nothing left to do
 _MOST_SAID: Final = 4000  # bytes of a process's messages that are shown
+#: signals that kill, and who sends them
+_KILLERS: Final = {
+    signal.SIGKILL: "SIGKILL, as by the kernel when memory runs out",
+    signal.SIGBUS: "SIGBUS, as for a file that was cut while it was read",
+}
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -61,6 +66,7 @@ class _Ranks:
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._said: list[IO[bytes]] = []
+        self._asked: int | None = None  # the signal that asked this process to stop
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], said: IO[bytes]) -> None:
         first = not self._processes
@@ -78,6 +84,7 @@ class _Ranks:
 
     def pass_on(self, number: int, frame: object) -> None:
         """Rank 0 gets a signal that this process gets; Ctrl-C has reached it already."""
+        self._asked = number
         if number != signal.SIGINT and self._processes and self._processes[0].poll() is None:
             self._processes[0].send_signal(number)
 
@@ -99,8 +106,13 @@ class _Ranks:
             process.wait()
         if not any(process.returncode for process in self._processes):
             return EXIT_OK
-        if codes[0] is not None and codes[0] > 0:
-            return codes[0]  # rank 0 has said why
+        if codes[0] is not None and codes[0] > 0:  # rank 0 has said why, but it does not see signals
+            for rank, code in enumerate(codes):
+                if code is not None and code < 0:
+                    sys.stderr.write(f"{self._messages(rank)}rank {rank} was killed by {_killer(code)}\n")
+            return codes[0]
+        if self._asked is not None and codes[0] == -self._asked:
+            return 128 + self._asked  # it came before rank 0 could handle it
         raise self._untold(codes, stopped)
 
     def _untold(self, codes: Sequence[int | None], stopped: Sequence[int]) -> RanksError:
@@ -115,7 +127,7 @@ class _Ranks:
         if code is None:
             how = "it was stopped" if rank in stopped else "it did not end"
         elif code < 0:
-            how = f"it was killed by {signal.Signals(-code).name}"
+            how = f"it was killed by {_killer(code)}"
         else:
             how = f"its exit code is {code}"
             sys.stderr.write(self._messages(rank))
@@ -139,6 +151,12 @@ class _Ranks:
                 process.kill()  # a stopped process, too
 
 
+def _killer(code: int) -> str:
+    """The signal of a process's negative exit code."""
+    number = signal.Signals(-code)
+    return _KILLERS.get(number, number.name)
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -146,9 +164,9 @@ def _free_port() -> int:
 
 
 def end_with_launcher(environment: Mapping[str, str]) -> None:
-    """Rank 0 of ``launch``: get SIGTERM when the launcher ends, even if it was killed; the other ranks end with rank 0.
-    Does nothing in other processes."""
-    if PARENT not in environment or environment.get("RANK") != "0":
+    """A rank of ``launch``: get SIGTERM when the launcher ends, even if it was killed. It is a request to rank 0; the
+    others end with rank 0 once they follow it, and by the signal before. Does nothing in other processes."""
+    if PARENT not in environment:
         return
     ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     if str(os.getppid()) != environment[PARENT]:

@@ -26,7 +26,7 @@ def connect(place: Place, joined: Joined, data: dict[int, socket.socket], watch:
                 raise RanksError("R603", f"rank {place.rank} cannot connect to rank {rank}: {error}",
                                  place=f"{host}:{port}", help="hosts of ranks must reach each other at all ports",
                                  ) from error  # fmt: skip
-            link.settimeout(STRANGER)
+            link.settimeout(max(left(), STRANGER))  # it may be connecting itself; at its end, the watch shuts this
             try:
                 greet(link, place.secret, place.rank)
             except WireError as error:

@@ -24,6 +24,7 @@ from dslc.base.version import VERSION
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.config.config import Config
 from dslc.runtime.cpu.levels import cpu_kind
+from dslc.runtime.history.evaluation_data import contents_of
 from dslc.runtime.ranks.group import Group
 from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.session.session import Session
@@ -171,6 +172,8 @@ def facts(config: Config, session: Session, plan: Plan) -> dict[str, str]:
         "the artifact": session.artifact.id,
         "the lock": _digest(dumps(header.get("lock", {}))),
         **{f"`{name}`": _shown(value) for name, value in config.training_values().items()},
+        **_contents(config),
+        "the number of rows": str(plan.train.rows),
         "the data": _digest_of_data(plan.train),
         "the data to evaluate": "none" if plan.eval is None else _digest_of_data(plan.eval),
         "the version of dslc": VERSION,
@@ -181,6 +184,16 @@ def facts(config: Config, session: Session, plan: Plan) -> dict[str, str]:
         "the set of the CPU's vector instructions": _digest(vectors.encode()),
         "the device": session.device.partition(":")[0],
         **session.facts(),
+    }
+
+
+def _contents(config: Config) -> dict[str, str]:
+    """Digests of the files, by field: a file that differs in the middle alone is not noticed."""
+    sources = {"train": config.data.train, "eval": config.data.eval}
+    return {
+        f"the content of `data.{section}.{name}`": _digest(dumps(contents_of(source)))
+        for section, of_section in sources.items()
+        for name, source in of_section.items()
     }
 
 

@@ -31,6 +31,10 @@ class WireError(Exception):
     """The other side ended, or does not speak as it should; the text says why."""
 
 
+class AnotherSecret(WireError):
+    """The other side does not know this side's secret, or this one not the other's."""
+
+
 def send_text(to: socket.socket, data: Mapping[str, Any]) -> None:
     """Send a JSON object. WireError if the other side is gone."""
     body = json.dumps(data).encode()
@@ -84,8 +88,12 @@ def greet(to: socket.socket, secret: bytes, rank: int) -> None:
         raise WireError("it is no process of dslc")
     their_nonce = theirs[len(_MAGIC) :]
     _send(to, _HELLO.pack(nonce, _proof(secret, b"client", their_nonce, nonce, number), rank))
-    if not hmac.compare_digest(receive(to, 32), _proof(secret, b"server", their_nonce, nonce, number)):
-        raise WireError("it has another secret")
+    try:
+        proof = receive(to, 32)
+    except WireError as error:
+        raise AnotherSecret(f"{error}, as with another secret") from error
+    if not hmac.compare_digest(proof, _proof(secret, b"server", their_nonce, nonce, number)):
+        raise AnotherSecret("it has another secret")
 
 
 def admit(to: socket.socket, secret: bytes) -> int:
@@ -95,7 +103,7 @@ def admit(to: socket.socket, secret: bytes) -> int:
     their_nonce, proof, rank = _HELLO.unpack(receive(to, _HELLO.size))
     number = struct.pack("<I", rank)
     if not hmac.compare_digest(proof, _proof(secret, b"client", nonce, their_nonce, number)):
-        raise WireError("it has another secret")
+        raise AnotherSecret("it has another secret")
     _send(to, _proof(secret, b"server", nonce, their_nonce, number))
     return int(rank)
 

@@ -260,6 +260,14 @@ def test_a_host_that_is_not_known(host: str) -> None:
         assert said in caught.value.message
 
 
+def test_a_rank_with_another_secret_is_told_on_both_sides() -> None:
+    there = places(2, start_seconds=2.0)
+    there[1] = replace(there[1], secret=b"another secret of the tests")
+    one, other = (each.exception() for each in together(there, lambda group: None))
+    assert isinstance(one, RanksError) and one.message.endswith("missing: 1; 1 connection had another secret")
+    assert isinstance(other, RanksError) and other.message.endswith("it closed the connection, as with another secret")
+
+
 def test_a_rank_that_does_not_come_is_named() -> None:
     there = places(3, start_seconds=1.0)
     for each in together(there[:2], lambda group: None):

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from ranks.project import CONFIG, SOURCE, ended, project, ranks, started
 from safetensors.numpy import load_file
@@ -182,6 +183,19 @@ def test_a_stopped_rank_ends_the_launcher(tmp_path: Path, victim: int) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
+def test_a_launcher_that_is_killed_before_the_ranks_join(tmp_path: Path) -> None:
+    """None of them waits for the others."""
+    launcher = started(project(tmp_path), "--processes", "4")
+    while len(children := _children(launcher.pid)) < 4:
+        time.sleep(0.01)
+    launcher.kill()
+    launcher.communicate(timeout=60)  # its pipe is open as long as rank 0 lives
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
 def test_a_rank_that_is_killed_before_it_joins(tmp_path: Path) -> None:
     """The launcher names it, and not rank 0, which waits for it."""
     launcher = started(project(tmp_path), "--processes", "4")
@@ -232,11 +246,12 @@ def test_a_rank_that_was_stopped_says_so(tmp_path: Path) -> None:
 
 
 def test_the_launcher_tells_of_a_killed_rank(tmp_path: Path) -> None:
-    """Once, by the words of rank 0."""
+    """Once, by the words of rank 0, and by which signal."""
     folder = project(tmp_path)
     process = started(folder, "--processes", "2", environment={"DSLC_FAILPOINT": "ranks.step:4:kill"})
     code, said = ended(process)
     assert code == 75 and said.count("error[R603]") == 1 and "rank 1 of 2 has ended" in said
+    assert said.endswith("rank 1 was killed by SIGKILL, as by the kernel when memory runs out\n")
 
 
 def test_another_artifact_on_one_rank(tmp_path: Path) -> None:
@@ -251,6 +266,38 @@ def test_other_data_on_one_rank(tmp_path: Path) -> None:
     (other / "dslc.yaml").write_text(CONFIG.replace("seed: 0", "seed: 1"))
     for code, said in map(ended, ranks([one, other])):
         assert code == 4 and "error[R602]: `train.seed` of rank 1 is 1, that of rank 0 is 0" in said
+
+
+@pytest.mark.parametrize("field", ["x", "label"])
+def test_another_content_of_the_data_on_one_rank(tmp_path: Path, field: str) -> None:
+    """One number of one row: the parts of a step would not belong together."""
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    for folder in (one, other):
+        arrays = dict(np.load(folder / "data.npz"))
+        np.savez(folder / "data.npz", **{field: arrays.pop(field)})
+        np.savez(folder / "rest.npz", **arrays)
+        text = CONFIG
+        for name in arrays:
+            text = text.replace(f"data.npz:{name}", f"rest.npz:{name}")
+        (folder / "dslc.yaml").write_text(text)
+    changed = np.load(other / "data.npz")[field]
+    changed[5] = (changed[5] + 1) % 3
+    np.savez(other / "data.npz", **{field: changed})
+    for code, said in map(ended, ranks([one, other])):
+        assert code == 4 and f"error[R602]: the content of `data.train.{field}` of rank 1 is " in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_launcher_is_stopped_before_the_ranks_have_begun(tmp_path: Path, number: signal.Signals) -> None:
+    """By Ctrl-C, which a terminal sends to the process and to rank 0, or by a batch system."""
+    launcher = started(project(tmp_path), "--processes", "4")
+    while len(children := _children(launcher.pid)) < 4:
+        time.sleep(0.01)
+    for pid in (launcher.pid, *([children[0]] if number == signal.SIGINT else [])):
+        os.kill(pid, number)
+    code, said = ended(launcher)
+    assert code == 128 + number and "error" not in said
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
 def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
