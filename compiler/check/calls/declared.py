@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.calls.equal_sizes import to_equal
@@ -121,8 +121,21 @@ def as_it_is(shape: Sequence[Size | None], actual: TensorType, differing: bool) 
     return to_equal(pairs) or "write the size that it has, or `_` to have it inferred"
 
 
+def leaves(values: Sequence[Static]) -> Iterator[Static]:
+    """What lists and several results, and those in these, consist of; a list that occurs again counts once."""
+    left, seen = [*reversed(values)], set[int]()
+    while left:
+        item = left.pop()
+        if not isinstance(item, (list, tuple)):
+            yield item
+        elif id(item) not in seen:
+            seen.add(id(item))
+            left += reversed(item)
+
+
 def as_tensor(item: Static, written: str) -> str | None:
     """The help for a result that is no tensor; ``written``: its text."""
     if isinstance(item, (Layer, BlockRef, Function)):
         return f"call it: `{short(written, 'f')}(x)`"
-    return "join lists with `+`: a block returns one list" if isinstance(item, (list, tuple)) else None
+    is_list = isinstance(item, (list, tuple))
+    return "take its tensors, as in `y[0]`; a block that declares no result returns lists, too" if is_list else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.compiler.check.arithmetic import is_static_function
 from dslc.compiler.check.calls.arguments import unknown_argument
 from dslc.compiler.check.calls.callgraph import walk
-from dslc.compiler.check.calls.declared import as_it_is, as_tensor, declared_dtype, inferred
+from dslc.compiler.check.calls.declared import as_it_is, as_tensor, declared_dtype, inferred, leaves
 from dslc.compiler.check.calls.equal_sizes import to_equal
 from dslc.compiler.check.calls.given import Given
 from dslc.compiler.check.calls.meant import as_layer
@@ -237,11 +237,12 @@ def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, bl
 
 def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame, expander: Expander) -> Static:
     """The results of a body after a check against their declarations: one value, or a tuple. A list is several; it
-    stays a list if the block declares no results."""
-    listed = isinstance(value, list) and block.kind == "block" and not block.results
+    stays a list if the block declares no results. Then results may be lists, too, which hold tensors or lists."""
+    is_open = block.kind == "block" and not block.results
+    listed = isinstance(value, list) and is_open
     several = listed or isinstance(value, tuple) or (isinstance(value, list) and len(block.results) > 1)
     values = [*value] if several and isinstance(value, (tuple, list)) else [value]
-    for item in values:
+    for item in leaves(values) if is_open else values:
         if not isinstance(item, Value):
             title = f"`{block.name}` returns tensors, this is {kind_of(item)}"
             raise Problem("E0202", title, place, "not a tensor", help=as_tensor(item, place.text))

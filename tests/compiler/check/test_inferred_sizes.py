@@ -59,6 +59,26 @@ def test_a_size_that_is_written_is_checked_in_every_call() -> None:
         shapes(block + "model M(x: [B, 8]) -> [B, _] { return half(x) }\n")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "maps, score = judge(x, 3); return concat(maps + [score])",
+        "layer d = judges(); real, fake = d(x), d(-x); return concat(real[0][0] + [fake[1][1]])",
+        "return concat([y for (maps, score) in judges(x) for y in maps[:1] + [score]]) |> linear(9)",
+    ],
+)
+def test_its_results_may_be_lists_next_to_tensors_and_lists_of_these(body: str) -> None:
+    judge = "block judge(x: [N, C], d: int) { f = x |> towers([d, d + 2]); return f, f[1] |> linear(1) as out }\n"
+    judges = "block judges(x: [N, C]) { return [x |> judge(3) as a, x |> judge(4) as b] }\n"
+    text = LISTS + judge + judges + f"model M(x: [B, 4]) -> [B, 9] {{ {body} }}\n"
+    assert shapes(text) == {"result.output": "[B, 9]"}
+
+
+def test_lists_that_double_again_and_again_return_at_once() -> None:
+    block = "block f(x: [N, C]) { m = [x]; for i in 0..3000 { m = [m, m] }; return m }\n"
+    assert shapes(block + "model M(x: [B, 3]) -> [B, 3] { a, b = f(x); return x }\n") == {"result.output": "[B, 3]"}
+
+
 def test_sizes_of_a_tensor_are_a_list() -> None:
     block = "block f(x: [N, _, _], k: list) -> [_, _, _] { return x + zeros([k[0].shape[0], x.shape[1], 1]) }\n"
     model = "model M(x: [B, T, 4]) -> [B, T, _] { return f(x, [x, x]) |> linear(2*len(x.shape)) }\n"
@@ -159,7 +179,8 @@ def test_a_block_that_declares_no_result_returns_a_list_of_any_length(body: str,
     ("old", "new", "told"),
     [
         ("widths: list) {", "widths: list) -> list {", "(?s)E0202.*leave `-> list` out"),
-        ("return found", "return [found, found]", r"(?s)E0202.*in towers\(widths=\[3, 5\]\).*join lists with `\+`"),
+        ("return found", "return [found, [1]]", r"(?s)E0202.*`towers` returns tensors, this is an int.*in towers\("),
+        ("return found", "return [found, found]", "`concat` wants a list of tensors, this is a list in a list"),
         ("return found", "return [w for w in widths]", "(?s)E0202.*`towers` returns tensors, this is an int"),
     ],
 )
