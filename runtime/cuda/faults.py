@@ -8,7 +8,6 @@ from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, OutOf
 
 OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
-INVALID_VALUE: Final = 1
 CAPTURE_INVALIDATED: Final = 901
 
 #: After these the context is dead: every later call returns the same code, so only a new process helps.

@@ -36,3 +36,7 @@ class KernelSpec(KernelCode):
     @abstractmethod
     def geometry(self) -> Geometry:
         """The launch geometry."""
+
+
+class Unfit(Exception):
+    """A kind of kernel cannot compute a node, a loop or a chain; the text says why."""

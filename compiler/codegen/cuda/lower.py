@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.ops.package_kernels import own_kernel
 from dslc.compiler.codegen.cuda.ops.random import DrawKernel
-from dslc.compiler.codegen.cuda.region.axis_pieces import Unfit
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
 from dslc.compiler.codegen.cuda.region.neighbours import with_neighbours

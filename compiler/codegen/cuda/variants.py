@@ -11,8 +11,8 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.attention import variants as attention
 from dslc.compiler.codegen.cuda.contraction import variants as contraction
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.lower import for_gpu, lower
-from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
 from dslc.compiler.codegen.cuda.recurrent.lower import resident, why_not_resident
 from dslc.compiler.codegen.cuda.region import variants as region
 from dslc.compiler.codegen.launch import Launch

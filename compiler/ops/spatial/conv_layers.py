@@ -220,5 +220,5 @@ class ConvTransposeLayer(Function):
         return call.emit(pad_ends, x, low=none, high=(0, 0, *more), interior=none, value=0.0)
 
 
-conv_layer = function(ConvLayer())
-conv_transpose_layer = function(ConvTransposeLayer())
+function(ConvLayer())
+function(ConvTransposeLayer())

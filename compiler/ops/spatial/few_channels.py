@@ -63,12 +63,6 @@ def few_channels(node: Node, most: int = MOST) -> FewChannels | None:
     return FewChannels(few, many, taps, into <= out, places) if few <= most else None
 
 
-_SIDES: Final = (
-    "matmul",
-    *(f"{kind}{last}" for kind in ("conv", "conv_dgrad", "conv_wgrad") for last in ("", "_last")),
-)
-
-
 def _of_convolution(node: Node) -> tuple[int, int, tuple[int, ...], int] | None:
     if int_attr(node.attrs, "groups") != 1:
         return None

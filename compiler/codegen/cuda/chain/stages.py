@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.attention.few_queries import FewQueries
 from dslc.compiler.codegen.cuda.contraction.few_rows import FewRows, few_rows
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.copies.put_rows import PutRowsKernel
-from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
 from dslc.compiler.codegen.region.ir import Access, Let, Region
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.index_limits import I32_ELEMENTS, I32_PADDED_ELEMENTS

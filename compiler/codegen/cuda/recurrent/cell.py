@@ -20,6 +20,7 @@ from functools import reduce
 from math import gcd
 from typing import Final
 
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.ir.graph import Graph, Input, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Pointwise
 from dslc.compiler.ir.scan import Loop
@@ -30,10 +31,6 @@ from dslc.compiler.ops.compound.fused import expanded, is_elementwise, results_o
 from dslc.compiler.ops.compound.fused_stack import fused_stack
 
 _KEPT: Final = (DType.F32, DType.BF16, DType.F16)
-
-
-class Unfit(Exception):
-    """A loop is not of the class that a resident kernel computes; the text says why."""
 
 
 @dataclass(frozen=True)

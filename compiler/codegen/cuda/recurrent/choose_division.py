@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Unfit
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.scalar_division import scalar_divisions
 from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import tensor_core_divisions

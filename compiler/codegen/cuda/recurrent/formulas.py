@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from dslc.compiler.codegen.cuda.recurrent.cell import Unfit
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.ir.scalar import Expr
 
 _OPERATORS: Final = {

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
-from dslc.compiler.codegen.cuda.recurrent.cell import Unfit, cell_of
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
+from dslc.compiler.codegen.cuda.recurrent.cell import cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.source import step_source

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.region.schedule import schedule
 from dslc.compiler.codegen.cuda.region.thread_mapping import Columns
 from dslc.compiler.codegen.region.collapse import merged_axes
@@ -19,10 +20,6 @@ from dslc.compiler.ir.graph import Value
 
 #: Sizes of the pieces of an axis, outermost first, and a tensor's stride along each.
 _Pieces: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-class Unfit(Exception):
-    """The op's kernel cannot compute these values."""
 
 
 class AxisPieces:

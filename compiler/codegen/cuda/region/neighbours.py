@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from dslc.compiler.codegen.cuda.region.axis_pieces import AxisPieces, Unfit
+from dslc.compiler.codegen.cuda.kernel_spec import Unfit
+from dslc.compiler.codegen.cuda.region.axis_pieces import AxisPieces
 from dslc.compiler.codegen.cuda.region.extended import ExtendedRegion
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.builder import RegionBuilder

@@ -38,6 +38,7 @@ from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.codegen.region.queries import functions_of
+from dslc.compiler.codegen.targets import ARCHITECTURES
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import call
@@ -46,7 +47,6 @@ from dslc.compiler.toolchain import numba_cuda
 
 pytestmark = pytest.mark.slow
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: Their accurate forms contract, widen or keep a table by themselves.
 _CONTRACTED = {
     "exp",
