@@ -21,8 +21,8 @@ from dslc.compiler.ops.compound.fused_sums import finish_of, parted
 
 OPS = registry.ops()
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13), "bf16": (2**-7, 1e-6), "f16": (2**-10, 1e-6)}
-#: Ops of several steps that round in between: probabilities and slopes are of 16 bits, too.
-STEPS = ("sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad", "few_queries_sdpa", "contraction")
+#: Ops of several steps that round in between: probabilities, slopes and products of weighted rows are of 16 bits, too.
+STEPS = ("sdpa", "sdpa_grad", "strided_sdpa", "strided_sdpa_grad", "few_queries_sdpa", "contraction", "ordered_rows")
 
 
 def tolerance(name: str, dtype: str) -> tuple[float, float]:
