@@ -94,7 +94,7 @@ class _Ranks:
         until = float("inf")
         while alive := [rank for rank, process in enumerate(self._processes) if process.poll() is None]:
             failed = [rank for rank, process in enumerate(self._processes) if process.returncode]
-            if failed or 0 not in alive:
+            if failed or alive == [0] or 0 not in alive:  # rank 0 ends soon after the others, and they after it
                 until = min(until, time.monotonic() + (_AFTER if 0 in failed else FINISH + _AFTER))
                 if time.monotonic() > until or all(self._is_stopped(rank) for rank in alive):
                     break

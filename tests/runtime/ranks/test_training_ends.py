@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from random import Random
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 from ranks.project import CONFIG, SOURCE, ended, project, ranks, started
 from safetensors.numpy import load_file
+
+from dslc.base.errors import RanksError
+from dslc.runtime.ranks.launch import launch
 
 pytestmark = pytest.mark.slow
 
@@ -205,6 +209,16 @@ def test_a_rank_that_is_killed_before_it_joins(tmp_path: Path) -> None:
     code, said = ended(launcher)
     assert code == 75 and said.count("error[R603]") == 1
     assert "rank 2 of 4 has ended: it was killed by SIGKILL" in said
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_stopped_at_the_end(victim: int) -> None:
+    """The others have ended well."""
+    stop = f"import os, signal; os.environ['RANK'] == '{victim}' and os.kill(os.getpid(), signal.SIGSTOP)"
+    with pytest.raises(RanksError) as caught:
+        launch([sys.executable, "-c", stop], 2, os.environ)
+    assert caught.value.message == f"rank {victim} of 2 has ended: it was stopped"
 
 
 def test_a_rank_that_does_not_ask_is_ended(tmp_path: Path) -> None:
