@@ -198,10 +198,10 @@ def test_whether_a_library_computes_a_node(dslc: Callable[..., Any], tmp_path: P
     """A call by the rules, own kernels by the rules, and own kernels where no library computes a node."""
     source = tmp_path / "net.nn"
     source.write_text(
-        "nn 1\ndim B in 1..64 = 32\nmodel N(x: [B, 64, 32, 32]) -> [B, 10] {\n"
-        "  return x |> conv(64, 3) as called |> conv(4, 3) as few |> flatten |> linear(10) as last\n}\n"
+        "nn 1\ndim B in 1..64 = 32\nmodel N(x: [B, 64, 32, 32]) -> [B, 6] {\n"
+        "  return x |> conv(64, 3) as called |> conv(12, 3) as few |> flatten |> linear(6) as last\n}\n"
     )
-    options = (source, "--target", "sm_90", "--precision", "bf16", "--size", "B=1", "--json")
+    options = (source, "--target", "sm_90", "--precision", "bf16", "--size", "B=9", "--json")
     assert not any("select: " in reason for reason in dslc("why", "called", *options).json["reasons"])
     told = {
         name: [r for r in dslc("why", name, *options, "--providers", "vendor").json["reasons"] if "select: " in r]
@@ -210,12 +210,11 @@ def test_whether_a_library_computes_a_node(dslc: Callable[..., Any], tmp_path: P
     assert told == {
         "called": ["select: contraction called (forward) is a call of cudnn: by the rules it computes such nodes"],
         "few": [
-            "select: contraction few (forward) runs as own kernels, unless a library is measured faster: "
-            "64 to 4 channels in bf16, not both multiples of 8"
+            "select: conv_last few (forward) runs as own kernels, unless a library is measured faster: "
+            "few multiply-adds: own kernels have small tiles"
         ],
         "last": [
-            "select: contraction result.output (forward) runs as own kernels, because no library computes it: "
-            "few multiply-adds"
+            "select: matmul last (forward) runs as own kernels, because no library computes it: few multiply-adds"
         ],
     }
 

@@ -13,7 +13,7 @@ import pytest
 from ranks.nets import ACCUMULATED, ADAMW, BATCHNORM, MESH, TRANSFORMER, batch, built, in_small_stages, rows_of, scaled
 from ranks.together import places, together
 
-from dslc.base.errors import ArtifactError, InputError
+from dslc.base.errors import ArtifactError, InputError, RanksError
 from dslc.compiler import pipeline
 from dslc.compiler.artifact.emit import state_table
 from dslc.compiler.artifact.interface import interface
@@ -340,9 +340,11 @@ def test_a_part_must_join_its_group(tmp_path: Path) -> None:
     def work(group: Group) -> None:
         session.join(group)
 
-    for each in together(places(4), work):
-        error = each.exception()
-        assert isinstance(error, InputError) and f"part=({each_rank(error)}, 4)" in str(error.help)
+    errors = [each.exception() for each in together(places(4), work)]
+    own = [error for error in errors if isinstance(error, InputError)]
+    assert own and all(f"part=({each_rank(error)}, 4)" in str(error.help) for error in own)
+    for error in errors:  # a rank may hear first that another one has ended
+        assert error in own or (isinstance(error, RanksError) and "R105" in error.message)
 
 
 def each_rank(error: InputError) -> str:

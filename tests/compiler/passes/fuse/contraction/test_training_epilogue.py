@@ -27,8 +27,9 @@ from dslc.compiler.passes.fuse.contraction.training_epilogue import training_epi
 from dslc.compiler.passes.fuse.pointwise.pointwise import fuse_graph
 from dslc.compiler.passes.rounding import tf32_rounded
 
-BUILD = Build(target="sm_90", provider="vendor")
-TF32 = Build(target="sm_90", provider="vendor", precision=Precision(DType.F32, DType.F32, tf32=True))
+#: There cuDNN computes small convolutions, too.
+BUILD = Build(target="sm_80", provider="vendor")
+TF32 = Build(target="sm_80", provider="vendor", precision=Precision(DType.F32, DType.F32, tf32=True))
 PLAIN: dict[str, Any] = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1), "groups": 1}
 
 
@@ -88,7 +89,7 @@ def test_windows_of_one_place_are_a_product_of_matrices(name: str, build: Build)
     make, kinds = TAKEN[name]
     given = Given()
     node = joined(given.graph(make(given)), build)
-    launch = library_call(tf32_rounded(node) if build is TF32 else node, "sm_90")
+    launch = library_call(tf32_rounded(node) if build is TF32 else node, "sm_80")
     assert isinstance(launch, Launch) and isinstance(launch.spec, VendorSum)
     compute: Literal["f32", "tf32"] = "f32" if build is BUILD else "tf32"
     assert launch.spec.gemm == VendorGemm((1024, 96), (64, 96), (1024, 64), False, True, compute)
@@ -106,7 +107,7 @@ def test_windows_of_one_place_are_a_product_of_matrices(name: str, build: Build)
 @pytest.mark.parametrize("name", RESIDUAL)
 def test_a_residual_is_cudnns_in_16_bits_and_a_kernel_in_f32(name: str) -> None:
     half, wide = Given(DType.BF16), Given()
-    launch = library_call(joined(half.graph(RESIDUAL[name](half))), "sm_90")
+    launch = library_call(joined(half.graph(RESIDUAL[name](half))), "sm_80")
     assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum) and "c" in launch.spec.added
     before = wide.graph(RESIDUAL[name](wide))
     assert passed(before) is before and passed(before, build=TF32) is before
@@ -114,7 +115,7 @@ def test_a_residual_is_cudnns_in_16_bits_and_a_kernel_in_f32(name: str) -> None:
 
 def test_cudnn_adds_to_windows_of_16_bits() -> None:
     given = Given(DType.BF16, window=3, pad=(1, 1))
-    launch = library_call(joined(given.graph(TAKEN["bias"][0](given))), "sm_90")
+    launch = library_call(joined(given.graph(TAKEN["bias"][0](given))), "sm_80")
     assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum)
 
 
@@ -130,7 +131,7 @@ def test_cudnn_adds_to_windows_of_16_bits() -> None:
 )
 def test_own_kernels_add_to_convolutions_that_they_compute(given: Given, build: Build) -> None:
     node = joined(given.graph(TAKEN["bias"][0](given)), build)
-    launches = lowered(tf32_rounded(node) if build is TF32 else node, "sm_90", True)
+    launches = lowered(tf32_rounded(node) if build is TF32 else node, "sm_80", True)
     assert launches and not any(isinstance(launch.spec, LibraryCall) for launch in launches)
 
 
@@ -161,7 +162,7 @@ def test_other_windows_of_f32_are_left_to_cudnn_and_a_kernel(window: int, attrs:
     before = given.graph(TAKEN["bias"][0](given))
     assert passed(before) is before
     [alone] = [node for node in before.nodes if node.op.name == "conv_last"]
-    assert not isinstance(library_call(alone, "sm_90"), NoCall), "cuDNN computes it"
+    assert not isinstance(library_call(alone, "sm_80"), NoCall), "cuDNN computes it"
 
 
 def test_only_training_on_a_gpu() -> None:
