@@ -167,6 +167,7 @@ def test_two_runs_are_the_same_bit_for_bit(name: str) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.usefixtures("gpu_alone")
 def test_memory_is_what_was_said(name: str) -> None:
     load(name).close()  # the driver has taken what it takes once
     device = devices.device(0)
@@ -188,6 +189,7 @@ def test_memory_is_what_was_said(name: str) -> None:
     print(name, "planned", taken.used, "driver", driver)
 
 
+@pytest.mark.usefixtures("gpu_alone")
 def test_ten_blocks_of_a_fifth_of_the_memory_one_after_another() -> None:
     device = devices.device(0)
     with device:
@@ -200,6 +202,7 @@ def test_ten_blocks_of_a_fifth_of_the_memory_one_after_another() -> None:
         device.pool.release_cached()
 
 
+@pytest.mark.usefixtures("gpu_alone")
 def test_a_load_that_does_not_fit_says_so_and_takes_nothing(name: str) -> None:
     device = devices.device(0)
     with device:
