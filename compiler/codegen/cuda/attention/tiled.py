@@ -141,6 +141,7 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> Til
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
     own, other = (keys, queries) if mode in _BY_KEYS else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
+    window = window_of(node.attrs)
     if parts > 1:
         steps = whole((*k.ints[:-2], parts, keys, features)).strides
         views = [*views[:-results], *[View(k.ints, (*steps[:-3], *steps[-2:]))] * results]
@@ -154,7 +155,7 @@ def _tiled(node: Node, mode: Mode, views: Sequence[View], parts: int = 1) -> Til
     stack = prod(k.ints[:-2]) * parts if mode in _BY_KEYS else prod(q.ints[:-2])
     return TiledAttention(
         mode, q.dtype, stack, found.inner, found.share, parts, rows, mask, bias, own, other, features, causal,
-        window_of(node.attrs), scale, tile_of(q.dtype, mode, features, own, stack),
+        window, scale, tile_of(q.dtype, mode, features, own, other, stack, window),
     )  # fmt: skip
 
 

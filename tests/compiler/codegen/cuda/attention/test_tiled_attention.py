@@ -15,7 +15,7 @@ from thinning import thinned
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
-from dslc.compiler.codegen.cuda.attention.tiles import TILES, tile_of, tiles_of
+from dslc.compiler.codegen.cuda.attention.tiles import TILES, tile_of, tiles_of, width_of
 from dslc.compiler.codegen.cuda.hardware import BLOCK_SHARED_BYTES
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
@@ -165,8 +165,6 @@ def test_backward_needs_one_number_a_query_of_scratch_memory(dtype: DType) -> No
 @pytest.mark.parametrize(
     ("mode", "features", "own", "stack", "tall"),
     [
-        ("forward", 64, 256, 8, 1),  # 32 blocks instead of 16
-        ("forward", 64, 1024, 8, 1),  # 128: one for each of 132 multiprocessors
         ("forward", 64, 1088, 8, 2),  # 136
         ("forward", 64, 64, 512, 1),  # as many blocks as with twice the rows, of which half would be none
         ("forward", 64, 49, 4096, 1),
@@ -177,4 +175,28 @@ def test_backward_needs_one_number_a_query_of_scratch_memory(dtype: DType) -> No
     ],
 )
 def test_few_blocks_have_fewer_rows_each(mode: Any, features: int, own: int, stack: int, tall: int) -> None:
-    assert tile_of(DType.F16, mode, features, own, stack) == replace(TILES[mode, features], tall=tall)
+    assert tile_of(DType.F16, mode, features, own, own, stack) == replace(TILES[mode, features], tall=tall)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "features", "own", "other", "stack", "others", "stages"),
+    [
+        (DType.BF16, 64, 197, 197, 12, 112, 3),  # two steps, both in flight
+        (DType.BF16, 64, 1024, 1024, 8, 128, 2),  # 128 blocks: one for each of 132 multiprocessors
+        (DType.BF16, 64, 16, 16, 12, 16, 2),
+        (DType.BF16, 32, 100, 950, 8, 128, 5),
+        (DType.F16, 128, 256, 256, 16, 64, 2),
+        (DType.F16, 200, 256, 256, 8, 32, 2),
+        (DType.F32, 64, 77, 77, 8, 48, 3),
+        (DType.F32, 128, 256, 256, 16, 32, 2),
+    ],
+)
+def test_blocks_with_a_multiprocessor_for_themselves_take_few_steps(
+    dtype: DType, features: int, own: int, other: int, stack: int, others: int, stages: int
+) -> None:
+    tile = tile_of(dtype, "forward", features, own, other, stack)
+    assert (tile.tall, tile.others, tile.stages) == (1, others, stages)
+    steps = -(-other // others)
+    assert steps == 1 or (steps - 1) * others < other <= steps * others
+    table = tiles_of(dtype)["forward", width_of(features)]
+    assert tile_of(dtype, "forward", features, own, other, stack, window=64) == replace(table, tall=1)
