@@ -76,6 +76,7 @@ from dslc.compiler.passes.lower.known_values import known_values
 from dslc.compiler.passes.lower.layout.attention_transposes import attention_transposes
 from dslc.compiler.passes.lower.layout.attention_views import attention_views
 from dslc.compiler.passes.lower.layout.channels_last import channels_last, on_tensor_cores
+from dslc.compiler.passes.lower.layout.free_transposes import free_transposes
 from dslc.compiler.passes.lower.layout.image_transposes import image_transposes
 from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
 from dslc.compiler.passes.lower.layout.pad_columns import pad_columns
@@ -128,6 +129,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(attends_in_place, few_queries),
         when(attends_in_place, attention_transposes),
         when(attends_in_place, attention_views),
+        free_transposes,
         when(calls_libraries, pad_classes),
     ),
     when(batches_launches, known_values),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
@@ -36,6 +36,12 @@ def before_reshapes(value: Value) -> Value:
         [value] = made.inputs
         made = value.producer
     return value
+
+
+def moves_nothing(value: Value, perm: Sequence[int]) -> bool:
+    """Whether a transpose of the value leaves all elements where they are in memory, since only axes of size 1 move."""
+    wide = [axis for axis in perm if value.type.shape[axis] != 1]
+    return wide == sorted(wide)
 
 
 def has_one_reader(graph: Graph) -> Callable[[Value], bool]:

@@ -41,6 +41,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "transforms",
     "known_values",
     "attention_transposes",
+    "free_transposes",
 }
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {

@@ -54,7 +54,14 @@ class _Made(NamedTuple):
 
 
 def stacked(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic and idempotent."""
+    """The graph with such nodes. Deterministic and idempotent: a tensor of which one of two readers is computed part by
+    part has one reader in the next round."""
+    while (after := _stacked_once(graph)) is not graph:
+        graph = after
+    return graph
+
+
+def _stacked_once(graph: Graph) -> Graph:
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Made] = {}
     for node in graph.nodes:

@@ -15,6 +15,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.shape.broadcast import SumTo
 from dslc.compiler.ops.shape.slicing import Concat
+from dslc.compiler.passes.queries import moves_nothing
 
 Perm: TypeAlias = tuple[int, ...]
 
@@ -34,17 +35,18 @@ def at_producer(value: Value) -> Builder:
     return Builder().at(made, made.phase) if isinstance(made, Node) else Builder(name=made.name, span=made.span)
 
 
-def reshaped(value: Value, shape: Sequence[Size]) -> Value:
+def reshaped(value: Value, shape: Sequence[Size], at: Builder | None = None) -> Value:
+    """The value in another shape; the value itself in its own. ``at``: builds the node; by default next to the value's
+    producer."""
     shape = tuple(shape)
-    return value if value.type.shape == shape else at_producer(value)(OPS["reshape"], value, shape=shape)
+    return value if value.type.shape == shape else (at or at_producer(value))(OPS["reshape"], value, shape=shape)
 
 
-def transposed(value: Value, perm: Perm) -> Value:
-    """The transpose of a value; a reshape if only axes of size 1 move."""
-    wide = [axis for axis in perm if value.type.shape[axis] != 1]
-    if wide == sorted(wide):
-        return reshaped(value, [value.type.shape[axis] for axis in perm])
-    return at_producer(value)(OPS["transpose"], value, perm=perm)
+def transposed(value: Value, perm: Perm, at: Builder | None = None) -> Value:
+    """The transpose of a value; a reshape if only axes of size 1 move. ``at``: as in ``reshaped``."""
+    if moves_nothing(value, perm):
+        return reshaped(value, [value.type.shape[axis] for axis in perm], at)
+    return (at or at_producer(value))(OPS["transpose"], value, perm=perm)
 
 
 def attrs_along(node: Node, perm: Perm) -> dict[str, Attr] | None:

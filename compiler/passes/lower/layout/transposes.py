@@ -28,7 +28,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, order
-from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
+from dslc.compiler.ir.op import Builder, Op, Pointwise
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.reduction.reduce import Reduction
 from dslc.compiler.ops.shape.broadcast import SumTo
@@ -176,7 +176,7 @@ class _Turner:
         """The new value of an old one."""
         if old not in self.same and old in self.turned:
             perm, value = self.turned[old]
-            self.same[old] = at_producer(old)(OPS["transpose"], value, perm=perm)
+            self.same[old] = transposed(value, perm, at_producer(old))
         return self.same.get(old, old)
 
     def node(self, node: Node) -> None:
@@ -210,7 +210,7 @@ class _Turner:
         elif self.takes(perm):
             self.turned[node.out] = (perm, value)
         else:
-            self.same[node.out] = Builder().at(node, node.phase)(node.op, value, perm=perm)
+            self.same[node.out] = transposed(value, perm, Builder().at(node, node.phase))
 
     def _end(self, node: Node, perm: Perm) -> None:
         """Computes a node whose results are turned at no cost."""
@@ -272,7 +272,7 @@ class _Turner:
         if old in self.turned and self.turned[old][0] == perm:
             return self.turned[old][1]
         if old in _weight(node):
-            return at_producer(old)(OPS["transpose"], self.plain(old), perm=inverse(perm))
+            return transposed(self.plain(old), inverse(perm), at_producer(old))
         if not isinstance(node.op, Pointwise):
             return self.plain(old) if old.type.rank == 1 else None
         shape, rank = old.type.ints, len(perm)

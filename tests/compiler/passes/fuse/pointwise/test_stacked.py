@@ -192,3 +192,13 @@ def test_rotary_positions_are_one_kernel_each_way(form: str, target: str, tmp_pa
     feeds = feeds_of(before, 1)
     assert_same_bits(evaluate(before, feeds), evaluate(after, feeds))
     assert all(np.isfinite(x).all() for x in evaluate(after, feeds).values())
+
+
+def test_what_is_left_with_one_reader_is_computed_part_by_part() -> None:
+    """A tensor of given parts with two readers: one is computed part by part with its own stack, then the other."""
+    a, b = (input_of(name, Kind.DATA, 1, 4).value for name in "ab")
+    inputs = (a.producer, b.producer)
+    given = op("concat", a, b, axis=0)
+    first = op("maximum", given, op("concat", op("tanh", a), op("exp", b), axis=0))
+    graph = checked(first, op("minimum", given, a), inputs=inputs)
+    assert not named(graph, "concat") and len(named(graph, "fused_stack")) == 2
