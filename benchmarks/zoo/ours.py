@@ -5,7 +5,7 @@
     python ours.py build NAME FOLDER --entry predict --batch 1 ...
 
 ``build`` writes FOLDER/net.dslc. ``run`` answers the commands ``open``, ``time SECONDS`` and ``memory`` (``steps.py``).
-On a GPU the inputs that have no range are arrays in its memory, and a step is one launch of a CUDA graph.
+On a GPU inputs and labels are arrays in its memory, and a step is one launch of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Ours:
 
     def ready(self) -> dict[str, Any]:
         """Makes what steps are given; returns what is to be told of the session."""
-        self.given = (self.in_place() if self.gpu else self.inputs) | self.labels
+        self.given = self.in_place() if self.gpu else self.inputs | self.labels
         return {}
 
     def agreement(self) -> dict[str, Any]:
@@ -153,20 +153,17 @@ class Ours:
         return agreement(self.entry, self.session, self.folder, self.inputs, self.labels)
 
     def in_place(self) -> dict[str, Any]:
-        """The inputs, in the GPU's memory if their values have no range that the host checks."""
+        """The inputs and labels in the GPU's memory."""
         from dslc.runtime.cuda.arrays.arrays import new_array
         from dslc.runtime.cuda.device import device
 
-        ranged = {t.name for t in self.session.interface.inputs if t.range is not None}
         found: dict[str, Any] = {}
-        for name, x in self.inputs.items():
-            found[name] = x
-            if name not in ranged:
-                with device() as gpu:
-                    array = new_array(gpu, {"uint8": "u8", "float32": "f32", "int32": "i32"}[str(x.dtype)], x.shape)
-                    gpu.driver.copy_in(array.address, x.ctypes.data, x.nbytes, gpu.inbox)
-                    gpu.driver.synchronise(gpu.inbox)
-                found[name] = array
+        for name, x in (self.inputs | self.labels).items():
+            with device() as gpu:
+                array = new_array(gpu, {"uint8": "u8", "float32": "f32", "int32": "i32"}[str(x.dtype)], x.shape)
+                gpu.driver.copy_in(array.address, x.ctypes.data, x.nbytes, gpu.inbox)
+                gpu.driver.synchronise(gpu.inbox)
+            found[name] = array
         return found
 
     def run(self, count: int) -> float:

@@ -18,6 +18,7 @@ from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.file import write_artifact
 from dslc.runtime.artifact.header_schema import AS_PARAM, FORMAT, PREPARE, TOGETHER
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Loop, Reference
+from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.reserved import LOSS_SCALE, OF_EPOCH
 from dslc.runtime.extents import rows_of
@@ -67,10 +68,13 @@ def emit_artifact(
         raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help=_smaller(programs))
     entries = [_program_entry(program, blob.name, about.provider) for program, blob in zip(programs, blobs)]
     blobs += [Blob(name, "constant", data) for name, data in sorted(constants.items())]
+    checked = Interface.of_header(about.interface).checked_dtypes
     for target, described in kernels.items():
+        code = target_of(target, level=level)
+        described |= code.input_checks(checked)
         if described:
             with _at_its_node(programs):
-                blobs += target_of(target, level=level).blobs(described, compiler)
+                blobs += code.blobs(described, compiler)
     header: dict[str, Any] = {
         "format": list(FORMAT),
         "required_features": sorted(_features(programs, plans, about, layout)),

@@ -6,7 +6,7 @@ descriptions, so any machine can build for any target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -122,6 +122,10 @@ class Target(Protocol):
 
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""
+
+    def input_checks(self, dtypes: Iterable[str]) -> Mapping[str, Any]:
+        """The kernels that look for values outside a range in inputs of these dtypes, by symbol; empty if the host
+        reads all inputs."""
 
     def blob_of(self, symbol: str) -> str:
         """The name of the blob that contains a kernel."""

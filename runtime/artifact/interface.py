@@ -173,6 +173,11 @@ class Interface:
         """Inputs of train and eval: the model's, then the train section's."""
         return self.inputs + (self.train.inputs if self.train is not None else ())
 
+    @cached_property
+    def checked_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of inputs whose values have a range, sorted."""
+        return tuple(sorted({tensor.dtype for tensor in self.train_inputs if tensor.is_index}))
+
     def rows_of(self, tensor: Tensor) -> bool:
         """True if axis 0 of the tensor is the batch dim."""
         return bool(tensor.shape) and self.batch is not None and tensor.shape[0] == self.batch

@@ -105,6 +105,9 @@ class HostBackend:
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         return inputs
 
+    def may_be_outside(self, ranged: Sequence[tuple[OnDevice, tuple[int, int]]]) -> bool:
+        raise AssertionError("the CPU backend has no device arrays")
+
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
         raise AssertionError("the CPU backend has no device arrays")
 

@@ -10,9 +10,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
+from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.arrays.range_checks import RangeChecks
 from dslc.runtime.cuda.context import LaneContext
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.device_state import DeviceState
@@ -23,7 +25,7 @@ from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.libraries.nccl import Nccl
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
+from dslc.runtime.cuda.sizes import RUN_ONCE, fitting_batch, lane_sizes, session_bytes
 from dslc.runtime.cuda.sums.gathering import Kernels
 from dslc.runtime.cuda.sums.layout import Layout, flags_of, sums_of
 from dslc.runtime.cuda.sums.peers import peers_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.artifact.share import Share
     from dslc.runtime.cuda.sums.exchange import Transport
+    from dslc.runtime.session.backend import OnDevice
     from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Loaded
 
@@ -90,6 +93,8 @@ class CudaBackend:
             self._libraries = Libraries(device, owned, artifact.id)
             self._kernels = Kernels(device, owned)
             self._transport: Transport | None = None
+            cubins, dtypes = artifact.blobs("cubin"), Interface.of_header(artifact.header["interface"]).checked_dtypes
+            self._checks = RangeChecks(device, self._modules, cubins, choice.target, dtypes, contexts, owned)
             self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
             self.blocks = [
                 {layout: LaneContext(lane, address) for layout, address in lane.contexts.items()}
@@ -158,6 +163,9 @@ class CudaBackend:
         """True if the value is on a GPU and is not yet a DeviceArray of this session's device."""
         return not (isinstance(value, DeviceArray) and value.device is self._device) and lies_on_gpu(value)
 
+    def may_be_outside(self, ranged: Sequence[tuple[OnDevice, tuple[int, int]]]) -> bool:
+        return self._checks.may_be_outside(ranged)
+
     def new_array(self, dtype: str, shape: Sequence[int]) -> DeviceArray:
         with self._device:
             return new_array(self._device, dtype, shape)
@@ -217,7 +225,7 @@ class CudaBackend:
     def counters(self) -> Mapping[str, int]:
         """``graph_launches``, ``launches``, ``synchronisations`` (during runs), ``waits`` (for results, or for an
         earlier run), ``bytes_in``, ``bytes_out``, ``compilations``."""
-        total: Counter[str] = Counter(compilations=self._modules.compilations)
+        total: Counter[str] = Counter(compilations=self._modules.compilations, waits=self._checks.waits)
         for lane in self._lanes:
             for name, value in asdict(lane.counters).items():
                 total[name] += value
@@ -277,19 +285,7 @@ def _ensure_room(
     buffers += [("the sums over shards", sums)] if sums else []
     error: OutOfMemory = out_of_memory(need, max(0, free - spare), buffers)
     error.place = str(device)
-    fitting = _fitting_batch(artifact, programs, max(0, free - spare - driver), plan)
+    fitting = fitting_batch(artifact, programs, max(0, free - spare - driver), plan)
     if fitting is not None:
         error.help = f"build with a smaller batch: about {fitting} would fit (--size), or free memory of the GPU"
     raise error
-
-
-def _fitting_batch(artifact: Artifact, programs: Sequence[Loaded], free: int, need: int) -> str | None:
-    """``B=48``: the batch with which the largest program would fit, by linear scaling; None if no batch would fit."""
-    batch = next((d["name"] for d in artifact.header["interface"]["dims"] if d.get("batch")), None)
-    sized = [p for p in programs if batch is not None and batch in p.sizes]
-    fixed = int(artifact.header["state"]["bytes"])
-    if not sized or batch is None or free <= fixed:
-        return None
-    largest = max(sized, key=lambda p: (p.io_bytes + p.work_bytes, p.sizes[batch]))
-    rows = largest.sizes[batch] * (free - fixed) // (need - fixed)
-    return f"{batch}={rows}" if rows else None

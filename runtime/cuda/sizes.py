@@ -10,6 +10,7 @@ from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.cuda.transfers import has_frames, has_own_slots, input_bytes, output_spans
 
 if TYPE_CHECKING:
+    from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.cuda.sums.sum_sizes import SumSizes
     from dslc.runtime.session.context import Loaded
 
@@ -127,3 +128,15 @@ def session_bytes(state: int, sizes: LaneSizes, contexts: int, prepared: int = 0
     """The exact bytes that a session takes from its device's pool: the state, what is prepared from it, and a lane for
     each context."""
     return sum(map(size_class, filter(None, (state, prepared, *sizes.device * contexts))))
+
+
+def fitting_batch(artifact: Artifact, programs: Sequence[Loaded], free: int, need: int) -> str | None:
+    """``B=48``: the batch with which the largest program would fit, by linear scaling; None if no batch would fit."""
+    batch = next((d["name"] for d in artifact.header["interface"]["dims"] if d.get("batch")), None)
+    sized = [p for p in programs if batch is not None and batch in p.sizes]
+    fixed = int(artifact.header["state"]["bytes"])
+    if not sized or batch is None or free <= fixed:
+        return None
+    largest = max(sized, key=lambda p: (p.io_bytes + p.work_bytes, p.sizes[batch]))
+    rows = largest.sizes[batch] * (free - fixed) // (need - fixed)
+    return f"{batch}={rows}" if rows else None

@@ -225,6 +225,11 @@ class Backend(Protocol):
         there."""
         ...
 
+    def may_be_outside(self, ranged: Sequence[tuple[OnDevice, tuple[int, int]]]) -> bool:
+        """Whether one of these arrays may hold a value outside its range [low, high). Waits for the arrays and for the
+        check, but for no run. True also if the artifact, which an older dslc built, has no code to check them there."""
+        ...
+
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
         """Device memory for a result; only if inputs may be on the device."""
         ...

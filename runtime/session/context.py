@@ -148,7 +148,10 @@ class Context:
         return bound
 
     def feed_steps(
-        self, program: Loaded, arrays: Mapping[str, NDArray[Any]], scalars: Sequence[Mapping[str, int | float]]
+        self,
+        program: Loaded,
+        arrays: Mapping[str, NDArray[Any] | OnDevice],
+        scalars: Sequence[Mapping[str, int | float]],
     ) -> DeviceBound:
         """``feed`` for the first steps of a run, one for each item of ``scalars``; ``arrays`` hold the inputs of all
         steps."""
@@ -156,9 +159,15 @@ class Context:
         for step, values in enumerate(scalars):
             bound.begin(step)
             bound.set_scalars(values)
+            for name, view in bound.inputs.items():
+                array = arrays[name]
+                _check_shape(program, name, array.shape[1:], view.shape)
+                if isinstance(array, OnDevice):
+                    bound.place(name, array.at(step))
         for name, view in bound.inputs_of(len(scalars)).items():
-            _check_shape(program, name, arrays[name].shape[1:], view.shape[1:])
-            copy_into(view, arrays[name])
+            array = arrays[name]
+            if isinstance(array, np.ndarray):
+                copy_into(view, array)
         self._load_constants(program, bound)
         return bound
 

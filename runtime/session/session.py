@@ -80,8 +80,8 @@ class Session:
         self._pool = Pool([*map(Context, self._backend.contexts, self._backend.blocks)])
         self._preparation = Preparation(self._programs.get("prepare", []), self._pool, self._state)
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
-        header, make_sums = artifact.header, self._backend.sums
-        self._calls = LoadedCalls(header, self.interface, self._programs, names, make_sums)
+        of_backend = self._backend.sums, self._backend.may_be_outside
+        self._calls = LoadedCalls(artifact.header, self.interface, self._programs, names, *of_backend)
         parts = self._calls, self._backend, self._pool, self._state, self._initial, self._scalars
         self._training = Training(*parts, Part(part, share is not None))
         if "update_step" in self._programs:

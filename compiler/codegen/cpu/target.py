@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.lower import layout_of
@@ -62,6 +62,9 @@ class Cpu:
 
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((tasks_of(spec), 1, 1))
+
+    def input_checks(self, dtypes: Iterable[str]) -> Mapping[str, Any]:
+        return {}
 
     def blob_of(self, symbol: str) -> str:
         return CODE + self._levels[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dslc.compiler.codegen.cuda.chain.lower import is_faster, lower_chain
@@ -10,6 +10,7 @@ from dslc.compiler.codegen.cuda.chain.stages import Misfit, is_member
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.outside import outside
 from dslc.compiler.codegen.cuda.recurrent.lower import resident_seconds
 from dslc.compiler.codegen.cuda.variants import RESIDENT, lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
@@ -18,10 +19,12 @@ from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.bodies.chain import chain
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Attrs, Graph, Node
+from dslc.compiler.ir.types import DType
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.reserved import check_symbol
 
 
 class Cuda:
@@ -70,6 +73,9 @@ class Cuda:
 
     def geometry(self, spec: Any) -> Geometry:
         return geometry(spec)
+
+    def input_checks(self, dtypes: Iterable[str]) -> Mapping[str, Any]:
+        return {check_symbol(dtype): outside(DType(dtype)) for dtype in dtypes}
 
     def blob_of(self, symbol: str) -> str:
         return f"{symbol}.{self.architecture}.cubin"

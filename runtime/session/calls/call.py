@@ -15,7 +15,7 @@ from dslc.runtime.artifact.interface import Dim, Interface, Tensor
 from dslc.runtime.session.backend import OnDevice
 from dslc.runtime.session.batches import Cut, cut
 from dslc.runtime.session.inputs.arrays import shown
-from dslc.runtime.session.inputs.check import Accepted, check_inputs, check_names, check_ranges
+from dslc.runtime.session.inputs.check import Accepted, Look, check_inputs, check_names, check_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Call:
     call: str  # the call as users write it
     converts: ClassVar[bool] = False  # numbers of another dtype, and Python's
 
-    def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], look: Look) -> None:
         if not programs:
             raise ArtifactError(
                 "R303",
@@ -42,6 +42,7 @@ class Call:
             )
         self.interface = interface
         self.programs = programs
+        self.look = look
         self._like: Accepted | None = None  # the last call's accepted arguments: the same ones are checked faster
         read = {port.name for p in programs for port in p.plan.inputs}
         self.tensors: tuple[Tensor, ...] = interface.inputs
@@ -66,7 +67,8 @@ class Call:
         if like is not None and like.fits(given):
             arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
             dims = like.dims
-            check_ranges(self.call, arrays, like.ranged, dims)
+            if like.ranged:
+                check_ranges(self.call, arrays, like.ranged, dims, self.look)
         else:
             required = [t.name for t in self.tensors if t.name not in self.optional]
             trained = {t.name for t in self.interface.train_inputs}
@@ -74,7 +76,7 @@ class Call:
             present = [t for t in self.tensors if t.name in given]
             arrays, dims = check_inputs(self.call, given, present, self.bounds, convert=self.converts)
             dims = self.with_built(dims)
-            check_ranges(self.call, arrays, present, dims)
+            check_ranges(self.call, arrays, present, dims, self.look)
             self._like = Accepted.of(given, present, dims)
         return arrays, self.arguments(given), dims
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dslc.runtime.session.batches import Cut
     from dslc.runtime.session.calls.shard_sum import Exchange
     from dslc.runtime.session.context import Context, Loaded
+    from dslc.runtime.session.inputs.check import Look
 
 
 class Evaluate(Call):
@@ -28,8 +29,8 @@ class Evaluate(Call):
 
     entry, call = "eval_step", "evaluate"
 
-    def __init__(self, interface: Interface, programs: Sequence[Loaded], finish: Sequence[Loaded]) -> None:
-        super().__init__(interface, programs)
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], look: Look, finish: Sequence[Loaded]) -> None:
+        super().__init__(interface, programs, look)
         if len(finish) != 1:
             raise ArtifactError(
                 "R301", "an artifact that evaluates holds one `eval_finish`", place="programs", help="build it again"

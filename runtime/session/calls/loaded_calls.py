@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact.interface import Interface
     from dslc.runtime.session.calls.shards import MakeSums
     from dslc.runtime.session.context import Loaded
+    from dslc.runtime.session.inputs.check import Look
 
 
 class LoadedCalls:
     """The calls of an artifact, each made when it is first used.
 
     ``header``: the artifact's. ``programs``: by entry. ``names``: the calls that the session was loaded for, None for
-    all; another one raises InputError R105. ``make_sums``: makes the sums over shards in the backend's memory.
+    all; another one raises InputError R105. ``make_sums``: makes the sums over shards in the backend's memory;
+    ``look``: looks for values outside their ranges in arrays on its device.
     """
 
     def __init__(
@@ -33,23 +35,25 @@ class LoadedCalls:
         programs: Mapping[str, list[Loaded]],
         names: frozenset[str] | None,
         make_sums: MakeSums,
+        look: Look,
     ) -> None:
         self._interface, self._programs, self._names, self._make_sums = interface, programs, names, make_sums
+        self._look = look
         self.row_independent: bool = header["row_independent"]
         self._together = TOGETHER in header["required_features"]
 
     @cached_property
     def predict(self) -> Predict:
-        return Predict(self._interface, self._entry("predict"), self.row_independent, self._together)
+        return Predict(self._interface, self._entry("predict"), self._look, self.row_independent, self._together)
 
     @cached_property
     def train_step(self) -> TrainStep:
         whole, accumulating, updating = map(self._entry, ("train_step", "accumulate_step", "update_step"))
-        return TrainStep(self._interface, whole, accumulating, updating, self._make_sums)
+        return TrainStep(self._interface, whole, self._look, accumulating, updating, self._make_sums)
 
     @cached_property
     def evaluate(self) -> Evaluate:
-        return Evaluate(self._interface, self._entry("eval_step"), self._entry("eval_finish"))
+        return Evaluate(self._interface, self._entry("eval_step"), self._look, self._entry("eval_finish"))
 
     @property
     def init(self) -> Loaded:

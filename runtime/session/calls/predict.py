@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dslc.runtime.session.backend import Backend, DeviceBound, Outputs
     from dslc.runtime.session.batches import Cut
     from dslc.runtime.session.context import Context, Holder, Loaded, States
+    from dslc.runtime.session.inputs.check import Look
 
     Kept: TypeAlias = tuple[Holder | None, States | None]
     _Begun: TypeAlias = tuple[Outputs, Cut | None]
@@ -35,8 +36,10 @@ class Predict(Call):
     entry = call = "predict"
     converts = True
 
-    def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool, together: bool) -> None:
-        super().__init__(interface, programs)
+    def __init__(
+        self, interface: Interface, programs: Sequence[Loaded], look: Look, row_independent: bool, together: bool
+    ) -> None:
+        super().__init__(interface, programs, look)
         self.row_independent = row_independent
         self.together = together
         self._row_results = frozenset(r.name for r in interface.results if interface.rows_of(r))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dslc.runtime.session.backend import OnDevice
 
 if TYPE_CHECKING:
@@ -33,9 +31,8 @@ class Stack:
     def numbers_of(self, step: int) -> dict[str, object]:
         return {**self.numbers, **{name: values[step] for name, values in self.several.items()}}
 
-    def part(self, first: int, count: int) -> dict[str, NDArray[Any]] | None:
-        """The arrays of ``count`` steps from ``first``; None if there are fewer steps, or an array is on the device."""
+    def part(self, first: int, count: int) -> dict[str, NDArray[Any] | OnDevice] | None:
+        """The arrays of ``count`` steps from ``first``; None if there are fewer steps."""
         if first + count > self.steps:
             return None
-        found = {n: a[first : first + count] for n, a in self.arrays.items() if isinstance(a, np.ndarray)}
-        return found if len(found) == len(self.arrays) else None
+        return {name: array[first : first + count] for name, array in self.arrays.items()}

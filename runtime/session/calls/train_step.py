@@ -12,7 +12,7 @@ import numpy as np
 from dslc.base.errors import InputError
 from dslc.runtime.artifact.interface import Dim, Interface, Train
 from dslc.runtime.artifact.reserved import LEAST_SCALE
-from dslc.runtime.session.backend import LateOutputs, OnDevice
+from dslc.runtime.session.backend import LateOutputs
 from dslc.runtime.session.batches import Cut
 from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
 from dslc.runtime.session.calls.shards import MakeSums, Shards
@@ -20,14 +20,13 @@ from dslc.runtime.session.calls.stack import Stack
 from dslc.runtime.session.calls.turns import in_turn, of_turn
 from dslc.runtime.session.find_nonfinite import Nonfinite, first_nonfinite
 from dslc.runtime.session.inputs.arrays import as_array
-from dslc.runtime.session.inputs.check import check_names, in_range
+from dslc.runtime.session.inputs.check import all_in_range, check_names
 from dslc.runtime.session.results import LateStepResult, StepResult
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dslc.runtime.session.backend import Bound, Outputs
     from dslc.runtime.session.context import Context, Loaded
+    from dslc.runtime.session.inputs.check import Look
     from dslc.runtime.session.state import State
 
 
@@ -41,11 +40,12 @@ class TrainStep(Call):
         self,
         interface: Interface,
         programs: Sequence[Loaded],
+        look: Look,
         accumulating: Sequence[Loaded],
         updating: Sequence[Loaded],
         make_sums: MakeSums,
     ) -> None:
-        super().__init__(interface, programs)
+        super().__init__(interface, programs, look)
         assert interface.train is not None, "an artifact with train_step has a train section"
         self.train = interface.train
         self.every, self.accumulating = self.programs, accumulating
@@ -171,10 +171,6 @@ class TrainStep(Call):
         check_names(self.call, list(given), [t.name for t in self.tensors if t.name not in self.optional],
                     [*self.optional, *self.defaults, "lr", "row"])  # fmt: skip
         arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
-        for tensor in self.tensors:  # ranges are checked on the host
-            array = arrays.get(tensor.name)
-            if tensor.is_index and isinstance(array, OnDevice):
-                arrays[tensor.name] = array.numpy()
         numbers = {n: v for n, v in given.items() if n not in arrays}
         several = {n: list(v) for n, v in numbers.items() if isinstance(v, Sequence | np.ndarray) and np.ndim(v) == 1}
         lengths = {n: a.shape[0] if a.shape else 0 for n, a in arrays.items()} | {n: len(v) for n, v in several.items()}
@@ -187,15 +183,14 @@ class TrainStep(Call):
                 )  # fmt: skip
         return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
 
-    def part(self, stack: Stack, first: int, count: int) -> dict[str, NDArray[Any]] | None:
+    def part(self, stack: Stack, first: int, count: int) -> Arrays | None:
         """The arrays of ``count`` steps. The first step was checked; the others differ only in their values. None if
         they cannot be taken together, or if a value is out of range."""
         arrays = stack.part(first, count)
-        ranged = [t for t in self.tensors if t.is_index and arrays is not None and t.name in arrays]
         dims = self._like.dims if self._like is not None else None
-        if arrays is None or (dims is None and any(t.limits for t in ranged)):
+        if arrays is None or (dims is None and any(t.limits and t.name in arrays for t in self.tensors)):
             return None
-        return arrays if all(in_range(arrays[t.name], t.range_at(dims or {})) for t in ranged) else None
+        return arrays if all_in_range(arrays, self.tensors, dims or {}, self.look) else None
 
 
 def _step_result(

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 from dslc.runtime.session.inputs.arrays import as_array
 from dslc.runtime.session.inputs.shapes import check_shape, solve
+
+#: ``Backend.may_be_outside``.
+Look: TypeAlias = Callable[[Sequence[tuple[OnDevice, tuple[int, int]]]], bool]
 
 
 def check_names(
@@ -66,10 +69,6 @@ def check_inputs(
     arrays: dict[str, NDArray[Any] | OnDevice] = {
         t.name: as_array(call, t, given[t.name], convert=convert) for t in tensors
     }
-    for tensor in tensors:  # ranges are checked on the host
-        array = arrays[tensor.name]
-        if tensor.is_index and isinstance(array, OnDevice):
-            arrays[tensor.name] = array.numpy()
     found = solve(call, arrays, tensors, dims)
     for tensor in tensors:
         check_shape(call, tensor, arrays[tensor.name].shape, found)
@@ -88,11 +87,11 @@ class Accepted:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
-        """The record of these arguments; None if an input is another object, or must be copied to the host."""
+        """The record of these arguments; None if an input is another object."""
         kinds = {t.name: type(given[t.name]) for t in tensors}
         for tensor in tensors:
             kind = kinds[tensor.name]
-            if kind is not np.ndarray and (tensor.is_index or not issubclass(kind, OnDevice)):
+            if kind is not np.ndarray and not issubclass(kind, OnDevice):
                 return None
             if kind is np.ndarray and name_of(given[tensor.name].dtype) != tensor.dtype:  # it was converted
                 return None
@@ -110,13 +109,47 @@ class Accepted:
 
 
 def check_ranges(
-    call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Mapping[str, int]
+    call: str,
+    arrays: Mapping[str, NDArray[Any] | OnDevice],
+    tensors: Sequence[Tensor],
+    dims: Mapping[str, int],
+    look: Look,
 ) -> None:
-    """Raise InputError R105 for a host value outside its tensor's range."""
+    """Raise InputError R105 for a value outside its tensor's range. Arrays on a device are copied to the host only if
+    ``look`` doubts them."""
+    there = _on_device(arrays, tensors, dims)
+    doubted = bool(there) and look(there)
     for tensor in tensors:
         array = arrays[tensor.name]
         if tensor.is_index and isinstance(array, np.ndarray):
             _check_range(call, tensor, array, tensor.range_at(dims))
+        elif tensor.is_index and isinstance(array, OnDevice) and doubted:
+            _check_range(call, tensor, array.numpy(), tensor.range_at(dims))
+
+
+def all_in_range(
+    arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Mapping[str, int], look: Look
+) -> bool:
+    """True if no value of the given tensors is outside its range; for arrays on a device, if ``look`` says so."""
+    given = [tensor for tensor in tensors if tensor.is_index and tensor.name in arrays]
+    for tensor in given:
+        array = arrays[tensor.name]
+        if isinstance(array, np.ndarray) and not in_range(array, tensor.range_at(dims)):
+            return False
+    there = _on_device(arrays, given, dims)
+    return not (there and look(there))
+
+
+def _on_device(
+    arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Mapping[str, int]
+) -> list[tuple[OnDevice, tuple[int, int]]]:
+    """The arrays on a device whose values have a range, each with its range."""
+    found = []
+    for tensor in tensors:
+        array = arrays[tensor.name]
+        if tensor.is_index and isinstance(array, OnDevice) and (range := tensor.range_at(dims)) is not None:
+            found.append((array, range))
+    return found
 
 
 def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 import cuda.bindings.driver as real
 import numpy as np
 
+from dslc.runtime.artifact.reserved import CHECK_THREADS, check_symbol
 from dslc.runtime.cuda.faults import CAPTURE_INVALIDATED, STICKY
 
 SUCCESS, INVALID, NO_MEMORY, NO_CONTEXT, BAD_HANDLE, NOT_FOUND, NOT_READY, ILLEGAL = 0, 1, 2, 201, 400, 500, 600, 700
@@ -60,6 +61,21 @@ def _gathering(dtype: str) -> Callable[..., None]:
     return add
 
 
+def _check(dtype: str) -> Callable[..., None]:
+    """The kernel that looks for values outside a range; other tests run its PTX."""
+
+    def look(fake: FakeDriver, grid: Any, block: Any, values: int, flag: int, count: int, low: int, last: int) -> None:
+        assert grid[0] * block[0] > 0 and block[0] == CHECK_THREADS
+        found = fake.array(values, dtype, count)
+        low, last = (n - (n >> 63 << 64) for n in (low, last))
+        if ((found < low) | (found > last)).any():
+            fake.pinned(flag, "u4", 1)[:] = 1
+
+    return look
+
+
+INTEGERS = {"i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1"}
+CHECKS = {check_symbol(name): _check(code) for name, code in INTEGERS.items()}
 #: What every driver knows: the runtime brings its PTX.
 ADDITIONS = {
     "dslc_add_f32": _addition("f4"),
@@ -158,7 +174,7 @@ class FakeDriver:
         devices: int = 1,
         seed: int = 0,
     ) -> None:
-        self.kernels = {**ADDITIONS, **(kernels or {})}
+        self.kernels = {**ADDITIONS, **CHECKS, **(kernels or {})}
         self.parameters = {**dict.fromkeys(ADDITIONS, 4), **(parameters or {})}
         self.capability, self.total, self.devices = capability, total, devices
         self.calls: Counter[str] = Counter()
@@ -212,6 +228,14 @@ class FakeDriver:
         if block is None:
             self.dead = ILLEGAL
             raise Refused(ILLEGAL)
+        return block[at : at + size].view(wanted).reshape(shape)
+
+    def pinned(self, address: int, dtype: str, shape: Any) -> np.ndarray:
+        """Pinned memory of the host as a kernel sees it."""
+        wanted = np.dtype(dtype)
+        size = int(wanted.itemsize * np.prod(shape, dtype=np.int64))
+        block, at = self._within(self.host_memory, address, size)
+        assert block is not None, "a kernel writes host memory that is not pinned"
         return block[at : at + size].view(wanted).reshape(shape)
 
     # Calls

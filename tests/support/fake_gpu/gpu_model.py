@@ -14,7 +14,9 @@ from fake_gpu.fake_driver import FakeDriver, fake_cubin
 from dslc.runtime.artifact.dtypes import numpy_name
 from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
 from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Kernel, Reference
+from dslc.runtime.artifact.interface import Interface
 from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.artifact.reserved import CHECK_ARGUMENTS, check_blob, check_symbol
 from dslc.runtime.extents import rows_of
 
 
@@ -62,6 +64,23 @@ def on_gpu(plan: Plan, kernels: Kernels, target: str, *, bulks: bool) -> Plan:
     return replace(plan, instructions=(*instructions, *([BulkEnd(0)] if bulks else [])))
 
 
+def fake_ptx(target: str, symbol: str, count: int) -> bytes:
+    """The text of a kernel with so many pointers."""
+    taken = ",\n".join(f".param .u64 {symbol}_param_{i}" for i in range(count))
+    return f".version 9.0\n.target {target}\n.visible .entry {symbol}(\n{taken})\n".encode()
+
+
+def check_blobs(interface: Mapping[str, Any], target: str, ptx: bool = False) -> list[Blob]:
+    """The code of the kernels that check inputs."""
+    found = []
+    for dtype in Interface.of_header(interface).checked_dtypes:
+        symbol, name, count = check_symbol(dtype), check_blob(dtype, target), len(CHECK_ARGUMENTS)
+        found.append(Blob(name, "cubin", fake_cubin(int(target[3:].rstrip("a")), symbol, parameters=count)))
+        if ptx:
+            found.append(Blob(name.removesuffix("cubin") + "ptx", "ptx", fake_ptx(target, symbol, count)))
+    return found
+
+
 def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") -> bytes:
     """An artifact of the reference provider with the same programs for a GPU and for the CPU."""
     plans: list[Plan] = []
@@ -87,6 +106,7 @@ def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") ->
                 {**entry, "target": where, "provider": program.provider, "sizes": dict(program.sizes), "plan": number,
                  "lower_bound": program.lower_bound, "planned": program.planned}
             )  # fmt: skip
+    blobs += check_blobs(artifact.header["interface"], target)
     header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
     features = sorted({*header["required_features"], "cuda"})
     more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
@@ -103,9 +123,11 @@ def write_gpu_line(
     together: bool = False,
     mix: bool = False,
     name: str = "line",
+    checks: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Path, Kernels]:
-    """``NAME.dslc`` with a set of programs for each target, of which ``cpu`` is one; and the kernels."""
+    """``NAME.dslc`` with a set of programs for each target, of which ``cpu`` is one; and the kernels. ``checks``: with
+    those that check inputs, as older artifacts are not."""
     rows = line_model.BATCH
     makers = [("init", {}, line_model.init_plan()), ("train_step", {"B": rows}, line_model.train_plan(rows)),
               ("eval_finish", {}, line_model.finish_plan())]  # fmt: skip
@@ -137,13 +159,14 @@ def write_gpu_line(
                     count, arch = kernels.parameters[step.symbol], int(target[3:].rstrip("a"))
                     blobs.append(Blob(step.blob, "cubin", fake_cubin(arch, step.symbol, parameters=count)))
                     if ptx:
-                        taken = ",\n".join(f".param .u64 {step.symbol}_param_{i}" for i in range(count))
-                        text = f".version 9.0\n.target {target}\n.visible .entry {step.symbol}(\n{taken})\n".encode()
+                        text = fake_ptx(target, step.symbol, count)
                         text += b"griddepcontrol.wait;\n" if waits else b""
                         text += b"ld.acquire.gpu.global.u32 %r1, [%rd1];\n" if together else b""
                         blobs.append(Blob(step.blob.removesuffix("cubin") + "ptx", "ptx", text))
     header = line_model.header(programs, row_independent=not mix, name=name)
     header["required_features"] = sorted({"reference" if t == "cpu" else "cuda" for t in targets})
+    for target in targets:
+        blobs += check_blobs(header["interface"], target, ptx) if checks and target != "cpu" else []
     header["options"] = dict(options or {})
     header["kernels"] = rows_of(plans)
     path = folder / f"{name}.dslc"

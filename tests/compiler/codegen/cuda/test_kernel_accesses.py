@@ -138,6 +138,7 @@ ELSEWHERE = {
     "groups.cu": "contraction/test_groups.py",
     "groups_sums.cu": "contraction/test_groups.py",
     "mma.cu": "contraction/test_contract_ptx.py",
+    "outside.cu": "test_outside.py",
     "packed_taps.cu": "contraction/test_packed_taps.py",
     "packed_taps_sums.cu": "contraction/test_packed_taps.py",
     "put_rows.cu": "ops/copies/test_put_rows.py",

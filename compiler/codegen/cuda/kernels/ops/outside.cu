@@ -1,0 +1,13 @@
+// Writes 1 to flag if one of count values lies outside of [low, last]; else it writes nothing. The flag lies in the
+// host's memory, and any number of blocks may write the same 1.
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ values, volatile unsigned *flag,
+                                                             const long long count, const long long low,
+                                                             const long long last) {
+  bool outside = false;
+#pragma unroll 4
+  for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
+    const W value = values[i];
+    outside |= value < (W)low || value > (W)last;
+  }
+  if (outside) *flag = 1;
+}

@@ -1,0 +1,15 @@
+"""A kernel that looks for values outside a range; a session checks inputs with it that lie on the GPU."""
+
+from __future__ import annotations
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, constants
+from dslc.compiler.ir.types import DType
+from dslc.runtime.artifact.reserved import CHECK_THREADS
+
+
+def outside(dtype: DType) -> Code:
+    """``k(values, flag, count, low, last)``: ``outside.cu`` for ``count`` values of an integer dtype; ``flag`` is a
+    u32, ``count``, ``low`` and ``last`` are i64. For u64 the range must not begin below 0."""
+    wide = C_TYPES[DType.U64 if dtype is DType.U64 else DType.I64]
+    text = f"using T = {C_TYPES[dtype]};\nusing W = {wide};\n"
+    return Code("outside.cu", text + constants(THREADS=CHECK_THREADS))
