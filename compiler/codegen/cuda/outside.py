@@ -9,7 +9,6 @@ from dslc.runtime.artifact.reserved import CHECK_THREADS
 
 def outside(dtype: DType) -> Code:
     """``k(values, flag, count, low, last)``: ``outside.cu`` for ``count`` values of an integer dtype; ``flag`` is a
-    u32, ``count``, ``low`` and ``last`` are i64. For u64 the range must not begin below 0."""
-    wide = C_TYPES[DType.U64 if dtype is DType.U64 else DType.I64]
-    text = f"using T = {C_TYPES[dtype]};\nusing W = {wide};\n"
-    return Code("outside.cu", text + constants(THREADS=CHECK_THREADS))
+    u32, ``count``, ``low`` and ``last`` are i64."""
+    text = f"using T = {C_TYPES[dtype]};\n"
+    return Code("outside.cu", text + constants(THREADS=CHECK_THREADS, BEYOND=int(dtype is DType.U64)))

@@ -84,7 +84,7 @@ class RangeChecks:
             assert isinstance(array, DeviceArray)
             if not prod(array.shape):
                 continue
-            low, last = max(low, 0) if array.dtype.startswith("u") else low, min(high - 1, _LARGEST)
+            last = min(high - 1, _LARGEST)
             if array.dtype not in self._functions or last < low:
                 return True
             found.append((array, low, last))

@@ -244,5 +244,6 @@ def test_no_value_of_an_empty_range_is_inside(tmp_path: Path, machine: Machine) 
     given = {"i32": batch(0)["target"], "none": np.zeros(0, np.int32)}
     some, none = gpu._backend.adopt("predict", there(ByDlpack, given)).values()
     look: Any = gpu._backend.may_be_outside
+    assert look([(some, (-(1 << 63), -(1 << 63)))])
     assert look([(some, (4, 4))]) and look([(some, (0, -1))]) and not look([(none, (4, 4))]) and not look([])
     assert not look([(some, (-(1 << 63), 1 << 63))])

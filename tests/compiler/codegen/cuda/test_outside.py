@@ -49,8 +49,9 @@ def test_one_value_outside_is_found_wherever_it_is(dtype: DType) -> None:
 def test_ranges_as_wide_as_an_i64(dtype: DType) -> None:
     least, greatest = dtype.limits
     ends = np.array([least, greatest], numpy_dtype(dtype.value))
-    low, last = (0 if dtype.is_unsigned else -(1 << 63)), (1 << 63) - 1
+    low, last = -(1 << 63), (1 << 63) - 1
     assert looked(dtype, ends, low, last, 1) == (dtype is DType.U64)
+    assert not looked(dtype, ends[:1], low, last, 1) and looked(dtype, ends, low, -1, 1)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -6,8 +6,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
   bool outside = false;
 #pragma unroll 4
   for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
-    const W value = values[i];
-    outside |= value < (W)low || value > (W)last;
+    const long long value = values[i];
+    outside |= value < low || value > last || (BEYOND && value < 0);  // a u64 from 2^63 on has become negative
   }
   if (outside) *flag = 1;
 }
