@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_ALGEBRA: Final = "decompositions and inverses of matrices are not built in; docs/own_ops.md shows how to add an op"
+_EIGEN: Final = (
+    "eigenvectors are not built in: for the greatest one repeat `v = x @ v` and `v = v / norm(v)`; `spectral_norm(w)` "
+    "divides by the greatest singular value, and docs/own_ops.md shows how to add an op"
+)
+_LEAST_SQUARES: Final = "write `solve(transpose(x) @ x, transpose(x) @ b)`, or with `+ 1e-6 * eye(n)` after the product"
 _MASK: Final = "the size of its result would depend on the data: keep all elements, and use `where(mask, x, 0)`"
 _DEVICE: Final = "leave it out: the device is chosen where the artifact is loaded"
 _COPY: Final = "leave it out: tensors are values here"
@@ -16,11 +20,18 @@ _STATE: Final = "write `param w: [D, H] = 0`, with an initialiser, or `buffer b:
 _BOXES: Final = "write it with `minimum(a, b)` and `maximum(a, b)` of the corners, such as `clip(low - high, 0)`"
 
 NAMES: Final[Mapping[str, str]] = {
-    **dict.fromkeys((
-        "cholesky", "choleskyinverse", "choleskysolve", "inverse", "inv", "pinverse", "pinv", "det", "logdet",
-        "slogdet", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals", "qr", "lu", "lufactor", "lusolve", "lstsq",
-        "solve", "solvetriangular", "triangularsolve", "matrixexp", "matrixrank", "householderproduct",
-    ), _ALGEBRA),
+    **dict.fromkeys(("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals", "matrixrank"), _EIGEN),
+    **dict.fromkeys(("inv", "choleskyinverse"), "write `inverse(x)`"),
+    **dict.fromkeys(("pinverse", "pinv", "lstsq"), _LEAST_SQUARES),
+    **dict.fromkeys(("logdet",), "write `_, y = slogdet(x)`"),
+    **dict.fromkeys(("solvetriangular",), "write `triangular_solve(t, b)`, with `upper=true` for an upper triangle"),
+    **dict.fromkeys(("choleskysolve",), "write `triangular_solve(y, triangular_solve(y, b), transpose=true)`"),
+    **dict.fromkeys(("lu", "lufactor", "lusolve"),
+                    "write `solve(a, b)`, `inverse(x)` or `det(x)`, which factor the matrix"),
+    **dict.fromkeys(("qr", "householderproduct"),
+                    "write `r = transpose(cholesky(transpose(x) @ x))` and `q = x @ inverse(r)`"),
+    **dict.fromkeys(("matrixexp", "expm"),
+                    "sum its series in a `for`: `t = t @ x / k` and `y = y + t`, of `x / 16`; then square `y` 4 times"),
     **dict.fromkeys(("unique", "uniqueconsecutive", "nonzero", "argwhere", "maskedselect"), _MASK),
     **dict.fromkeys(("cuda", "cpu", "xpu", "device", "pinmemory"), _DEVICE),
     **dict.fromkeys(("clone", "contiguous", "data", "resizeas"), _COPY),

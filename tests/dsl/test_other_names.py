@@ -92,7 +92,7 @@ def test_an_argument_that_nothing_stands_for_is_left_out(name: str) -> None:
         ("Conv2d(3, 8)", "conv(x, out, k)"),
         ("nn_attention(4)", "lists the built-in functions"),
         ("MultiheadAttention(4)", "sdpa(q, k, v)"),
-        ("det", "docs/own_ops.md"),
+        ("eigh", "docs/own_ops.md"),
         ("conj", "two tensors"),
         ("mode", "sort(x)"),
         ("sinc", "pi * x"),

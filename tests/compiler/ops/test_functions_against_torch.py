@@ -233,7 +233,28 @@ def test_corners() -> None:
     assert np.isfinite(dp).all() and dp[4] == 0
 
 
-CASES: list[Case] = [*OTHERS, *MARGINS, *LIMITS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES]
+def definite(*shape: int) -> np.ndarray:
+    x = draw(*shape)
+    return np.asarray(x @ x.swapaxes(-1, -2) + np.eye(shape[-1]))
+
+
+ALGEBRA: list[Case] = [
+    ("cholesky", named("cholesky"), [definite(3, 4, 4)], lambda x: torch.linalg.cholesky(x)),
+    ("solve", named("solve"), [draw(3, 4, 4), draw(3, 4)], lambda a, b: torch.linalg.solve(a, b)),
+    ("solve of matrices", named("solve"), [draw(5, 5), draw(2, 5, 3)], lambda a, b: torch.linalg.solve(a, b)),
+    ("inverse", named("inverse"), [draw(2, 6, 6)], lambda x: torch.linalg.inv(x)),
+    ("det", named("det"), [draw(3, 2, 5, 5)], lambda x: torch.linalg.det(x)),
+    ("slogdet", named("slogdet"), [draw(3, 2, 5, 5)], lambda x: torch.linalg.slogdet(x)),
+    *(
+        (
+            f"triangular_solve {upper} {unit}", named("triangular_solve", upper=upper, unit=unit),
+            [definite(2, 4, 4), draw(2, 4, 3)],
+            lambda t, b, upper=upper, unit=unit: torch.linalg.solve_triangular(t, b, upper=upper, unitriangular=unit),
+        )
+        for upper in (False, True) for unit in (False, True)
+    ),
+]  # fmt: skip
+CASES: list[Case] = [*OTHERS, *MARGINS, *LIMITS, *TRANSFORMS, *SEQUENCES, *POOLS, *WINDOWS, *DISTANCES, *ALGEBRA]
 
 
 @pytest.mark.parametrize(("build", "xs", "theirs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

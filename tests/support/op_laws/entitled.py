@@ -61,6 +61,12 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "path_loss": (Excuse(_HUGE, "sums of scores of both signs cancel, or overflow, in the order of the times"),),
     "path_scan": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the times"),),
     "recurrence": (Excuse(_TOP, "products of both signs cancel, or overflow, in the order of the elements"),),
+    **dict.fromkeys(
+        ("cholesky", "lu"), (Excuse(("",), "a pivot that cancels enlarges the rounding of all that follows it"),)
+    ),
+    "triangular_solve": (
+        Excuse(("denormal", "small", *_TOP), "a quotient or a product overflows before the next makes it less"),
+    ),
     "logcumsumexp_grad": (
         Excuse(("far", "saturated", *_TOP), "y need not be the sums of x: their exponentials overflow"),
     ),

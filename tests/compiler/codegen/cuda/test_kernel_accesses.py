@@ -30,7 +30,7 @@ from dslc.compiler.codegen.cuda.attention.tiles import TILES, Tile, width_of
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import paths, pooling, recurrence, running, running_logs, suppress
+from dslc.compiler.codegen.cuda.ops import algebra, paths, pooling, recurrence, running, running_logs, suppress
 from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.ops.copies import concat, indexing
 from dslc.compiler.codegen.cuda.ops.fourier import lower as fourier
@@ -50,6 +50,7 @@ pytestmark = pytest.mark.slow
 
 MOST_THREADS = 20_000 if SOAK else 2000  # of a sample; 1,000 take some seconds
 CPP = ops_of(
+    algebra,
     contraction,
     pooling,
     cuda_random,
