@@ -74,7 +74,7 @@ class StepQueue:
         count, call = self._together, self._call
         if count == 1 or self._waiting or at + count > stack.steps:
             return False
-        _, _, program = call.check(call.parted(stack.of(at))[2])
+        _, _, program = call.check(call.parted(stack.of(at))[2], ranges=False)
         arrays = call.part(stack, at, count)
         if arrays is None:
             return False

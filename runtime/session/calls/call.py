@@ -61,13 +61,16 @@ class Call:
                 "R105", "inputs must be passed by name", place=self.call, help=f"write {self.call}({names})"
             )
 
-    def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
-        """The arrays, the float arguments (with defaults) and the value of each dim. Raises InputError R105."""
+    def checked(
+        self, given: Mapping[str, object], *, ranges: bool = True
+    ) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        """The arrays, the float arguments (with defaults) and the value of each dim. Raises InputError R105.
+        ``ranges``: False if the caller checks whether values are in their ranges."""
         like = self._like
         if like is not None and like.fits(given):
             arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
             dims = like.dims
-            if like.ranged:
+            if ranges and like.ranged:
                 check_ranges(self.call, arrays, like.ranged, dims, self.look)
         else:
             required = [t.name for t in self.tensors if t.name not in self.optional]
@@ -76,7 +79,8 @@ class Call:
             present = [t for t in self.tensors if t.name in given]
             arrays, dims = check_inputs(self.call, given, present, self.bounds, convert=self.converts)
             dims = self.with_built(dims)
-            check_ranges(self.call, arrays, present, dims, self.look)
+            if ranges:
+                check_ranges(self.call, arrays, present, dims, self.look)
             self._like = Accepted.of(given, present, dims)
         return arrays, self.arguments(given), dims
 

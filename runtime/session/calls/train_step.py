@@ -74,8 +74,9 @@ class TrainStep(Call):
             parts = self.shards.runs
         return super().shown(program) + (f" ({parts} {called} of {batch})" if parts > 1 else "")
 
-    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
-        arrays, arguments, dims = self.checked(given)
+    def check(self, given: Mapping[str, object], *, ranges: bool = True) -> tuple[Arrays, dict[str, float], Loaded]:
+        """``checked``, with the program for the step."""
+        arrays, arguments, dims = self.checked(given, ranges=ranges)
         if self._found is None or self._found[0] is not dims:
             self._found = (dims, self.matching(dims, whole=True)[0])
         return arrays, arguments, self._found[1]
@@ -184,8 +185,8 @@ class TrainStep(Call):
         return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
 
     def part(self, stack: Stack, first: int, count: int) -> Arrays | None:
-        """The arrays of ``count`` steps. The first step was checked; the others differ only in their values. None if
-        they cannot be taken together, or if a value is out of range."""
+        """The arrays of ``count`` steps. The first step was checked, except its values; the others differ only in their
+        values. None if they cannot be taken together, or if a value is out of range."""
         arrays = stack.part(first, count)
         dims = self._like.dims if self._like is not None else None
         if arrays is None or (dims is None and any(t.limits and t.name in arrays for t in self.tensors)):
