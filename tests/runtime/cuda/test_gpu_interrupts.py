@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu.fake_driver import FakeDriver
+from fake_gpu.foreign_arrays import ByDlpack
 from fake_gpu.gpu_model import write_gpu_line
 from fake_gpu.gpu_pair import Machine, batch
 from interruption.interrupts import World, count, elsewhere, settle, spread, strike
@@ -95,6 +96,35 @@ def test_results_that_were_not_read_before_an_interrupt_stay(kind: str, tmp_path
             for i in range(4):
                 session.predict(x=batch(i)["x"])
             assert [one.loss for one in late] == expected, number
+
+
+@pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+def test_a_check_after_an_interrupted_one_tells_the_truth(opcodes: bool, tmp_path: Path, machine: Machine) -> None:
+    make, fake = opened(tmp_path, machine, "bulks")
+    bad = ByDlpack(np.full(4, 10, np.int32), "i32")
+    good = ByDlpack(np.arange(4, dtype=np.int32), "i32")
+    session = make()
+    adopted = dict(session._backend.adopt("train_step", {"bad": bad, "good": good}))
+    look: Any = session._backend.may_be_outside
+    wrong, right = ([(adopted[name], (0, 10))] for name in ("bad", "good"))
+    assert look(wrong) and not look(right)
+    points = count(lambda: look(wrong), opcodes=opcodes)
+    for number in spread(60)(points):
+        found = strike(lambda: look(wrong), number, opcodes=opcodes)
+        assert elsewhere(lambda: look(right)) is False, found.struck
+        assert elsewhere(lambda: look(wrong)) is True, found.struck
+        found.error = None
+        devices.device(0).mend()
+        assert not fake._stack
+    strike(lambda: look(wrong), points // 2, opcodes=opcodes)
+    elsewhere(session.close)
+    for held in (adopted, wrong, right):
+        held.clear()
+    bad.free()
+    good.free()
+    gc.collect()
+    devices.device(0).close()
+    assert fake.leaks() == {}
 
 
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])

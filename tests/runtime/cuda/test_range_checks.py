@@ -39,6 +39,18 @@ train Words(label: i32[B]) {
   optimizer = sgd(lr=0.5)
 }
 """
+#: Rows apart from one another; a batch of several parts.
+PARTS = """nn 1
+dim B in 1..64 = 4
+model Rows(ids: i32[B, 3]) -> [B, 5] {
+  return ids |> embedding(7, 6) |> mean(over=[1]) |> linear(5)
+}
+train Rows(label: i32[B]) {
+  loss = cross_entropy(output, label)
+  optimizer = sgd(lr=0.5)
+  MORE
+}
+"""
 
 
 def line(folder: Path, machine: Machine, **options: Any) -> tuple[FakeDriver, Session, Session]:
@@ -49,16 +61,21 @@ def line(folder: Path, machine: Machine, **options: Any) -> tuple[FakeDriver, Se
     return fake, load(path, device="gpu", **given, **options), load(path, device="cpu", **given)
 
 
-@pytest.fixture
-def words(tmp_path: Path, machine: Machine) -> Iterator[tuple[FakeDriver, Session, Session]]:
-    (tmp_path / "words.nn").write_text(TOKENS)
-    built = pipeline.build(check_file(tmp_path / "words.nn"), Options(provider="reference"))
+def compiled(folder: Path, machine: Machine, text: str) -> tuple[FakeDriver, Session, Session]:
+    (folder / "net.nn").write_text(text)
+    built = pipeline.build(check_file(folder / "net.nn"), Options(provider="reference"))
     kernels = Kernels(registry.meanings())
-    (tmp_path / "words.dslc").write_bytes(moved_to_gpu(Artifact.of_bytes(built.artifact), kernels))
+    (folder / "net.dslc").write_bytes(moved_to_gpu(Artifact.of_bytes(built.artifact), kernels))
     fake = machine(**kernels.driver())
     given = {"weights": "init", "meanings": registry.meanings}
-    with load(tmp_path / "words.dslc", device="gpu", **given) as gpu:
-        yield fake, gpu, load(tmp_path / "words.dslc", device="cpu", **given)
+    return fake, load(folder / "net.dslc", device="gpu", **given), load(folder / "net.dslc", device="cpu", **given)
+
+
+@pytest.fixture
+def words(tmp_path: Path, machine: Machine) -> Iterator[tuple[FakeDriver, Session, Session]]:
+    fake, gpu, cpu = compiled(tmp_path, machine, TOKENS)
+    with gpu:
+        yield fake, gpu, cpu
 
 
 def batch(step: int, *lead: int) -> dict[str, np.ndarray]:
@@ -144,6 +161,29 @@ def test_a_prediction_from_ids_on_the_gpu_stays_there(words: Any, kind: type[Ten
     assert found.numpy().tobytes() == cpu.predict(**given).tobytes()
     given["ids"][3, 2] = 200
     assert said(gpu.predict, there(kind, given)) == said(cpu.predict, given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("more", "parts"), [("accumulate = 3", 3), ("}\nmesh { shards = 2", 2)])
+def test_all_parts_of_a_batch_are_checked_before_the_first(
+    kind: type[Tensor], more: str, parts: int, tmp_path: Path, machine: Machine
+) -> None:
+    _, gpu, cpu = compiled(tmp_path, machine, PARTS.replace("MORE", more))
+    rows = 4 * parts if parts == 3 else 4  # shards divide the built rows
+    rng = np.random.default_rng(2)
+    good = {"ids": rng.integers(0, 7, (rows, 3)).astype(np.int32), "label": rng.integers(0, 5, rows).astype(np.int32)}
+    wrong = {**good, "ids": good["ids"].copy()}
+    wrong["ids"][rows - 1, 2] = 7
+    for _ in range(2):
+        assert gpu.train_step(**there(kind, good)) == cpu.train_step(**good) and same_state(gpu, cpu)
+        assert said(gpu.train_step, there(kind, wrong)) == said(cpu.train_step, wrong)
+        assert same_state(gpu, cpu)
+    for count in (1, 3, 5):  # rows that are missing in a program are filled up
+        few = {name: value[:count] for name, value in good.items()}
+        assert gpu.evaluate(**there(kind, few)) == cpu.evaluate(**few)
+        found = gpu.predict(**there(kind, {"ids": few["ids"]}))
+        assert found.numpy().tobytes() == cpu.predict(ids=few["ids"]).tobytes()
+    gpu.close()
 
 
 def test_a_u8_input_is_not_an_i32_one(words: Any) -> None:
