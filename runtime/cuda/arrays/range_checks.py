@@ -2,7 +2,9 @@
 
 The artifact has the kernels. A check runs on the device's stream for arrays of other libraries, so it waits for the
 arrays, and not for the steps that run on other streams. The kernel writes to the host's memory only if it finds a value
-outside; the host waits for its end. All this comes before the run of the call, so a refused call changes nothing.
+outside; the host waits for its end. All this comes before the run of the call, so a refused call changes nothing. A
+check within the step's graph would be too late: kernels would read and write outside their buffers before it could have
+the update skipped, and the error would belong to a step that is over.
 """
 
 from __future__ import annotations
